@@ -1,0 +1,1 @@
+"""ipf: HL7 v2 feeds in, FHIR R4 resources stored, subscribers told.  `docs/architecture.md` shows the house."""

@@ -1,0 +1,99 @@
+"""What can go wrong, as categories; each category is rendered in exactly one place.
+
+A :class:`Problem` is raised by pure code and by stages.  The skins render it: `rest/outcome.py` as a FHIR
+OperationOutcome, `wire/admin.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error body.
+
+Sources: https://hl7.org/fhir/R4/http.html (status codes), https://hl7.org/fhir/R4/valueset-issue-type.html,
+HL7 v2.5.1 table 0357 (ERR-3), interface specification "Errors", decisions section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How one category looks to each kind of caller.
+
+    `retry`: whether the same input may succeed later without anybody changing it.
+    """
+
+    http_status: int
+    issue_type: str
+    admin_code: str
+    ack_code: str
+    err_code: str
+    retry: bool
+
+
+class Category(Enum):
+    """The kinds of failure.  A new kind is one row here."""
+
+    MALFORMED = Rendering(400, "structure", "bad_request", "AR", "100", False)
+    INVALID = Rendering(422, "invalid", "bad_request", "AR", "102", False)
+    VALUE = Rendering(400, "value", "bad_request", "AR", "102", False)
+    REQUIRED = Rendering(400, "required", "bad_request", "AR", "101", False)
+    NOT_SUPPORTED = Rendering(400, "not-supported", "bad_request", "AR", "200", False)
+    UNAUTHORIZED = Rendering(401, "login", "unauthorized", "AR", "207", False)
+    FORBIDDEN = Rendering(403, "forbidden", "unauthorized", "AR", "207", False)
+    NOT_FOUND = Rendering(404, "not-found", "not_found", "AR", "204", False)
+    METHOD = Rendering(405, "not-supported", "bad_request", "AR", "200", False)
+    NOT_ACCEPTABLE = Rendering(406, "not-supported", "bad_request", "AR", "207", False)
+    CONFLICT = Rendering(409, "conflict", "invalid_status", "AE", "205", True)
+    GONE = Rendering(410, "deleted", "not_found", "AR", "204", False)
+    PRECONDITION = Rendering(412, "conflict", "bad_request", "AR", "207", False)
+    AMBIGUOUS = Rendering(412, "multiple-matches", "bad_request", "AR", "205", False)
+    TOO_LARGE = Rendering(413, "too-costly", "payload_too_large", "AR", "207", False)
+    MEDIA_TYPE = Rendering(415, "not-supported", "bad_request", "AR", "207", False)
+    BUSINESS_RULE = Rendering(422, "business-rule", "bad_request", "AR", "207", False)
+    UNMAPPED = Rendering(422, "not-found", "upstream_failed", "AE", "200", True)
+    MAPPING = Rendering(422, "processing", "upstream_failed", "AE", "207", True)
+    UPSTREAM = Rendering(502, "transient", "upstream_failed", "AE", "207", True)
+    UNAVAILABLE = Rendering(503, "transient", "upstream_failed", "AE", "207", True)
+    INTERNAL = Rendering(500, "exception", "upstream_failed", "AE", "207", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One finding: what is wrong and where (a FHIRPath such as `Patient.name[0].given`, or a segment such as `PID^1^3`)."""
+
+    text: str
+    place: str | None = None
+    category: Category | None = None
+
+
+class Problem(Exception):
+    """A failure with a category, a sentence for a person, and the place it concerns.
+
+    `text` never carries a patient's data, since it is logged and answered.
+    """
+
+    def __init__(
+        self, category: Category, text: str, place: str | None = None, *, issues: tuple[Issue, ...] = ()
+    ) -> None:
+        super().__init__(text if place is None else f"{place}: {text}")
+        self.category = category
+        self.text = text
+        self.place = place
+        self.issues = issues or (Issue(text, place, category),)
+
+    @property
+    def rendering(self) -> Rendering:
+        """The row of the table above."""
+        return self.category.value
+
+
+class StoreUnreachable(Problem):
+    """PostgreSQL cannot be reached, or broke off before it confirmed: nothing is known to be stored."""
+
+    def __init__(self, text: str = "the store cannot be reached") -> None:
+        super().__init__(Category.UNAVAILABLE, text)
+
+
+class WriteConflict(Problem):
+    """Another writer was first; the whole transaction may be tried again from its beginning."""
+
+    def __init__(self, text: str = "another writer changed the same rows") -> None:
+        super().__init__(Category.CONFLICT, text)
