@@ -1,0 +1,316 @@
+"""The environment, read once at start into one frozen value.
+
+What arrives: a mapping of environment variables.  What leaves: :class:`Settings`, and sentences to warn about.
+An invalid value raises :class:`InvalidSetting`, which names the variable and stops the start; an unknown `IPF_*` or
+`SUBSCRIPTION_SERVICE_*` name is warned about with the nearest known one.  Every variable is one row of
+:class:`Settings`, and `etc/ipf.env` shows each of them (held by a test).
+
+Sources: interface specification "Limits", "Authentication", "Events"; decisions section 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class InvalidSetting(Exception):
+    """A variable whose value cannot be used.  The text names it and what is expected, and never shows a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable: its name, how its text is read, what it means, whether its value is a secret."""
+
+    name: str
+    read: Callable[[str], Any]
+    meaning: str
+    secret: bool = False
+
+
+def variable(name: str, read: Callable[[str], T], default: T, meaning: str, *, secret: bool = False) -> T:
+    """Declare one row of :class:`Settings`."""
+    declared: T = field(default=default, metadata={"variable": Variable(name, read, meaning, secret)})
+    return declared
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def optional(value: str) -> str | None:
+    """Any text; blank means unset."""
+    return value.strip() or None
+
+
+def boolean(value: str) -> bool:
+    """true or false (also yes/no, on/off, 1/0)."""
+    word = value.strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word in ("false", "no", "off", "0"):
+        return False
+    raise ValueError("expected true or false")
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A reader of whole numbers from `low` to `high`."""
+
+    def read(value: str) -> int:
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(f"expected a whole number from {low}" + (f" to {high}" if high is not None else " up"))
+        return number
+
+    return read
+
+
+def decimal(low: float) -> Callable[[str], float]:
+    """A reader of numbers not below `low`."""
+
+    def read(value: str) -> float:
+        number = float(value)
+        if not low <= number < float("inf"):
+            raise ValueError(f"expected a number from {low} up")
+        return number
+
+    return read
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A reader that accepts the given words, in any case."""
+
+    def read(value: str) -> str:
+        for word in words:
+            if value.strip().lower() == word.lower():
+                return word
+        raise ValueError("expected one of " + ", ".join(words))
+
+    return read
+
+
+def only(word: str, why: str) -> Callable[[str], str]:
+    """A reader for a switch whose other positions this version does not have: it refuses rather than ignores."""
+
+    def read(value: str) -> str:
+        if value.strip().lower() not in ("", word):
+            raise ValueError(f"expected {word}: {why}")
+        return word
+
+    return read
+
+
+def channel_security(value: str) -> str:
+    """strict, relaxed or permissive; anything else is strict, so that a typing error cannot open the door."""
+    word = value.strip().lower()
+    return word if word in ("strict", "relaxed", "permissive") else "strict"
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Names separated by blanks or commas."""
+    return tuple(value.replace(",", " ").split())
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A named Twisted endpoint string, e.g. `lab=tcp:2576`."""
+
+    name: str
+    endpoint: str
+
+
+def listeners(value: str) -> tuple[Listener, ...]:
+    """Endpoint strings separated by blanks, each optionally `name=endpoint`; an unnamed one is named by its text."""
+    found = []
+    for word in value.split():
+        name, sign, endpoint = word.partition("=")
+        named = bool(sign) and ":" not in name
+        found.append(Listener(name, endpoint) if named else Listener(word, word))
+    if len({one.name for one in found}) != len(found):
+        raise ValueError("two listeners have the same name")
+    return tuple(found)
+
+
+def _default_processes() -> int:
+    """A converter process of its own wherever there is a second core for it."""
+    return 0 if (os.cpu_count() or 1) < 2 else 1
+
+
+_NOT_YET = "this version does not offer it yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one service.  Durations are in the unit their name says."""
+
+    db_url: str | None = variable(
+        "IPF_DB_URL", optional, None, "PostgreSQL URL of the inbox database; unset: an embedded PostgreSQL", secret=True
+    )
+    fhir_db_url: str | None = variable(
+        "IPF_FHIR_DB_URL", optional, None, "PostgreSQL URL of the FHIR database; unset: embedded", secret=True
+    )
+    data_dir: str = variable("IPF_DATA_DIR", text, "./var", "where the embedded PostgreSQL and run-time files live")
+    http_listen: str = variable("IPF_HTTP_LISTEN", text, "tcp:8090", "endpoint of /fhir, /admin and /actuator")
+    mllp_listen: tuple[Listener, ...] = variable(
+        "IPF_MLLP_LISTEN",
+        listeners,
+        (Listener("tcp:2575", "tcp:2575"),),
+        "MLLP endpoints, several separated by a space, each may carry a name: lab=tcp:2576",
+    )
+    mllp_max_frame_bytes: int = variable(
+        "IPF_MLLP_MAX_FRAME_BYTES", integer(1024), 16 * 1024 * 1024, "a larger message is refused with AR"
+    )
+    mllp_frame_timeout_seconds: float = variable(
+        "IPF_MLLP_FRAME_TIMEOUT_SECONDS", decimal(0.1), 30.0, "longest silence inside an unfinished message"
+    )
+    mllp_max_connections: int = variable(
+        "IPF_MLLP_MAX_CONNECTIONS", integer(1), 5000, "connections per listener; more are closed at once"
+    )
+    mllp_fallback_charset: str = variable(
+        "IPF_MLLP_FALLBACK_CHARSET", text, "cp1252", "used when MSH-18 is empty and the bytes are not UTF-8"
+    )
+    inbox_writers: int = variable(
+        "IPF_INBOX_WRITERS", integer(1, 16), 2, "group commits in flight; 4 where one fsync takes over 1 ms"
+    )
+    inbox_timeout_seconds: float = variable(
+        "IPF_INBOX_TIMEOUT_SECONDS", decimal(0.1), 10.0, "a sender waits so long for a stuck store, then gets AE"
+    )
+    worker_enabled: bool = variable("IPF_WORKER_ENABLED", boolean, True, "false: receive only")
+    worker_poll_ms: int = variable(
+        "IPF_WORKER_POLL_MS", integer(10), 1000, "longest sleep of an idle worker; a ring starts it at once"
+    )
+    worker_batch_size: int = variable("IPF_WORKER_BATCH_SIZE", integer(1, 1000), 50, "rows that one claim may take")
+    worker_processes: int = variable(
+        "IPF_WORKER_PROCESSES",
+        integer(0, 64),
+        _default_processes(),
+        "converter processes; 0: convert in the main process; default 0 on one core, else 1",
+    )
+    worker_stale_seconds: float = variable(
+        "IPF_WORKER_TRANSFORMING_STALE_SECONDS", decimal(0.5), 60.0, "a row held longer without a sign of life is lost"
+    )
+    max_attempts: int = variable("IPF_MAX_ATTEMPTS", integer(1), 5, "attempts before DEAD_LETTER")
+    backoff_base_ms: int = variable("IPF_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure")
+    backoff_factor: float = variable("IPF_BACKOFF_FACTOR", decimal(1.0), 2.0, "multiplier between failures")
+    backoff_max_ms: int = variable("IPF_BACKOFF_MAX_MS", integer(0), 300_000, "cap on any computed delay")
+    dlq_log_level: str = variable(
+        "IPF_DLQ_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "WARN", "level of the event=dlq line"
+    )
+    ordering: str = variable(
+        "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "which messages must not overtake each other"
+    )
+    passthrough_types: tuple[str, ...] = variable(
+        "IPF_PASSTHROUGH_TYPES", words, ("ADT_A04",), "types that are stored and acknowledged but not mapped"
+    )
+    require_map_types: tuple[str, ...] = variable(
+        "IPF_REQUIRE_MAP_TYPES", words, ("ADT_A01",), "types answered AE and not stored when no map is installed"
+    )
+    maps_dir: str | None = variable("IPF_MAPS_DIR", optional, None, "folder of maps used instead of those shipped")
+    default_zone: str = variable(
+        "IPF_DEFAULT_ZONE", text, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
+    )
+    admin_token: str | None = variable(
+        "IPF_ADMIN_AUTH_TOKEN", optional, None, "bearer token of /admin; unset: open, for development", secret=True
+    )
+    http_max_body_bytes: int = variable(
+        "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
+    )
+    stop_seconds: float = variable(
+        "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what is in hand"
+    )
+    log_level: str = variable(
+        "IPF_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "INFO", "lowest level written"
+    )
+    log_format: str = variable(
+        "IPF_LOG_FORMAT", one_of("auto", "json", "human"), "auto", "auto: human on a terminal, else JSON lines"
+    )
+    channel_security: str = variable(
+        "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY",
+        channel_security,
+        "strict",
+        "strict, relaxed or permissive; an invalid value stays strict",
+    )
+    endpoint_allow: tuple[str, ...] = variable(
+        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", words, (), "host patterns or networks; when set, nothing else is allowed"
+    )
+    delivery_max_attempts: int = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before status error"
+    )
+    delivery_backoff_base_ms: int = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure"
+    )
+    delivery_backoff_factor: float = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_FACTOR", decimal(1.0), 2.0, "multiplier between failures"
+    )
+    delivery_backoff_max_ms: int = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS", integer(0), 60_000, "cap on any computed delay"
+    )
+    delivery_timeout_ms: int = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
+    )
+    roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
+    mapping_url: str = variable("IPF_MAPPING_URL", only("", _NOT_YET), "", "a mapping service elsewhere")
+    fhir_url: str = variable("IPF_FHIR_URL", only("", _NOT_YET), "", "a FHIR server elsewhere")
+    auth_enabled: str = variable(
+        "SUBSCRIPTION_SERVICE_AUTH_ENABLED", only("false", _NOT_YET), "false", "bearer tokens on /fhir"
+    )
+    multitenancy: str = variable(
+        "SUBSCRIPTION_SERVICE_MULTITENANCY", only("disabled", _NOT_YET), "disabled", "a partition per tenant claim"
+    )
+    validation_mode: str = variable(
+        "SUBSCRIPTION_SERVICE_VALIDATION_MODE", only("off", _NOT_YET), "off", "profile validation of FHIR writes"
+    )
+
+
+def variables() -> dict[str, Variable]:
+    """Every variable by name."""
+    rows: list[Variable] = [one.metadata["variable"] for one in fields(Settings)]
+    return {row.name: row for row in rows}
+
+
+def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """Settings and warnings from an environment.  InvalidSetting names the first variable that cannot be used."""
+    values = {}
+    for one in fields(Settings):
+        row: Variable = one.metadata["variable"]
+        value = environ.get(row.name)
+        if value is not None and (value.strip() or row.read is words):  # a blank list is an empty one, else unset
+            values[one.name] = _read_one(row, value)
+    settings = Settings(**values)
+    _fit_together(settings)
+    return settings, _warnings(environ)
+
+
+def _read_one(row: Variable, value: str) -> Any:
+    try:
+        return row.read(value)
+    except ValueError as wrong:
+        reason = "the value cannot be used" if row.secret else f"{wrong} (it is {value!r})"
+        raise InvalidSetting(f"{row.name}: {reason}") from None
+
+
+def _warnings(environ: Mapping[str, str]) -> list[str]:
+    known = variables()
+    found = []
+    for name in sorted(environ):
+        if name.startswith(("IPF_", "SUBSCRIPTION_SERVICE_")) and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            found.append(f"{name} is not a setting of ipf{hint}")
+    mode = environ.get("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "strict").strip().lower()
+    if mode not in ("strict", "relaxed", "permissive", ""):
+        found.append("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is none of strict, relaxed, permissive: strict is used")
+    return found
+
+
+def _fit_together(settings: Settings) -> None:
+    """Refuse combinations that cannot work."""
+    if (settings.db_url is None) != (settings.fhir_db_url is None):
+        missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
+        raise InvalidSetting(f"{missing}: set both database URLs, or none for the embedded PostgreSQL")

@@ -1,0 +1,96 @@
+"""Settings: each variable read, refused with its name, documented with its default."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from twisted.trial.unittest import TestCase
+
+from ipf import settings
+from ipf.settings import InvalidSetting, Listener, Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ACCEPTED = [
+    ("IPF_MAX_ATTEMPTS", "7", "max_attempts", 7),
+    ("IPF_BACKOFF_FACTOR", "1.5", "backoff_factor", 1.5),
+    ("IPF_DLQ_LOG_LEVEL", "error", "dlq_log_level", "ERROR"),
+    ("IPF_WORKER_ENABLED", "off", "worker_enabled", False),
+    ("IPF_PASSTHROUGH_TYPES", "", "passthrough_types", ()),
+    ("IPF_PASSTHROUGH_TYPES", "ADT_A04, ADT_A08", "passthrough_types", ("ADT_A04", "ADT_A08")),
+    ("IPF_ADMIN_AUTH_TOKEN", "", "admin_token", None),
+    ("IPF_BACKOFF_BASE_MS", " ", "backoff_base_ms", 1000),
+    (
+        "IPF_MLLP_LISTEN",
+        "tcp:2575 lab=tcp:2576:interface=127.0.0.1",
+        "mllp_listen",
+        (Listener("tcp:2575", "tcp:2575"), Listener("lab", "tcp:2576:interface=127.0.0.1")),
+    ),
+    ("IPF_MLLP_LISTEN", "tcp:2575:interface=::1", "mllp_listen", (Listener(*["tcp:2575:interface=::1"] * 2),)),
+    ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "open", "channel_security", "strict"),
+    ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "PERMISSIVE", "channel_security", "permissive"),
+    ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", "false"),
+]
+
+REFUSED = [
+    ("IPF_MAX_ATTEMPTS", "0"),
+    ("IPF_MAX_ATTEMPTS", "many"),
+    ("IPF_BACKOFF_FACTOR", "0.5"),
+    ("IPF_BACKOFF_FACTOR", "inf"),
+    ("IPF_DLQ_LOG_LEVEL", "LOUD"),
+    ("IPF_ORDERING", "hospital"),
+    ("IPF_WORKER_ENABLED", "maybe"),
+    ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
+    ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "true"),
+    ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),
+    ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "enforce"),
+    ("IPF_FHIR_URL", "http://hapi.example/fhir"),
+]
+
+
+class SettingsTests(TestCase):
+    def test_accepted(self) -> None:
+        for name, value, attribute, expected in ACCEPTED:
+            found, warnings = settings.read({name: value})
+            self.assertEqual(getattr(found, attribute), expected, name)
+            if name != "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY":
+                self.assertEqual(warnings, [])
+
+    def test_refused_with_the_name(self) -> None:
+        for name, value in REFUSED:
+            with self.assertRaises(InvalidSetting) as caught:
+                settings.read({name: value})
+            self.assertTrue(str(caught.exception).startswith(name + ":"), str(caught.exception))
+
+    def test_both_databases_or_none(self) -> None:
+        with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
+            settings.read({"IPF_DB_URL": "postgresql:///ipf"})
+
+    def test_a_secret_is_not_shown(self) -> None:
+        row = settings.Variable("X", settings.integer(1), "", secret=True)
+        with self.assertRaises(InvalidSetting) as caught:
+            settings._read_one(row, "hunter2")
+        self.assertNotIn("hunter2", str(caught.exception))
+
+    def test_unknown_names_are_warned_about(self) -> None:
+        _, warnings = settings.read({"IPF_MAX_ATEMPTS": "3", "PATH": "/bin", "SUBSCRIPTION_SERVICE_X": "1"})
+        self.assertEqual(len(warnings), 2)
+        self.assertIn("did you mean IPF_MAX_ATTEMPTS?", warnings[0])
+
+    def test_a_wrong_security_mode_is_warned_about(self) -> None:
+        _, warnings = settings.read({"SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": "open"})
+        self.assertIn("strict is used", warnings[0])
+
+    def test_the_example_file_shows_every_variable_with_its_default(self) -> None:
+        shown = dict(re.findall(r"^#((?:IPF|SUBSCRIPTION)_\w+)=(.*)$", (ROOT / "etc/ipf.env").read_text(), re.M))
+        self.assertEqual(set(shown), set(settings.variables()))
+        defaults = {f.metadata["variable"].name: f.default for f in fields(Settings)}
+        for name in ("IPF_DB_URL", "IPF_FHIR_DB_URL", "IPF_WORKER_PROCESSES"):
+            del shown[name]
+        found, _ = settings.read(shown)
+        for one in fields(Settings):
+            name = one.metadata["variable"].name
+            if name in shown:
+                self.assertEqual(getattr(found, one.name), defaults[name], name)

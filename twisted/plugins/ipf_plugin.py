@@ -1,0 +1,5 @@
+"""Makes `twistd ipf` known to Twisted.  No __init__.py may ever stand above this file: it would shadow Twisted."""
+
+from twisted.application.service import ServiceMaker
+
+ipf = ServiceMaker("ipf", "ipf.service", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
