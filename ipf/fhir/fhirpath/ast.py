@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant: str, bool, int, Decimal, a date, dateTime, time or quantity value of `values.py`; `{}` is value None."""
+    """A constant: str, bool, int, Decimal, or a date, dateTime, time or quantity of `values.py`; `{}` is value None."""
 
     value: Any
 

@@ -1,0 +1,18 @@
+"""What goes wrong with a FHIRPath expression: one exception class, whatever the stage."""
+
+from __future__ import annotations
+
+
+class FhirPathError(Exception):
+    """An expression that cannot be read, makes no sense for its types, or cannot be evaluated on its input.
+
+    `kind` is `syntax` (with `line` and `column`, both from 1), `semantic` (names or types that cannot be right
+    whatever the data) or `execution` (this data).  The text holds names and positions, never values of the data.
+    """
+
+    def __init__(self, text: str, *, kind: str = "execution", line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {text}" if line else text)
+        self.text = text
+        self.kind = kind
+        self.line = line
+        self.column = column

@@ -1,0 +1,115 @@
+"""FHIRPath text to tokens, one at a time from any position.
+
+Tokens are cut on demand, so that an expression inside another language (a `where` clause of a FHIR map) can be read
+without knowing where it ends.  Nothing here backtracks: each token is one regular expression match of bounded shape.
+Grammar: http://hl7.org/fhirpath/N1/grammar.html (lexer rules).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ipf.fhir.fhirpath.errors import FhirPathError
+
+END = "end"
+NUMBER = "number"
+STRING = "string"
+NAME = "name"
+QUOTED_NAME = "quoted name"
+DATE = "date"
+DATETIME = "dateTime"
+TIME = "time"
+VARIABLE = "variable"
+THIS = "this"
+SYMBOL = "symbol"
+
+_SPACE = re.compile(r"(?:\s+|//[^\n\r]*|/\*(?:[^*]|\*(?!/))*\*/)*")
+_CLOCK = r"\d{2}(?::\d{2}(?::\d{2}(?:\.\d+)?)?)?"
+_TOKEN = re.compile(
+    rf"""
+      (?P<dateTime>@\d{{4}}(?:-\d{{2}}(?:-\d{{2}})?)?T(?:{_CLOCK}(?:Z|[+-]\d{{2}}:\d{{2}})?)?)
+    | (?P<time>@T{_CLOCK})
+    | (?P<date>@\d{{4}}(?:-\d{{2}}(?:-\d{{2}})?)?)
+    | (?P<number>\d+(?:\.\d+)?)
+    | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<variable>%[A-Za-z_][A-Za-z0-9_-]*)
+    | (?P<this>\$(?:this|index|total)\b)
+    | (?P<symbol>->|!=|!~|<=|>=|[.,()\[\]{{}}+\-*/&|<>=~])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_QUOTED = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*{quote}", re.DOTALL) for quote in "'`\""}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPED = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", "'": "'", '"': '"', "`": "`"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token: its kind, its value (escapes resolved, without quotes and marks), where it starts and ends."""
+
+    kind: str
+    value: str
+    start: int
+    end: int
+
+
+def skip_space(text: str, position: int) -> int:
+    """The position after white space and comments."""
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def read_token(text: str, position: int) -> Token:
+    """The token that starts at or after `position`; kind END at the end of the text."""
+    start = skip_space(text, position)
+    if start >= len(text):
+        return Token(END, "", start, start)
+    if text.startswith("/*", start):
+        raise error_at(text, start, "a comment is not closed")
+    match = _TOKEN.match(text, start)
+    if match is not None:
+        kind = match.lastgroup or SYMBOL
+        value = match.group()
+        if kind in (DATE, DATETIME, TIME, VARIABLE, THIS):
+            value = value[2:] if kind == TIME else value[1:]
+        return Token(kind, value, start, match.end())
+    return _read_quoted(text, start)
+
+
+def error_at(text: str, position: int, message: str) -> FhirPathError:
+    """A syntax error with line and column counted from 1."""
+    line = text.count("\n", 0, position) + 1
+    column = position - (text.rfind("\n", 0, position) + 1) + 1
+    return FhirPathError(message, kind="syntax", line=line, column=column)
+
+
+def _read_quoted(text: str, start: int) -> Token:
+    mark = text[start]
+    if mark == "%" and text[start + 1 : start + 2] in ("'", "`", '"'):
+        inner = _read_quoted(text, start + 1)
+        return Token(VARIABLE, inner.value, start, inner.end)
+    pattern = _QUOTED.get(mark)
+    if pattern is None:
+        raise error_at(text, start, f"{mark!r} cannot start anything here")
+    match = pattern.match(text, start + 1)
+    if match is None:
+        raise error_at(text, start, f"the text that starts with {mark} is not closed")
+    value = _unescape(text, start + 1, match.end() - 1)
+    return Token(STRING if mark != "`" else QUOTED_NAME, value, start, match.end())
+
+
+def _unescape(text: str, start: int, end: int) -> str:
+    raw = text[start:end]
+    if "\\" not in raw:
+        return raw
+
+    def resolve(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        known = _ESCAPED.get(match[2])
+        if known is None:
+            raise error_at(text, start + match.start(), f"unknown escape \\{match[2]}")
+        return known
+
+    return _ESCAPE.sub(resolve, raw)
