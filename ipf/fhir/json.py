@@ -1,0 +1,146 @@
+"""JSON in and out, without losing a digit.
+
+FHIR decimals carry their precision in their digits (`1.10` is not `1.1`), and a stored resource must come back as it
+was sent.  So numbers with a fraction or an exponent become `JsonDecimal`, a Decimal that remembers how it was written,
+and are written the same way again.  Text that is ambiguous or lossy is refused: the same member twice, NaN, Infinity,
+half of a surrogate pair, bytes that are no UTF-8, numbers too large to mean anything, nesting beyond about 250 levels.
+
+Most text is compact and without decimals.  For that there is a fast way: when orjson writes what it has just read
+byte for byte the same, nothing was lost (no repeated member, no rounded number); all other text takes the careful way.
+
+Sources: https://hl7.org/fhir/R4/json.html, https://hl7.org/fhir/R4/datatypes.html#decimal, RFC 8259
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal, DecimalException
+from typing import Any
+
+import orjson
+
+from ipf.errors import Category, Problem
+
+__all__ = ["JsonDecimal", "dumps", "loads"]
+
+_LARGEST_EXPONENT = 1000
+_SAFE_INTEGER_LENGTH = 18  # digits that surely fit in 64 bits
+_DECIMAL = re.compile(rb"[:\[,]-?\d+[.eE]")
+_COLON, _QUOTE = b':"'
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class JsonDecimal(Decimal):
+    """A number as it was written: `literal` is the text, the value is that of Decimal."""
+
+    __slots__ = ("literal",)
+    literal: str
+
+    def __new__(cls, literal: str) -> JsonDecimal:
+        self = super().__new__(cls, literal)
+        self.literal = literal
+        return self
+
+    def __reduce__(self) -> tuple[type[JsonDecimal], tuple[str]]:
+        return JsonDecimal, (self.literal,)
+
+    def __copy__(self) -> JsonDecimal:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> JsonDecimal:
+        return self
+
+
+def loads(text: bytes | str) -> Any:
+    """The value of a JSON text.  Objects are dicts in order of their members, decimals are JsonDecimal.
+
+    Raises Problem MALFORMED, with line and column or the name of the repeated member.
+    """
+    data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    try:
+        value = orjson.loads(data)
+        if orjson.dumps(value) == data and not _may_hold_decimal(data):
+            return value
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        pass  # the careful way says what is wrong
+    return _load_carefully(data)
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON in UTF-8; decimals as they were read, or with all their digits.
+
+    Raises TypeError (orjson.JSONEncodeError) for what has no JSON form.
+    """
+    return orjson.dumps(value, _encode)
+
+
+def _may_hold_decimal(compact: bytes) -> bool:
+    """Whether a number in compact JSON, which follows `":`, `[` or `,`, may have a fraction or an exponent.
+
+    True for some strings too (`"a,1.5"`): that only costs the careful way.
+    """
+    return any(
+        compact[hit.start()] != _COLON or compact[hit.start() - 1] == _QUOTE for hit in _DECIMAL.finditer(compact)
+    )
+
+
+def _load_carefully(data: bytes) -> Any:
+    try:
+        value = _decoder.decode(data.removeprefix(_BYTE_ORDER_MARK).decode())
+        dumps(value)  # refuses what could not be written again: lone surrogates, nesting without end
+    except UnicodeDecodeError as error:
+        raise _malformed(f"the text is not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise _malformed("nested too deeply") from None
+    except orjson.JSONEncodeError as error:
+        raise _malformed("nested too deeply" if "ecursion" in str(error) else "a text is not valid Unicode") from None
+    return value
+
+
+def _encode(value: Any) -> orjson.Fragment:
+    if isinstance(value, JsonDecimal):
+        return orjson.Fragment(value.literal)
+    if isinstance(value, Decimal) and value.is_finite():
+        return orjson.Fragment(format(value, "f") if abs(value.adjusted()) < 30 else str(value))
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) != len(members):
+        seen: set[str] = set()
+        twice = next(name for name, _ in members if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # add returns None on purpose
+        raise _malformed(f"the member {twice!r} appears twice in one object")
+    return found
+
+
+def _decimal(literal: str) -> JsonDecimal:
+    try:
+        number = JsonDecimal(literal)
+    except DecimalException:
+        raise _malformed("a number is out of range") from None
+    if abs(number.adjusted()) > _LARGEST_EXPONENT:
+        raise _malformed("a number is out of range")
+    return number
+
+
+def _integer(literal: str) -> int | JsonDecimal:
+    if len(literal) <= _SAFE_INTEGER_LENGTH and literal != "-0":
+        return int(literal)
+    return _decimal(literal)
+
+
+def _constant(name: str) -> Any:
+    raise _malformed(f"{name} is not a JSON number")
+
+
+def _malformed(text: str) -> Problem:
+    return Problem(Category.MALFORMED, text)
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_decimal, parse_int=_integer, parse_constant=_constant
+)
