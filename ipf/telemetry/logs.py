@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import orjson
 from constantly import NamedConstant  # type: ignore[import-untyped]
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent
-from zope.interface import implementer  # type: ignore[import-untyped]
+from zope.interface import implementer
 
 SCHEMA_VERSION = "1.0"
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR")
