@@ -1,0 +1,135 @@
+"""Health and metrics on HTTP: `/actuator/*`.
+
+`/actuator/health` shows each component and is 503 when a required one is DOWN; `/health/liveness` says that the process
+answers; `/health/readiness` that it can take messages.  A downstream component (a mapping service, a FHIR server or an
+identity provider elsewhere) is shown as it is, but never takes health or readiness down: the listener must stay
+reachable to accept messages (decisions section 3).  Each check is bounded by a time limit; one check that hangs does
+not hide the others.  `/actuator/prometheus` is the scrape endpoint.  Mount `resource` at `/actuator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from klein import Klein
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import TimeoutError as TwistedTimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+from twisted.web.iweb import IRequest
+from twisted.web.resource import IResource
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from ipf.ports import Answer
+from ipf.telemetry import correlation, metrics
+
+UP = "UP"
+DOWN = "DOWN"
+JSON = "application/json"
+
+Check = Callable[[], Awaitable[Mapping[str, Any] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """`check` returns details, or None, when all is well, and raises when it is not.
+
+    `required` False: a downstream part, shown only.
+    """
+
+    check: Check
+    required: bool = True
+
+
+class Health:
+    """The checks of one service, asked anew at each request."""
+
+    def __init__(self, components: Mapping[str, Component], clock: IReactorTime, limit_seconds: float = 2.0) -> None:
+        self._components = components
+        self._clock = clock
+        self._limit_seconds = limit_seconds
+
+    async def health(self) -> Answer:
+        """All components with their states."""
+        states = await self._ask(self._components)
+        return _answer({"status": self._status(states), "components": states})
+
+    async def readiness(self) -> Answer:
+        """The required components only."""
+        states = await self._ask({name: each for name, each in self._components.items() if each.required})
+        return _answer({"status": self._status(states)})
+
+    async def liveness(self) -> Answer:
+        """The process runs and its reactor turns."""
+        return _answer({"status": UP})
+
+    def _status(self, states: Mapping[str, Mapping[str, Any]]) -> str:
+        failed = (name for name, state in states.items() if state["status"] == DOWN)
+        return DOWN if any(self._components[name].required for name in failed) else UP
+
+    async def _ask(self, components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
+        states = await gatherResults([Deferred.fromCoroutine(self._state(each)) for each in components.values()])
+        return dict(zip(components, states, strict=True))
+
+    async def _state(self, component: Component) -> dict[str, Any]:
+        async def check() -> Mapping[str, Any] | None:
+            return await component.check()
+
+        try:
+            details = await Deferred.fromCoroutine(check()).addTimeout(self._limit_seconds, self._clock)
+        except TwistedTimeoutError:
+            return {"status": DOWN, "details": {"error": f"no answer within {self._limit_seconds:g} s"}}
+        except Exception as error:
+            return {"status": DOWN, "details": {"error": _reason(error)}}
+        return {"status": UP, "details": dict(details)} if details else {"status": UP}
+
+
+def resource(health: Health) -> IResource:
+    """The resource to mount at `/actuator`."""
+    app = Klein()
+
+    async def run(web: IRequest, answer: Awaitable[Answer]) -> bytes:
+        return _write(web, await answer)
+
+    @app.route("/health", methods=["GET"])
+    async def show_health(web: IRequest) -> bytes:
+        return await run(web, health.health())
+
+    @app.route("/health/liveness", methods=["GET"])
+    async def liveness(web: IRequest) -> bytes:
+        return await run(web, health.liveness())
+
+    @app.route("/health/readiness", methods=["GET"])
+    async def readiness(web: IRequest) -> bytes:
+        return await run(web, health.readiness())
+
+    @app.route("/prometheus", methods=["GET"])
+    def prometheus(web: IRequest) -> bytes:
+        return _write(web, Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE))
+
+    @app.handle_errors(HTTPException)  # type: ignore[arg-type]  # Klein's hint fits methods only
+    def refuse(web: IRequest, failure: Failure) -> bytes:
+        status = 405 if failure.check(MethodNotAllowed) else 404
+        error = ("bad_request", "this path answers GET") if status == 405 else ("not_found", "nothing is at this path")
+        return _write(web, Answer(status, orjson.dumps({"error": error[0], "message": error[1]}), (), JSON))
+
+    return app.resource()
+
+
+def _answer(body: Mapping[str, Any]) -> Answer:
+    return Answer(200 if body["status"] == UP else 503, orjson.dumps(body, default=str), (), JSON)
+
+
+def _write(web: Any, answer: Answer) -> bytes:
+    web.setResponseCode(answer.status)
+    web.setHeader("Content-Type", answer.content_type)
+    web.setHeader("Cache-Control", "no-store")
+    web.setHeader(correlation.HEADER, correlation.accept(web.getHeader("x-correlation-id")))
+    return answer.body
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
