@@ -1,0 +1,178 @@
+r"""Acknowledgements: MSH with the applications swapped, MSA, and ERR wherever something was not accepted.
+
+Everything that is echoed goes back as it was sent: the sender's separators, version, processing id, control id and
+character set.  ERR carries the v2.5 fields (location, code, severity, message for a person) for every version, since
+older receivers skip fields they do not know; below v2.5 the old ERR-1 and MSA-3 say the same.
+
+Source: HL7 v2.9 sections 2.9 (acknowledgement), 2.14.5 (ERR), 2.14.8 (MSA), tables 0008, 0155, 0357, 0516.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+
+from ipf.hl7.escape import DEFAULT_SEPARATORS, escape
+from ipf.hl7.header import Header
+
+ACCEPTED = frozenset(("AA", "CA"))
+FALLBACK_VERSION = "2.5.1"
+
+_ENHANCED = {"AA": "CA", "AE": "CE", "AR": "CR"}
+_TABLE_0357 = {
+    "100": "Segment sequence error",
+    "101": "Required field missing",
+    "102": "Data type error",
+    "103": "Table value not found",
+    "200": "Unsupported message type",
+    "201": "Unsupported event code",
+    "202": "Unsupported processing id",
+    "203": "Unsupported version id",
+    "204": "Unknown key identifier",
+    "205": "Duplicate key identifier",
+    "206": "Application record locked",
+    "207": "Application internal error",
+}
+# HL7 table 0155: whether an acknowledgement is wanted, by outcome.
+_WANTED = {
+    ("AL", True): True,
+    ("AL", False): True,
+    ("NE", True): False,
+    ("NE", False): False,
+    ("SU", True): True,
+    ("SU", False): False,
+    ("ER", True): False,
+    ("ER", False): True,
+    ("", True): False,
+    ("", False): False,
+}
+
+
+def acknowledgement_code(accept: str, application: str, code: str) -> str | None:
+    """The code to answer with, or None when the sender wants no answer.
+
+    `accept` is MSH-15, `application` MSH-16, `code` the outcome in original mode (AA, AE or AR).
+
+    ==============  ============  ======================================================================
+    MSH-15          MSH-16        answer
+    ==============  ============  ======================================================================
+    empty           empty         original mode: AA, AE or AR, always
+    AL, SU or ER    any           CA, CE or CR where MSH-15 asks for it in this outcome; else as below
+    NE or empty     AL, SU or ER  AA, AE or AR where MSH-16 asks for it in this outcome
+    NE or empty     NE or empty   none
+    ==============  ============  ======================================================================
+
+    One field filled in is enough for enhanced mode (HL7 v2.9 section 2.9.2: original mode is the one where both are
+    absent), and the empty one then counts as NE.  `MSH-15 = NE, MSH-16 = AL` is original mode in words of enhanced mode.
+    At most one answer is sent (as Mirth does): taking ownership is all that this side can promise while the sender
+    waits, and a sender that got its accept acknowledgement is not sent a second one that says the same.  A value that
+    is not in table 0155 counts as AL: rather an answer too many than a sender that waits.
+    """
+    if not accept and not application:
+        return code
+    good = code in ACCEPTED
+    if _WANTED.get((accept, good), True):
+        return _ENHANCED[code]
+    return code if _WANTED.get((application, good), True) else None
+
+
+def acknowledge(
+    header: Header | None,
+    code: str,
+    *,
+    text: str | None = None,
+    error_code: str | None = None,
+    location: str | None = None,
+    now: datetime,
+    control_id: str,
+) -> bytes:
+    """The acknowledgement message, without MLLP framing.
+
+    `header`: of the message that is answered; None when it could not be read.  `text`: for a person, no patient data.
+    `error_code`: HL7 table 0357.  `location`: such as `MSH-10` or `PID-3.1`.  `control_id`: our own MSH-10.
+    """
+    if header is None:
+        return _write(code, text, error_code, location, control_id, _timestamp(now))
+    separator = header.separators.field
+    trigger = header.trigger
+    kind = header.separators.component.join(("ACK", trigger, "ACK")) if trigger else "ACK"
+    charset = header.field(18)
+    field = header.field
+    msh = (
+        f"MSH{separator}{field(2)}{separator}{field(5)}{separator}{field(6)}{separator}{field(3)}{separator}{field(4)}"
+        f"{separator}{_timestamp(now)}{separator}{separator}{kind}{separator}{control_id}{separator}{field(11)}"
+        f"{separator}{field(12) or FALLBACK_VERSION}{separator * 6 + charset if charset else ''}\r"
+        f"MSA{separator}{code}{separator}{field(10)}"
+    )
+    if code not in ACCEPTED:
+        msh += _details(header, text, error_code, location)
+    return (msh + "\r").encode(header.codec, "replace")
+
+
+def _write(
+    code: str, text: str | None, error_code: str | None, location: str | None, control_id: str, timestamp: str
+) -> bytes:
+    """The acknowledgement of something that had no header to answer to."""
+    msh = f"MSH|^~\\&|||||{timestamp}||ACK|{control_id}|P|{FALLBACK_VERSION}\rMSA|{code}|"
+    blank = Header(["MSH", "|", "^~\\&"], DEFAULT_SEPARATORS, "utf-8")
+    return (msh + (_details(blank, text, error_code, location) if code not in ACCEPTED else "") + "\r").encode()
+
+
+def _details(header: Header, text: str | None, error_code: str | None, location: str | None) -> str:
+    """What follows MSA-2: MSA-3 for old versions, and the ERR segment."""
+    separators = header.separators
+    number = error_code or "207"
+    meaning = escape(_TABLE_0357.get(number, "Application internal error"), separators)
+    said = escape(text or "", separators)
+    err = [""] * 9
+    err[2] = _location(location, separators.component)
+    err[3] = separators.component.join((number, meaning, "HL70357"))
+    err[4] = "E"
+    err[8] = said
+    msa_text = ""
+    if _older_than_2_5(header.version):
+        err[1] = _old_location(location, number, meaning, separators.component, separators.subcomponent)
+        msa_text = separators.field + said if said else ""
+    err[0] = "ERR"
+    return msa_text + "\r" + separators.field.join(err)
+
+
+def _place(location: str | None) -> list[str]:
+    """`MSH-9.2` as segment, occurrence, field, repetition and component (ERL)."""
+    if not location:
+        return []
+    segment, _, rest = location.partition("-")
+    field, _, component = rest.partition(".")
+    place = [segment, "1"]
+    if field:
+        place.append(field)
+    if component:
+        place += ["1", component]
+    return place
+
+
+def _location(location: str | None, component: str) -> str:
+    return component.join(_place(location))
+
+
+def _old_location(location: str | None, number: str, meaning: str, component: str, subcomponent: str) -> str:
+    """ERR-1 as it was before v2.5 (ELD): segment, sequence, field, code."""
+    place = [*_place(location), "", "", ""][:3]
+    return component.join((*place, subcomponent.join((number, meaning, "HL70357"))))
+
+
+@lru_cache(maxsize=64)
+def _older_than_2_5(version: str) -> bool:
+    parts = version.split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        return False
+    return (int(parts[0]), int(parts[1])) < (2, 5)
+
+
+@lru_cache(maxsize=4)
+def _second(moment: datetime) -> str:
+    return moment.strftime("%Y%m%d%H%M%S%z")
+
+
+def _timestamp(now: datetime) -> str:
+    return _second(now.replace(microsecond=0))

@@ -1,0 +1,118 @@
+"""Which characters a message is written in: MSH-18 names to Python codecs, and decoding that never loses a message.
+
+MSH-18 holds codes of HL7 table 0211.  Its first repetition is the character set of the message; further ones are sets
+that ISO 2022 escapes may switch to, which Python's own ISO 2022 codecs follow.  Order tried: MSH-18, else UTF-8; then
+the listener's configured fallback; then UTF-8 with U+FFFD for what cannot be read.  The original bytes are kept by the
+caller in any case, and are what a replay uses.
+
+Source: HL7 v2.9 section 2.14.9.18 (MSH-18), table 0211 (https://terminology.hl7.org/CodeSystem-v2-0211.html).
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+DEFAULT_CODEC = "utf-8"
+DEFAULT_FALLBACK = "iso8859-1"
+
+_TABLE_0211 = {
+    "ASCII": "utf-8",  # a superset; senders say ASCII and send UTF-8
+    "8859/1": "iso8859-1",
+    "8859/2": "iso8859-2",
+    "8859/3": "iso8859-3",
+    "8859/4": "iso8859-4",
+    "8859/5": "iso8859-5",
+    "8859/6": "iso8859-6",
+    "8859/7": "iso8859-7",
+    "8859/8": "iso8859-8",
+    "8859/9": "iso8859-9",
+    "8859/15": "iso8859-15",
+    "ISO IR6": "utf-8",
+    "ISO IR14": "iso2022_jp",
+    "ISO IR87": "iso2022_jp",
+    "ISO IR159": "iso2022_jp_1",
+    "GB 18030-2000": "gb18030",
+    "KS X 1001": "euc_kr",
+    "CNS 11643-1992": "euc_tw",
+    "BIG-5": "big5",
+    "UNICODE": "utf-8",
+    "UNICODE UTF-8": "utf-8",
+    "UNICODE UTF-16": "utf-16",
+    "UNICODE UTF-32": "utf-32",
+}
+_NORMALISED = {"".join(filter(str.isalnum, name)).upper(): codec for name, codec in _TABLE_0211.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Text, the codec that read it, and a warning when it is not what MSH-18 said or not everything could be read."""
+
+    text: str
+    codec: str
+    warning: str | None = None
+
+
+@lru_cache(maxsize=256)
+def codec_of(name: str) -> str | None:
+    """Python codec of a table 0211 code, or of a name in common use (`UTF-8`, `ISO-8859-1`, `windows-1252`).
+
+    None for a name that nobody knows.
+    """
+    key = "".join(filter(str.isalnum, name)).upper()
+    if not key:
+        return None
+    candidate = _NORMALISED.get(key) or name.strip().lower().removeprefix("unicode").strip()
+    try:
+        info = codecs.lookup(candidate)
+    except (LookupError, ValueError):
+        return None
+    return info.name if getattr(info, "_is_text_encoding", True) else None
+
+
+def sniff(raw: bytes) -> str | None:
+    """Codec of a message in UTF-16 or with a byte order mark; None for all others, where MSH can be read as ASCII."""
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if raw[:3] == b"\xef\xbb\xbf":
+        return "utf-8-sig"
+    if raw[:4] == b"M\x00S\x00":
+        return "utf-16-le"
+    return "utf-16-be" if raw[:4] == b"\x00M\x00S" else None
+
+
+def decode(raw: bytes, names: Sequence[str] = (), fallback: str = DEFAULT_FALLBACK) -> Decoded:
+    """Text of `raw`.  `names`: MSH-18 as sent, first repetition first; never raises."""
+    declared = codec_of(names[0]) if names and names[0] else DEFAULT_CODEC
+    if raw.isascii() and (declared is None or declared == DEFAULT_CODEC or declared.startswith("iso8859")):
+        return Decoded(raw.decode("ascii"), declared or DEFAULT_CODEC, None if declared else _unknown(names[0]))
+    candidates = [declared] if declared else []
+    candidates += [codec for codec in (DEFAULT_CODEC, fallback) if codec not in candidates]
+    for codec in candidates:
+        try:
+            return Decoded(raw.decode(codec), codec, _warning(names, declared, codec))
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return Decoded(raw.decode(DEFAULT_CODEC, "replace"), DEFAULT_CODEC, "some bytes are in no known character set")
+
+
+def decode_with(raw: bytes, codec: str) -> Decoded:
+    """Text of `raw` in a codec that was chosen before; unreadable bytes become U+FFFD, with a warning."""
+    try:
+        return Decoded(raw.decode(codec), codec)
+    except LookupError:
+        return decode(raw)
+    except UnicodeDecodeError:
+        return Decoded(raw.decode(codec, "replace"), codec, f"some bytes are not {codec}")
+
+
+def _unknown(name: str) -> str:
+    return f"MSH-18 names an unknown character set: {name[:40]}"
+
+
+def _warning(names: Sequence[str], declared: str | None, used: str) -> str | None:
+    if used == declared:
+        return None
+    return _unknown(names[0]) if declared is None else f"not all bytes are {declared}; read as {used}"

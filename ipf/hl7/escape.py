@@ -1,0 +1,142 @@
+r"""Escape sequences of HL7 v2 text: `\F\` and its kin to the characters they stand for, and back.
+
+==================  =============================================================================================
+`\F\ \S\ \T\ \R\`   the message's own field, component, subcomponent and repetition separators
+`\E\`               the escape character
+`\P\`               the truncation character (v2.7 on)
+`\Xhh..\`           bytes given in hexadecimal, in the character set of the message
+`\.br\ \.sp\ ..`    formatting of FT fields: a line break (`\.sp3\` three); others are layout and left out
+`\H\ \N\`           highlighting on and off: left out
+`\Cxxyy\ \Mxxyyzz\` ISO 2022 set switching: the escape sequence itself is not text and is left out
+`\Zdd..\`           locally defined: kept as it was written, since only the site knows what it means
+==================  =============================================================================================
+
+An escape character that begins no sequence known here is text; nothing is ever lost.
+
+Source: HL7 v2.9 section 2.7 (use of escape sequences in text fields).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_HEX = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
+_BREAK = re.compile(r"\.(?:br|sp|ce|sk)\s*\+?(\d{0,3})\Z", re.IGNORECASE)
+_LAYOUT = re.compile(r"\.(?:fi|nf|in|ti)\s*[+-]?\d{0,3}\Z", re.IGNORECASE)
+_CHARSET = re.compile(r"(?:C[0-9A-Fa-f]{4}|M[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{2})?)\Z")
+_LONGEST = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Separators:
+    """MSH-1 and MSH-2 of one message.  A character that the sender did not state is the usual one."""
+
+    field: str = "|"
+    component: str = "^"
+    repetition: str = "~"
+    escape: str = "\\"
+    subcomponent: str = "&"
+    truncation: str = ""
+
+    @property
+    def encoding_characters(self) -> str:
+        """MSH-2."""
+        return self.component + self.repetition + self.escape + self.subcomponent + self.truncation
+
+
+DEFAULT_SEPARATORS = Separators()
+
+
+@lru_cache(maxsize=64)
+def separators_of(field: str, encoding: str) -> Separators:
+    """Separators from MSH-1 and MSH-2 as sent; what is left out at the end of MSH-2 (v2.1, v2.2) is the usual one."""
+    given = encoding[:5]
+    stated = dict(zip(("component", "repetition", "escape", "subcomponent", "truncation"), given, strict=False))
+    return Separators(field, **stated)
+
+
+def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str = "utf-8") -> str:
+    """The characters that `text` stands for."""
+    mark = separators.escape
+    if not mark or mark not in text:
+        return text
+    pieces = text.split(mark)
+    out = [pieces[0]]
+    index = 1
+    while index < len(pieces):
+        meant = _meaning(pieces[index], separators, codec) if index + 1 < len(pieces) else None
+        if meant is None:  # no sequence begins here: the character is text, and may still begin one further on
+            out.append(mark)
+            out.append(pieces[index])
+            index += 1
+        else:
+            out.append(meant)
+            out.append(pieces[index + 1])
+            index += 2
+    return "".join(out)
+
+
+def escape(text: str, separators: Separators = DEFAULT_SEPARATORS) -> str:
+    r"""`text` made safe to stand in a field; line ends become `\.br\`."""
+    mark = separators.escape
+    if not mark:
+        return text.translate(dict.fromkeys(map(ord, _special(separators) + "\r\n\x0b\x1c"), " "))
+    return text.replace("\r\n", "\n").translate(_escapes(separators))
+
+
+def _special(separators: Separators) -> str:
+    return separators.field + separators.component + separators.subcomponent + separators.repetition
+
+
+@lru_cache(maxsize=64)
+def _escapes(separators: Separators) -> dict[int, str]:
+    mark = separators.escape
+    letters = {
+        separators.field: "F",
+        separators.component: "S",
+        separators.subcomponent: "T",
+        separators.repetition: "R",
+        mark: "E",
+        "\r": ".br",
+        "\n": ".br",
+        "\x0b": "X0B",
+        "\x1c": "X1C",
+    }
+    return {ord(character): mark + letter + mark for character, letter in letters.items() if character}
+
+
+def _meaning(code: str, separators: Separators, codec: str) -> str | None:
+    """What stands between two escape characters; None when it is no escape sequence."""
+    if len(code) == 1:
+        return _single(code, separators)
+    if not code or len(code) > _LONGEST:
+        return None
+    if code[0] == ".":
+        line_break = _BREAK.match(code)
+        if line_break:
+            return "\n" * min(int(line_break[1] or 1), 99)
+        return "" if _LAYOUT.match(code) else None
+    if code[0] == "X":
+        hexadecimal = _HEX.match(code)
+        return bytes.fromhex(hexadecimal[1]).decode(codec, "replace") if hexadecimal else None
+    if code[0] == "Z":
+        return separators.escape + code + separators.escape
+    return "" if _CHARSET.match(code) else None
+
+
+def _single(letter: str, separators: Separators) -> str | None:
+    if letter == "F":
+        return separators.field
+    if letter == "S":
+        return separators.component
+    if letter == "T":
+        return separators.subcomponent
+    if letter == "R":
+        return separators.repetition
+    if letter == "E":
+        return separators.escape
+    if letter == "P" and separators.truncation:
+        return separators.truncation
+    return "" if letter in "HN" else None

@@ -1,0 +1,395 @@
+"""An HL7 v2 message as a tree that is made while it is walked.
+
+Bytes come in, and stay as they came (:attr:`Message.raw`).  Parsing reads MSH, decodes once, and cuts segments; a
+segment is split into fields when one is asked for, a field into components when they are, and segments are put into
+groups (`structure.py`) only when that makes a difference.
+
+Every level answers the same questions: `children(name)`, `text`, `is_null(name)`, `kind`, `name`, `raw`.  Of the name
+of a field or component only the number after its last `_` or `.` counts, so `PID_3`, `PID.3` and `CX_1` all work, and
+fields beyond those that the standard knows are reached like any other.  What is absent is an empty list; so is HL7's
+null (`""`, "delete this value"), which `is_null` tells apart.
+
+Source: HL7 v2.9 sections 2.5 (message construction), 2.5.3.1 (null), 2.6.2 (segments), 2.7 (escapes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ipf.hl7.charset import decode, decode_with, sniff
+from ipf.hl7.escape import Separators, unescape
+from ipf.hl7.header import Header, scan_header
+from ipf.hl7.structure import Group, Structure, arrange, structure, structure_name
+
+NULL = '""'
+_LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
+_HEADERS = ("MSH", "BHS", "FHS")
+
+
+class Node(Protocol):
+    """What maps and FHIRPath walk."""
+
+    @property
+    def kind(self) -> str:
+        """`message`, `group`, `segment`, `field`, `component` or `subcomponent`."""
+
+    @property
+    def name(self) -> str:
+        """`ADT_A01`, `INSURANCE`, `PID`, `PID_3`, `PID_3.4`, `PID_3.4.2`."""
+
+    @property
+    def text(self) -> str | None:
+        """The value, escapes resolved; of a composite its first primitive; None when empty or null."""
+
+    def children(self, name: str) -> list[Any]:
+        """Nodes of this name, in order; none = empty list."""
+
+    def is_null(self, name: str) -> bool:
+        """The child of this name is HL7's null."""
+
+
+class Encoding:
+    """Separators and codec of one message, shared by all its nodes."""
+
+    __slots__ = ("codec", "separators")
+
+    def __init__(self, separators: Separators, codec: str) -> None:
+        self.separators = separators
+        self.codec = codec
+
+    def value(self, raw: str) -> str | None:
+        """Text of a primitive as sent."""
+        if not raw or raw == NULL:
+            return None
+        mark = self.separators.escape
+        return unescape(raw, self.separators, self.codec) if mark and mark in raw else raw
+
+
+@lru_cache(maxsize=8192)
+def number_of(name: str) -> int:
+    """Position that a name such as `PID_3`, `PID.3`, `CX_1` or `3` means; 0 = none."""
+    digits = name[max(name.rfind("_"), name.rfind(".")) + 1 :]
+    return int(digits) if digits.isdecimal() and len(digits) < 6 else 0
+
+
+class Subcomponent:
+    """The smallest part."""
+
+    __slots__ = ("_encoding", "_number", "_parent", "raw")
+    kind = "subcomponent"
+
+    def __init__(self, raw: str, encoding: Encoding, parent: Component, number: int) -> None:
+        self.raw = raw
+        self._encoding = encoding
+        self._parent = parent
+        self._number = number
+
+    @property
+    def name(self) -> str:
+        """Such as `PID_3.4.2`."""
+        return f"{self._parent.name}.{self._number}"
+
+    @property
+    def text(self) -> str | None:
+        """The value."""
+        return self._encoding.value(self.raw)
+
+    def children(self, name: str) -> list[Subcomponent]:
+        """A part of a part is the part itself: data types that are nested deeper than the encoding can write."""
+        return [self] if number_of(name) == 1 else []
+
+    def is_null(self, name: str) -> bool:
+        """Whether the value is null."""
+        return number_of(name) == 1 and self.raw == NULL
+
+
+class Component:
+    """One component; its subcomponents are split when asked for."""
+
+    __slots__ = ("_encoding", "_number", "_parent", "_parts", "raw")
+    kind = "component"
+
+    def __init__(self, raw: str, encoding: Encoding, parent: Field, number: int) -> None:
+        self.raw = raw
+        self._encoding = encoding
+        self._parent = parent
+        self._number = number
+        self._parts: list[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as `PID_3.4`."""
+        return f"{self._parent.name}.{self._number}"
+
+    @property
+    def parts(self) -> list[str]:
+        """Subcomponents as sent."""
+        if self._parts is None:
+            separator = self._encoding.separators.subcomponent
+            literal = self._parent.literal or separator not in self.raw
+            self._parts = [self.raw] if literal else self.raw.split(separator)
+        return self._parts
+
+    @property
+    def text(self) -> str | None:
+        """Value of the first subcomponent."""
+        return self._encoding.value(self.parts[0])
+
+    def children(self, name: str) -> list[Subcomponent]:
+        """The subcomponent with this number."""
+        number = number_of(name)
+        parts = self.parts
+        raw = parts[number - 1] if 0 < number <= len(parts) else ""
+        return [Subcomponent(raw, self._encoding, self, number)] if raw and raw != NULL else []
+
+    def is_null(self, name: str) -> bool:
+        """Whether that subcomponent is null."""
+        number = number_of(name)
+        return 0 < number <= len(self.parts) and self.parts[number - 1] == NULL
+
+
+class Field:
+    """One repetition of a field; its components are split when asked for."""
+
+    __slots__ = ("_encoding", "_number", "_parts", "_segment", "literal", "raw")
+    kind = "field"
+
+    def __init__(self, raw: str, encoding: Encoding, segment: str, number: int, literal: bool = False) -> None:
+        self.raw = raw
+        self.literal = literal  # a primitive: separators in it are a sender's missing escapes, not structure
+        self._encoding = encoding
+        self._segment = segment
+        self._number = number
+        self._parts: list[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as `PID_3`."""
+        return f"{self._segment}_{self._number}"
+
+    @property
+    def parts(self) -> list[str]:
+        """Components as sent."""
+        if self._parts is None:
+            self._parts = [self.raw] if self.literal else self.raw.split(self._encoding.separators.component)
+        return self._parts
+
+    @property
+    def text(self) -> str | None:
+        """Value of the first subcomponent of the first component."""
+        first = self.parts[0]
+        if not self.literal:
+            separator = self._encoding.separators.subcomponent
+            if separator and separator in first:
+                first = first.partition(separator)[0]
+        return self._encoding.value(first)
+
+    def children(self, name: str) -> list[Component]:
+        """The component with this number."""
+        number = number_of(name)
+        parts = self.parts
+        raw = parts[number - 1] if 0 < number <= len(parts) else ""
+        return [Component(raw, self._encoding, self, number)] if raw and raw != NULL else []
+
+    def is_null(self, name: str) -> bool:
+        """Whether that component is null."""
+        number = number_of(name)
+        return 0 < number <= len(self.parts) and self.parts[number - 1] == NULL
+
+
+class Segment:
+    """One segment; its fields are split when one is asked for."""
+
+    __slots__ = ("_encoding", "_fields", "name", "raw")
+    kind = "segment"
+
+    def __init__(self, raw: str, name: str, encoding: Encoding) -> None:
+        self.raw = raw
+        self.name = name
+        self._encoding = encoding
+        self._fields: list[str] | None = None
+
+    @property
+    def fields(self) -> list[str]:
+        """Fields as sent, by number; `fields[0]` is the segment's name."""
+        if self._fields is None:
+            separator = self._encoding.separators.field
+            self._fields = self.raw.split(separator)
+            if self.name in _HEADERS:
+                self._fields.insert(1, separator)
+        return self._fields
+
+    @property
+    def text(self) -> str | None:
+        """A segment has no text of its own."""
+        return None
+
+    def children(self, name: str) -> list[Field]:
+        """Repetitions of the field with this number, without empty ones."""
+        number = number_of(name)
+        fields = self.fields
+        raw = fields[number] if 0 < number < len(fields) else ""
+        if not raw or raw == NULL:
+            return []
+        if number <= 2 and self.name in _HEADERS:
+            return [Field(raw, Encoding(_NO_SEPARATORS, "utf-8"), self.name, number, True)]
+        literal = self._is_literal(number)
+        separator = self._encoding.separators.repetition
+        repetitions = raw.split(separator) if separator and separator in raw else (raw,)
+        return [Field(one, self._encoding, self.name, number, literal) for one in repetitions if one and one != NULL]
+
+    def is_null(self, name: str) -> bool:
+        """Whether that field is null."""
+        number = number_of(name)
+        return 0 < number < len(self.fields) and self.fields[number] == NULL
+
+    def _is_literal(self, number: int) -> bool:
+        """OBX-5 of a primitive type, and NTE-3: free text whose `^` and `&` senders forget to escape."""
+        if number == 5 and self.name == "OBX":
+            return self.fields[2] in _LITERAL_VALUES
+        return number == 3 and self.name == "NTE"
+
+
+_NO_SEPARATORS = Separators("", "", "", "", "")
+
+
+class Message:
+    """One message.  `parse` makes it; `raw` are the bytes as they came."""
+
+    __slots__ = ("_lines", "_structure", "_tree", "_warnings", "encoding", "header", "raw")
+    kind = "message"
+
+    def __init__(self, raw: bytes, header: Header, encoding: Encoding, lines: list[str], warnings: list[str]) -> None:
+        self.raw = raw
+        self.header = header
+        self.encoding = encoding
+        self._lines: list[str] | list[Segment] = lines
+        self._warnings = warnings
+        self._tree: Group | None = None
+        self._structure: Structure | None = None
+
+    @classmethod
+    def parse(cls, raw: bytes, charset: str | None = None) -> Message:
+        """Read a message.  `charset`: Python codec chosen when it was received; None = by MSH-18.
+
+        Problem MALFORMED when it does not begin with a usable MSH.  Characters that cannot be read become U+FFFD, with
+        an entry in `warnings`.
+        """
+        header = scan_header(raw)
+        wide = sniff(raw) if raw[:3] != b"MSH" else None
+        codec = wide or charset
+        decoded = decode_with(raw, codec) if codec else decode(raw, header.charset_names)
+        text = decoded.text if raw[:3] == b"MSH" else decoded.text.lstrip("\ufeff \t\r\n\x00")
+        lines = _lines(text, header.separators.field)
+        warnings = [decoded.warning] if decoded.warning else []
+        return cls(raw, header, Encoding(header.separators, decoded.codec), lines, warnings)
+
+    @property
+    def message_type(self) -> str:
+        """`ADT_A01`."""
+        return self.header.message_type
+
+    @property
+    def structure(self) -> str:
+        """Name of the message structure, by MSH-9.3 or table 0354."""
+        return structure_name(self.header.message_code, self.header.trigger, self.header.structure)
+
+    @property
+    def name(self) -> str:
+        """The same as `structure`."""
+        return self.structure
+
+    @property
+    def version(self) -> str:
+        """MSH-12.1."""
+        return self.header.version
+
+    @property
+    def control_id(self) -> str:
+        """MSH-10."""
+        return self.header.source_id
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was odd: about characters, and, once groups were asked for, about the order of segments."""
+        return tuple(self._warnings)
+
+    @property
+    def text(self) -> str | None:
+        """A message has no text of its own."""
+        return None
+
+    @property
+    def all_segments(self) -> Sequence[Segment]:
+        """Every segment, in order of arrival."""
+        return self._segments()
+
+    def segments(self, name: str) -> list[Segment]:
+        """All segments of this name wherever they stand, in order of arrival."""
+        return [segment for segment in self._segments() if segment.name == name]
+
+    def children(self, name: str) -> list[Any]:
+        """Groups or segments that stand directly in the message.
+
+        Of segments that the structure does not have (Z segments) all are given, wherever they came; and of a message
+        whose structure nobody knows all segments stand directly in it.
+        """
+        defined = self._definition()
+        if defined is None or name in defined.only_at_root:
+            return self.segments(name)
+        if len(name) == 3 and name not in defined.all_names and name[:1] == "Z":
+            return self.segments(name)
+        return self.tree().children(name)
+
+    def is_null(self, name: str) -> bool:
+        """Never: only fields and their parts can be null."""
+        return False
+
+    def tree(self) -> Group:
+        """The message as groups; a structure that nobody knows gives one flat group."""
+        if self._tree is None:
+            defined = self._definition()
+            if defined is None:
+                self._tree = Group(self.structure)
+                for segment in self._segments():
+                    self._tree.add(segment)
+            else:
+                self._tree, warnings = arrange(defined, self._segments())
+                self._warnings += warnings
+        return self._tree
+
+    def _definition(self) -> Structure | None:
+        if self._structure is None:
+            self._structure = structure(self.structure, self.version)
+        return self._structure
+
+    def _segments(self) -> list[Segment]:
+        lines: list[Any] = self._lines
+        if lines and isinstance(lines[0], str):
+            encoding = self.encoding
+            separator = encoding.separators.field
+            lines = [
+                Segment(line, line[:3] if line[3:4] == separator else line.partition(separator)[0], encoding)
+                for line in lines
+            ]
+            self._lines = lines
+        return lines
+
+
+def _lines(text: str, separator: str) -> list[str]:
+    """Segments of a message: CR ends them; CR LF does, and LF where a segment begins after it."""
+    if "\n" not in text:
+        lines = text.split("\r")
+        if not lines[-1]:
+            lines.pop()
+        return lines if all(lines) else [line for line in lines if line]
+    pieces = _line_end(separator).split(text.replace("\r\n", "\r"))
+    return [line for line in (piece.strip("\n") for piece in pieces) if line]
+
+
+@lru_cache(maxsize=64)
+def _line_end(separator: str) -> re.Pattern[str]:
+    return re.compile(rf"\r|\n(?=[A-Z][A-Z0-9]{{2}}(?:{re.escape(separator)}|[\r\n]|\Z))")

@@ -1,0 +1,306 @@
+"""Segments to groups: where each segment of a message stands in its message structure.
+
+The structures are facts of the standard, in `fhir/v2/structures.json` (see `generate.py` beside it), written in HL7's
+own abstract syntax and parsed here when one is first asked for.  Placement is lenient, as an interface must be: a
+segment that the structure does not expect where it came is still placed, with a warning, and an unknown one (Z
+segments above all) stays in the group where it came.
+
+A cursor walks the structure as the segments come.  For each segment the innermost open group is asked first, then the
+one around it, and so on: (1) does it stand at or after the cursor, directly or as the beginning of a group?  (2) the
+same, but groups whose required beginning is missing may be entered too; (3) did the cursor pass it already?  Then it
+is out of order.
+
+Source: HL7 v2.9 section 2.12 (chapter formats, abstract message syntax), table 0354.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ipf.data import folder
+
+DEFAULT_VERSION = "2.5.1"
+_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[\[\]{}<>|()]")
+_MOST_WARNINGS = 50
+
+Path = tuple[tuple[int, "Item"], ...]
+
+
+class Named(Protocol):
+    """What is placed: anything with a segment name."""
+
+    @property
+    def name(self) -> str:
+        """Such as `PID`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One alternative of a slot: a segment, or a group when `group` is there."""
+
+    name: str
+    group: Definition | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """One place in a sequence: one item, or one of several."""
+
+    alternatives: tuple[Item, ...]
+    required: bool
+    repeats: bool
+
+
+@dataclass(eq=False, slots=True)
+class Definition:
+    """Content of a message structure or of one of its groups."""
+
+    slots: tuple[Slot, ...]
+    first: frozenset[str] = frozenset()
+    can_be_empty: bool = True
+    _paths: dict[tuple[str, int, bool], Path | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        begins: set[str] = set()
+        for slot in self.slots:
+            for item in slot.alternatives:
+                begins |= item.group.first if item.group else {item.name}
+            if slot.required and not all(item.group and item.group.can_be_empty for item in slot.alternatives):
+                self.can_be_empty = False
+                break
+        self.first = frozenset(begins)
+
+    def path(self, name: str, start: int, lenient: bool) -> Path | None:
+        """The way to a segment from slot `start` on; lenient = also into groups that do not begin with it."""
+        key = (name, start, lenient)
+        if key not in self._paths:
+            if len(self._paths) > 2000:
+                self._paths.clear()
+            self._paths[key] = self._search(name, start, lenient)
+        return self._paths[key]
+
+    def _search(self, name: str, start: int, lenient: bool) -> Path | None:
+        for index in range(start, len(self.slots)):
+            for item in self.slots[index].alternatives:
+                if item.group is None:
+                    if item.name == name:
+                        return ((index, item),)
+                elif lenient or name in item.group.first:
+                    inner = item.group.path(name, 0, lenient)
+                    if inner is not None:
+                        return ((index, item), *inner)
+        return None
+
+    def segment_names(self) -> Iterator[tuple[str, int]]:
+        """Each segment with its depth (0 = not in a group); one that stands in several places comes several times."""
+        for slot in self.slots:
+            for item in slot.alternatives:
+                if item.group is None:
+                    yield item.name, 0
+                else:
+                    for name, depth in item.group.segment_names():
+                        yield name, depth + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """A message structure of one version.  `only_at_root`: segments that stand in no group; `all_names`: all."""
+
+    name: str
+    version: str
+    root: Definition
+    only_at_root: frozenset[str]
+    all_names: frozenset[str]
+
+
+class Group:
+    """One occurrence of a group, with its segments and groups in order of arrival."""
+
+    __slots__ = ("_by_name", "name", "nodes")
+    kind = "group"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes: list[Any] = []
+        self._by_name: dict[str, list[Any]] = {}
+
+    @property
+    def text(self) -> str | None:
+        """A group has no text of its own."""
+        return None
+
+    def children(self, name: str) -> list[Any]:
+        """Segments or groups of this name; none = empty list."""
+        return self._by_name.get(name, [])
+
+    def is_null(self, name: str) -> bool:
+        """Never: only fields and their parts can be null."""
+        return False
+
+    def add(self, node: Any) -> None:
+        """Append a segment or group."""
+        self.nodes.append(node)
+        self._by_name.setdefault(node.name, []).append(node)
+
+
+class _Open:
+    """A group that the cursor is in: its definition and the slot of what came last."""
+
+    __slots__ = ("definition", "group", "slot")
+
+    def __init__(self, group: Group, definition: Definition) -> None:
+        self.group = group
+        self.definition = definition
+        self.slot = -1
+
+    def next_slot(self) -> int:
+        """Where the search goes on: the same slot when it may repeat."""
+        return self.slot if self.slot >= 0 and self.definition.slots[self.slot].repeats else self.slot + 1
+
+
+def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, list[str]]:
+    """The tree of a message, and a warning for each segment that came where the structure does not have it."""
+    root = Group(structure.name)
+    opened = [_Open(root, structure.root)]
+    warnings: list[str] = []
+    for number, segment in enumerate(segments, 1):
+        if _go_on(opened, segment, lenient=False) or _go_on(opened, segment, lenient=True):
+            continue
+        known = segment.name in structure.all_names and _put_back(opened, segment)
+        if not known:
+            opened[-1].group.add(segment)
+        if (known or not segment.name.startswith("Z")) and len(warnings) < _MOST_WARNINGS:
+            reason = "is out of order" if known else f"is not part of {structure.name} in v{structure.version}"
+            warnings.append(f"segment {number} ({segment.name}) {reason}")
+    return root, warnings
+
+
+def _go_on(opened: list[_Open], segment: Named, *, lenient: bool) -> bool:
+    """Place the segment at or after the cursor, and move the cursor there."""
+    for depth in range(len(opened) - 1, -1, -1):
+        here = opened[depth]
+        path = here.definition.path(segment.name, here.next_slot(), lenient)
+        if path is not None:
+            del opened[depth + 1 :]
+            for slot, item in path:
+                opened[-1].slot = slot
+                if item.group is not None:
+                    group = Group(item.name)
+                    opened[-1].group.add(group)
+                    opened.append(_Open(group, item.group))
+            opened[-1].group.add(segment)
+            return True
+    return False
+
+
+def _put_back(opened: list[_Open], segment: Named) -> bool:
+    """Place a segment that the cursor passed; the cursor stays."""
+    for here in reversed(opened):
+        path = here.definition.path(segment.name, 0, True)
+        if path is not None:
+            target = here.group
+            for _, item in path[:-1]:
+                there = target.children(item.name)
+                if not there:
+                    target.add(Group(item.name))
+                target = target.children(item.name)[-1]
+            target.add(segment)
+            return True
+    return False
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The tables
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    tables: dict[str, Any] = json.loads((folder("fhir") / "v2" / "structures.json").read_text(encoding="utf-8"))
+    return tables
+
+
+@lru_cache(maxsize=1024)
+def structure_name(message_code: str, trigger: str, stated: str = "") -> str:
+    """Message structure by MSH-9: what MSH-9.3 says when that is a structure, else by table 0354.
+
+    Senders write the event where the structure belongs (`ADT^A04^ADT_A04`), so MSH-9.3 is looked up as an event as
+    well.
+    """
+    events, structures = _tables()["events"], _tables()["structures"]
+    own = f"{message_code}_{trigger}" if trigger else message_code
+    for candidate in (stated, own, message_code):
+        meant = events.get(candidate, candidate)
+        if meant in structures:
+            return str(meant)
+    return stated or own
+
+
+@lru_cache(maxsize=512)
+def structure(name: str, version: str = DEFAULT_VERSION) -> Structure | None:
+    """The structure in this version, or in the nearest older one that has it, else the oldest; None when unknown."""
+    editions = _tables()["structures"].get(name)
+    if editions is None:
+        return None
+    wanted = _version(version) or _version(DEFAULT_VERSION)
+    by_version = sorted((_version(one), one, syntax) for versions, syntax in editions for one in versions.split())
+    at_most = [edition for edition in by_version if edition[0] <= wanted]
+    _, found, syntax = at_most[-1] if at_most else by_version[0]
+    definition = parse_syntax(syntax)
+    names = list(definition.segment_names())
+    grouped = {segment for segment, depth in names if depth}
+    return Structure(name, found, definition, frozenset(n for n, _ in names) - grouped, frozenset(n for n, _ in names))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() and len(part) < 5 for part in parts) else ()
+
+
+def parse_syntax(text: str) -> Definition:
+    """Abstract message syntax to a definition."""
+    tokens = _TOKEN.findall(text)
+    definition, end = _sequence(tokens, 0)
+    if end != len(tokens):
+        raise ValueError(f"message structure ends at token {end}")
+    return definition
+
+
+def _sequence(tokens: list[str], at: int) -> tuple[Definition, int]:
+    slots: list[Slot] = []
+    while at < len(tokens) and tokens[at] != ")":
+        slot, at = _slot(tokens, at)
+        slots.append(slot)
+    return Definition(tuple(slots)), at
+
+
+def _slot(tokens: list[str], at: int) -> tuple[Slot, int]:
+    if tokens[at] == "[":
+        inner, at = _slot(tokens, at + 1)
+        return Slot(inner.alternatives, False, inner.repeats), at + 1
+    if tokens[at] == "{":
+        inner, at = _slot(tokens, at + 1)
+        return Slot(inner.alternatives, inner.required, True), at + 1
+    if tokens[at] == "<":
+        return _choice(tokens, at + 1)
+    name, at = tokens[at], at + 1
+    if at < len(tokens) and tokens[at] == "(":
+        group, at = _sequence(tokens, at + 1)
+        return Slot((Item(name, group),), True, False), at + 1
+    return Slot((Item(name),), True, False), at
+
+
+def _choice(tokens: list[str], at: int) -> tuple[Slot, int]:
+    alternatives: list[Item] = []
+    repeats = False
+    while True:
+        inner, at = _slot(tokens, at)
+        alternatives += inner.alternatives
+        repeats = repeats or inner.repeats
+        at += 1
+        if tokens[at - 1] == ">":
+            return Slot(tuple(alternatives), True, repeats), at
