@@ -1,0 +1,33 @@
+"""The door for resources from outside: what may not enter is refused here, with its place.
+
+Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then the rules
+for Subscriptions.  Resources that our own maps made do not pass here; profiles are another matter (validation).
+"""
+
+from __future__ import annotations
+
+from ipf.errors import Issue, Problem
+from ipf.ports import Json
+from ipf.rest.repository import Repository
+from ipf.rest.structure import check_structure
+from ipf.subscriptions.criteria import check
+
+
+def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:
+    """The resource as it will be stored; Problem MALFORMED or BUSINESS_RULE, places prefixed with `place`."""
+    try:
+        check_structure(resource)
+        if resource["resourceType"] != "Subscription":
+            return resource
+        check(resource, repository.policy)
+    except Problem as refused:
+        raise _at(place, refused) if place else refused
+    return {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
+
+
+def _at(place: str, problem: Problem) -> Problem:
+    issues = tuple(
+        Issue(issue.text, f"{place}.resource ({issue.place})" if issue.place else place, issue.category)
+        for issue in problem.issues
+    )
+    return Problem(problem.category, problem.text, place, issues=issues)

@@ -1,0 +1,110 @@
+"""Units in, one database transaction out: ask, lock where something may be created twice, plan, match, commit.
+
+Many units share the transaction and its two or three round trips; each succeeds or fails for itself.  When another
+writer was first, everything is planned again from fresh answers; when that goes on, the units go one by one.  Units
+that write Subscription resources have a transaction of their own, so that units after them see the new subscriptions.
+
+What survives a crash: all of the transaction or nothing.  When the connection breaks while the commit is under way,
+StoreUnreachable is raised and nothing is known; a unit with a receipt may simply be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+
+from ipf.errors import Problem, WriteConflict
+from ipf.ports import Answers, Clock, FhirStore, FhirTransaction, Matcher, NewEvent, Writes
+from ipf.rest.knowledge import Knowledge, Question, asks_for, question
+from ipf.rest.plan import Plan, make_plan, rids_needed
+from ipf.rest.unit import Unit, UnitResult
+from ipf.rest.view import View
+
+_ATTEMPTS_TOGETHER = 3
+
+
+async def commit(
+    units: Sequence[Unit], store: FhirStore, matcher: Matcher, clock: Clock, *, attempts: int = 16
+) -> list[UnitResult | Problem]:
+    """Store every unit, whole or not at all; one result or Problem for each, in order.
+
+    `attempts`: how often a single unit is planned again after another writer was first; then its Problem is
+    WriteConflict.  Raises StoreUnreachable when nothing is known about any unit.
+    """
+    committer = _Committer(store, matcher, clock, attempts)
+    results: list[UnitResult | Problem] = []
+    for _, run in groupby(enumerate(map(question, units)), key=_run):
+        results += await committer.store_all([asked for _, asked in run])
+    return results
+
+
+def _run(numbered: tuple[int, Question]) -> int:
+    """Equal for neighbours that may share a transaction."""
+    number, asked = numbered
+    return number if asked.unit.changes_subscriptions else -1
+
+
+class _Committer:
+    """The parts that a commit works with."""
+
+    def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, attempts: int) -> None:
+        self._store = store
+        self._matcher = matcher
+        self._clock = clock
+        self._attempts = attempts
+
+    async def store_all(self, questions: Sequence[Question]) -> list[UnitResult | Problem]:
+        """Results of units that share transactions as long as they can."""
+        attempts = self._attempts if len(questions) == 1 else _ATTEMPTS_TOGETHER
+        conflict = WriteConflict()
+        for _ in range(attempts):
+            try:
+                ends = await self._attempt(questions)
+            except WriteConflict as lost:
+                conflict = lost
+                continue
+            return await self._complete(questions, ends)
+        if len(questions) == 1:
+            return [conflict]
+        return [result for asked in questions for result in await self.store_all([asked])]
+
+    async def _complete(
+        self, questions: Sequence[Question], ends: Sequence[UnitResult | Problem | None]
+    ) -> list[UnitResult | Problem]:
+        """Store in further transactions what could not be planned after the units before it."""
+        again = [asked for asked, end in zip(questions, ends, strict=True) if end is None]
+        later = iter(await self.store_all(again) if again else ())
+        return [next(later) if end is None else end for end in ends]
+
+    async def _attempt(self, questions: Sequence[Question]) -> list[UnitResult | Problem | None]:
+        changing = any(asked.unit.changes_subscriptions for asked in questions)
+        async with self._store.transaction() as transaction:
+            asks = asks_for(questions)
+            answers = await transaction.ask(asks, subscriptions_change=changing)
+            knowledge = Knowledge.of(asks, answers)
+            creating = knowledge.would_create(questions)
+            if creating:
+                knowledge.learn(creating, await transaction.lock(creating))
+            rids = iter([await self._store.new_rid() for _ in range(rids_needed(questions))])
+            plan = make_plan(questions, View(knowledge, asks.conditions), _now(self._clock), rids)
+            if plan.changes or plan.receipts:
+                await transaction.commit(await self._writes(plan, answers, transaction))
+            return plan.results
+
+    async def _writes(self, plan: Plan, answers: Answers, transaction: FhirTransaction) -> Writes:
+        if plan.changes and self._matcher.epoch != answers.epoch:
+            self._matcher.load(answers.epoch, await transaction.subscriptions())
+        return Writes(plan.changes, list(self._events(plan)), plan.receipts, plan.subscriptions)
+
+    def _events(self, plan: Plan) -> Iterator[NewEvent]:
+        match = self._matcher.match
+        for number, change in enumerate(plan.changes):
+            for rid in match(change):
+                yield NewEvent(rid, number)
+
+
+def _now(clock: Clock) -> datetime:
+    """Now in whole milliseconds, the precision of `meta.lastUpdated`."""
+    now = clock()
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)

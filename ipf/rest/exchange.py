@@ -1,0 +1,123 @@
+"""What the interactions share about HTTP: the body that came, the preferences in its headers, the answer's headers.
+
+Source: https://hl7.org/fhir/R4/http.html (Content types, Prefer, ETag, Location)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ipf.errors import Category, Problem
+from ipf.fhir.bundle import etag, http_date
+from ipf.fhir.json import dumps, loads
+from ipf.fhir.query import Query, parse_query
+from ipf.ports import Answer, Json, Request, Version
+from ipf.rest.outcome import success
+from ipf.rest.unit import EntryResult
+
+JSON_TYPES = frozenset({"application/fhir+json", "application/json", "text/json", "application/json+fhir", "json"})
+_ANY_TYPES = frozenset({"*/*", "application/*"})
+_PRESENTATION = frozenset({"_format", "_pretty"})
+_ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
+
+
+def media_type(header: str) -> str:
+    """A media type without its parameters, in lower case."""
+    return header.partition(";")[0].strip().lower()
+
+
+def check_acceptable(request: Request) -> None:
+    """Problem NOT_ACCEPTABLE when the caller wants something other than JSON; `_format` goes before `Accept`."""
+    wanted = [value for name, value in request.query if name == "_format"]
+    names = wanted or request.headers.get("accept", "*/*").split(",")
+    kinds = {media_type(name) for name in names}
+    if not kinds & JSON_TYPES and (wanted or not kinds & _ANY_TYPES):
+        raise Problem(Category.NOT_ACCEPTABLE, "this server answers application/fhir+json")
+
+
+def resource_body(request: Request, resource_type: str) -> Json:
+    """The resource in the body.  Problem MEDIA_TYPE, MALFORMED, or VALUE when it is of another type."""
+    sent = request.headers.get("content-type", "application/fhir+json")
+    if media_type(sent) not in JSON_TYPES:
+        raise Problem(Category.MEDIA_TYPE, f"send application/fhir+json, not {media_type(sent)}")
+    resource = loads(request.body)
+    if not isinstance(resource, dict):
+        raise Problem(Category.MALFORMED, "the body must be one JSON object")
+    if resource.get("resourceType") != resource_type:
+        raise Problem(Category.VALUE, f"resourceType must be {resource_type}", "resourceType")
+    return resource
+
+
+def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Parameters without those that only say how the answer is to look."""
+    return [(name, value) for name, value in pairs if name not in _PRESENTATION]
+
+
+def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
+    """The search of a conditional interaction; Problem VALUE when it would select everything."""
+    query = parse_query(resource_type, selection(pairs))
+    if not query.terms:
+        raise Problem(Category.VALUE, "a conditional interaction needs search parameters")
+    return query
+
+
+def if_match(text: str | None) -> int | None:
+    """The version that `If-Match` names; None when it was not sent."""
+    if text is None:
+        return None
+    tags = entity_tags(text)
+    if len(tags) != 1 or not tags[0].isascii() or not tags[0].isdigit() or len(tags[0]) > 9:
+        raise Problem(Category.PRECONDITION, 'If-Match must name one version, such as W/"3"')
+    return int(tags[0])
+
+
+def entity_tags(text: str) -> list[str]:
+    """The opaque parts of the entity tags in a header."""
+    return [quoted or bare for quoted, bare in _ENTITY_TAG.findall(text)]
+
+
+def preference(request: Request, name: str) -> str | None:
+    """The value of one preference in `Prefer`, such as `return` or `handling`."""
+    for part in re.split(r"[,;]", request.headers.get("prefer", "")):
+        key, _, value = part.partition("=")
+        if key.strip().lower() == name:
+            return value.strip().strip('"')
+    return None
+
+
+def version_answer(version: Version, status: int = 200) -> Answer:
+    """The body of a version with its ETag and Last-Modified."""
+    return Answer(status, version.body, version_headers(version))
+
+
+def version_headers(version: Version) -> list[tuple[str, str]]:
+    """ETag and Last-Modified."""
+    return [("ETag", etag(version)), ("Last-Modified", http_date(version.last_updated))]
+
+
+def location(version: Version, base_url: str) -> str:
+    """The URL of one version."""
+    return f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
+
+
+def written_answer(result: EntryResult, request: Request) -> Answer:
+    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said)."""
+    version = result.version
+    if version is None:
+        return Answer(result.status)
+    headers = [*version_headers(version), ("Location", location(version, request.base_url))]
+    form = preference(request, "return")
+    if form == "minimal":
+        return Answer(result.status, b"", headers)
+    if form == "OperationOutcome":
+        return Answer(result.status, dumps(success(describe(result))), headers)
+    return Answer(result.status, version.body, headers)
+
+
+def describe(result: EntryResult) -> str:
+    """One sentence about what became of an entry."""
+    version = result.version
+    if version is None:
+        return "there was nothing to delete"
+    return f"{version.resource_type}/{version.id} {result.outcome} (version {version.version_id})"

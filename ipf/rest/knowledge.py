@@ -1,0 +1,122 @@
+"""What a plan must know of the store, asked for once for all units of a transaction, and the answers laid out to read.
+
+Source: ports.Asks and ports.Answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ipf.errors import Category, Problem
+from ipf.fhir.json import dumps
+from ipf.fhir.query import Query, parse_criteria
+from ipf.ports import Answers, Asks, Version
+from ipf.rest.references import conditional_references
+from ipf.rest.unit import Method, Unit
+
+Key = tuple[str, str, str]
+"""(tenant, resource type, id)"""
+
+ConditionKey = tuple[str, str, str]
+"""(tenant, resource type, canonical text of the query)"""
+
+
+def condition_key(tenant: str, query: Query) -> ConditionKey:
+    """Equal for queries that ask the same."""
+    return tenant, query.resource_type, query.canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A unit with what was read out of its resources: conditional references by their text, and by entry.
+
+    `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
+    JSON, so that a reference can be looked for without walking the resource.
+    """
+
+    unit: Unit
+    references: dict[str, Query]
+    texts: tuple[bytes, ...]
+    refused: Problem | None = None
+
+
+def question(unit: Unit) -> Question:
+    """Read a unit once; the result serves every attempt."""
+    texts = tuple(dumps(entry.resource) if entry.resource is not None else b"" for entry in unit.entries)
+    found: dict[str, Query] = {}
+    for entry, text in zip(unit.entries, texts, strict=True):
+        if b"?" not in text:
+            continue
+        for reference in conditional_references(entry.resource):
+            if reference not in found:
+                try:
+                    found[reference] = parse_criteria(reference)
+                except Problem as problem:
+                    refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
+                    return Question(unit, {}, texts, refused)
+    return Question(unit, found, texts)
+
+
+def asks_for(questions: Sequence[Question]) -> Asks:
+    """Everything that the units need to know, without repeats."""
+    ids: dict[Key, None] = {}
+    conditions: dict[ConditionKey, tuple[str, Query]] = {}
+    receipts: dict[tuple[str, str], None] = {}
+    for asked in questions:
+        tenant = asked.unit.tenant
+        if asked.unit.receipt is not None:
+            receipts[tenant, asked.unit.receipt] = None
+        for entry in asked.unit.entries:
+            if entry.id is not None:
+                ids[tenant, entry.resource_type, entry.id] = None
+            if entry.condition is not None:
+                conditions[condition_key(tenant, entry.condition)] = tenant, entry.condition
+        for query in asked.references.values():
+            conditions[condition_key(tenant, query)] = tenant, query
+    return Asks(tuple(ids), tuple(conditions.values()), tuple(receipts))
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """The answers: current versions, live matches of conditions (two at most), receipts that are there."""
+
+    current: dict[Key, Version] = field(default_factory=dict)
+    matches: dict[ConditionKey, tuple[Version, ...]] = field(default_factory=dict)
+    receipts: frozenset[tuple[str, str]] = frozenset()
+
+    @staticmethod
+    def of(asks: Asks, answers: Answers) -> Knowledge:
+        """Lay out the answers by what they answer."""
+        known = Knowledge(receipts=answers.receipts)
+        for key, version in zip(asks.ids, answers.by_id, strict=True):
+            if version is not None:
+                known.current[key] = version
+        known.learn(asks.conditions, answers.by_condition)
+        return known
+
+    def learn(self, conditions: Sequence[tuple[str, Query]], answers: Iterable[Sequence[Version]]) -> None:
+        """Take in answers to conditions; later ones replace earlier ones."""
+        for (tenant, query), found in zip(conditions, answers, strict=True):
+            self.matches[condition_key(tenant, query)] = tuple(found)
+            for version in found:
+                self.current[tenant, version.resource_type, version.id] = version
+
+    def would_create(self, questions: Sequence[Question]) -> list[tuple[str, Query]]:
+        """Conditions of entries that will create because nothing matches: those to be serialised."""
+        found: dict[ConditionKey, tuple[str, Query]] = {}
+        for asked in questions:
+            tenant = asked.unit.tenant
+            if asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts:
+                continue
+            for entry in asked.unit.entries:
+                if entry.condition is not None and entry.method is not Method.DELETE:
+                    key = condition_key(tenant, entry.condition)
+                    if not self.matches[key]:
+                        found[key] = tenant, entry.condition
+        return [found[key] for key in sorted(found)]
+
+
+def ambiguous(place: str | None) -> Problem:
+    """The refusal of a condition that more than one resource meets."""
+    return Problem(Category.AMBIGUOUS, "the condition matches more than one resource", place)

@@ -1,0 +1,39 @@
+"""Problem in, OperationOutcome out: the one place where the FHIR side words a failure.
+
+Source: https://hl7.org/fhir/R4/operationoutcome.html
+"""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Issue, Problem
+from ipf.fhir.json import dumps
+from ipf.ports import Answer, Json
+
+
+def operation_outcome(problem: Problem) -> Json:
+    """The OperationOutcome resource of a problem: one issue for each finding."""
+    issues = [_issue(issue, problem.category) for issue in problem.issues]
+    return {"resourceType": "OperationOutcome", "issue": issues}
+
+
+def refuse(problem: Problem) -> Answer:
+    """The HTTP answer to a request that failed."""
+    headers = [("Retry-After", "1")] if problem.category is Category.UNAVAILABLE else []
+    if problem.category is Category.UNAUTHORIZED:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return Answer(problem.rendering.http_status, dumps(operation_outcome(problem)), headers)
+
+
+def success(text: str) -> Json:
+    """The OperationOutcome that `Prefer: return=OperationOutcome` asks for."""
+    issue = {"severity": "information", "code": "informational", "diagnostics": text}
+    return {"resourceType": "OperationOutcome", "issue": [issue]}
+
+
+def _issue(issue: Issue, default: Category) -> Json:
+    category = issue.category or default
+    severity = "fatal" if category is Category.INTERNAL else "error"
+    found: Json = {"severity": severity, "code": category.value.issue_type, "diagnostics": issue.text}
+    if issue.place:
+        found["expression"] = [issue.place]
+    return found

@@ -1,0 +1,74 @@
+"""Answers and units in, writes and results out: what a FHIR transaction does, decided without waiting for anything.
+
+Units are planned one after another (`unit_plan.py`), each on the store as the ones before it leave it.  A resource that
+says what is stored already is not written.  A unit that fails leaves no trace, the others go on.  A unit whose receipt
+is there is answered as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ipf.errors import Problem
+from ipf.ports import Change, Receipt, SubscriptionState
+from ipf.rest.knowledge import Question
+from ipf.rest.unit import UnitResult
+from ipf.rest.unit_plan import UnitPlan
+from ipf.rest.view import Again, View
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be written, and how each unit ended; None = plan it again in the next transaction."""
+
+    changes: list[Change] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    results: list[UnitResult | Problem | None] = field(default_factory=list)
+
+    @property
+    def subscriptions(self) -> list[SubscriptionState]:
+        """The service's own rows about Subscription resources that are written."""
+        return [
+            _subscription_state(change) for change in self.changes if change.version.resource_type == "Subscription"
+        ]
+
+
+def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: Iterator[int]) -> Plan:
+    """Plan all units in order.  `now` has whole milliseconds; `rids` yields fresh internal numbers, enough of them."""
+    plan = Plan()
+    done = set(view.knowledge.receipts)
+    for asked in questions:
+        unit = asked.unit
+        receipt = (unit.tenant, unit.receipt) if unit.receipt is not None else None
+        if receipt in done:
+            plan.results.append(UnitResult(already_done=True))
+            continue
+        planned = UnitPlan(asked, view, now, rids)
+        try:
+            result = planned.run()
+        except (Problem, Again) as failed:
+            view.forget()
+            plan.results.append(failed if isinstance(failed, Problem) else None)
+            continue
+        view.keep()
+        plan.changes += planned.changes
+        plan.results.append(result)
+        if receipt is not None and unit.receipt is not None:
+            done.add(receipt)
+            plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))
+    return plan
+
+
+def rids_needed(questions: Sequence[Question]) -> int:
+    """How many new resources there can be at most."""
+    return sum(entry.resource is not None for asked in questions for entry in asked.unit.entries)
+
+
+def _subscription_state(change: Change) -> SubscriptionState:
+    version, resource = change.version, change.resource
+    if resource is None:
+        return SubscriptionState(change.tenant, version.rid, version.id, "deleted")
+    status = str(resource.get("status", "off"))
+    return SubscriptionState(change.tenant, version.rid, version.id, status, resource.get("error"))

@@ -1,0 +1,34 @@
+"""What every FHIR interaction is given: the store, the matcher, the clock and the rules of this server.
+
+It is built once by the composition root and never changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ipf.errors import Problem
+from ipf.ports import Clock, FhirStore, Matcher
+from ipf.rest.commit import commit
+from ipf.rest.unit import Unit, UnitResult
+from ipf.subscriptions.policy import ChannelPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history."""
+
+    store: FhirStore
+    matcher: Matcher
+    clock: Clock
+    policy: ChannelPolicy = field(default_factory=ChannelPolicy)
+    software_version: str = "0"
+    page_size: int = 50
+    max_page_size: int = 1000
+
+    async def commit_one(self, unit: Unit) -> UnitResult:
+        """Store one unit; its Problem is raised."""
+        result = (await commit([unit], self.store, self.matcher, self.clock))[0]
+        if isinstance(result, Problem):
+            raise result
+        return result

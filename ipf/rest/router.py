@@ -1,0 +1,94 @@
+"""The route table of the FHIR server, and the one function that answers a request.
+
+A request comes as a value and goes through the same table whether it came over HTTP or stands in a batch.
+
+Source: https://hl7.org/fhir/R4/http.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from ipf.errors import Category, Problem
+from ipf.fhir.definitions import definitions
+from ipf.ports import Answer, Handler, Request
+from ipf.rest.create import create
+from ipf.rest.delete import conditional_delete, delete
+from ipf.rest.exchange import check_acceptable
+from ipf.rest.history_instance import history_instance
+from ipf.rest.ids import is_id
+from ipf.rest.metadata import metadata
+from ipf.rest.outcome import refuse
+from ipf.rest.read import read
+from ipf.rest.repository import Repository
+from ipf.rest.search import search, search_by_post
+from ipf.rest.transaction import transaction
+from ipf.rest.update import conditional_update, update
+from ipf.rest.vread import vread
+
+Interaction = Callable[[Request, Repository], Awaitable[Answer]]
+
+
+async def bundle(request: Request, repository: Repository) -> Answer:
+    """A transaction or batch, whose reads are performed by this router."""
+    return await transaction(request, repository, perform)
+
+
+ROUTES: dict[str, dict[str, Interaction]] = {
+    "": {"POST": bundle},
+    "metadata": {"GET": metadata},
+    "[type]": {"GET": search, "POST": create, "PUT": conditional_update, "DELETE": conditional_delete},
+    "[type]/_search": {"POST": search_by_post},
+    "[type]/[id]": {"GET": read, "PUT": update, "DELETE": delete},
+    "[type]/[id]/_history": {"GET": history_instance},
+    "[type]/[id]/_history/[vid]": {"GET": vread},
+}
+
+
+def handler(repository: Repository) -> Handler:
+    """The FHIR server: a request in, an answer out, every Problem rendered."""
+
+    async def handle(request: Request) -> Answer:
+        try:
+            return await perform(request, repository)
+        except Problem as problem:
+            return _refuse(problem, request)
+
+    return handle
+
+
+async def perform(request: Request, repository: Repository) -> Answer:
+    """Answer one request; Problem for what is refused."""
+    methods = ROUTES.get(_shape(request.path))
+    if methods is None:
+        raise Problem(Category.NOT_FOUND, "there is nothing at this address")
+    interaction = methods.get("GET" if request.method == "HEAD" else request.method)
+    if interaction is None:
+        raise Problem(Category.METHOD, f"{request.method[:20]} is not supported here")
+    check_acceptable(request)
+    return await interaction(request, repository)
+
+
+def _shape(path: tuple[str, ...]) -> str:
+    """The row of the table that a path belongs to.  Problem NOT_FOUND for an unknown type or impossible id."""
+    if not path or path == ("",) or path == ("metadata",):
+        return "/".join(path)
+    if path[0] not in definitions().resource_types:
+        raise Problem(Category.NOT_FOUND, f"{path[0][:60]} is not a resource type of R4")
+    if len(path) == 1:
+        return "[type]"
+    if path[1].startswith(("_", "$")):
+        return "/".join(("[type]", *path[1:]))
+    if not is_id(path[1]):
+        raise Problem(Category.NOT_FOUND, "no resource can have this id")
+    rest = path[2:] if len(path) != 4 else (path[2], "[vid]")
+    return "/".join(("[type]", "[id]", *rest))
+
+
+def _refuse(problem: Problem, request: Request) -> Answer:
+    answer = refuse(problem)
+    if problem.category is not Category.METHOD:
+        return answer
+    allowed = ", ".join(ROUTES.get(_shape(request.path), {}))
+    return replace(answer, headers=[*answer.headers, ("Allow", allowed)])

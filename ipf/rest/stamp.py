@@ -1,0 +1,51 @@
+"""The server's marks in a resource: id, version and time; and whether two resources say the same apart from them.
+
+Source: https://hl7.org/fhir/R4/resource.html#Meta, https://hl7.org/fhir/R4/json.html (decimals keep their digits)
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from ipf.fhir.bundle import instant
+from ipf.fhir.json import dumps
+from ipf.ports import Json
+
+_MARKS = ("versionId", "lastUpdated")
+
+
+def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> Json:
+    """A copy (shared below the first level) with resourceType, id and meta first, and our marks set."""
+    meta: Json = {"versionId": str(version_id), "lastUpdated": instant(last_updated)}
+    sent = resource.get("meta")
+    if sent:
+        meta.update((name, value) for name, value in sent.items() if name not in _MARKS)
+    stamped: Json = {"resourceType": resource["resourceType"], "id": id, "meta": meta}
+    for name, value in resource.items():
+        if name not in stamped:
+            stamped[name] = value
+    return stamped
+
+
+def says_the_same(one: Json, other: Json) -> bool:
+    """Whether two stamped resources differ in nothing but our marks; `1.0` and `1.00` are different."""
+    return one.keys() == other.keys() and all(
+        _same(_unmarked(value), _unmarked(other[name])) if name == "meta" else _same(value, other[name])
+        for name, value in one.items()
+    )
+
+
+def _unmarked(meta: Json) -> Json:
+    return {name: value for name, value in meta.items() if name not in _MARKS}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is dict and type(other) is dict:
+        return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+    if type(one) is list and type(other) is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, Decimal) or isinstance(other, Decimal):
+        return dumps(one) == dumps(other)
+    return type(one) is type(other) and bool(one == other)

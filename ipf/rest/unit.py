@@ -1,0 +1,101 @@
+"""What a FHIR transaction is made of before it is planned, and what became of it afterwards.
+
+A converted message, an HTTP transaction, and a single create, update or delete all become a `Unit`: entries that are
+stored together or not at all.  Many units may share one database transaction (`ipf.rest.commit`); they still succeed
+and fail one by one.
+
+Source: https://hl7.org/fhir/R4/http.html#transaction
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ipf.ports import DEFAULT_TENANT, Json, Version
+
+if TYPE_CHECKING:
+    from ipf.fhir.query import Query
+
+
+class Method(StrEnum):
+    """What an entry asks for, in the order in which a transaction carries it out."""
+
+    DELETE = "delete"
+    CREATE = "create"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change that is asked for.
+
+    `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
+    conditional update or delete.  `full_url`: the name by which other entries of the same unit refer to this resource.
+    `if_match`: the version that must be current.  `place`: where the entry stands (`Bundle.entry[2]`), for messages.
+    `resource` is never changed by us; it may be used again for a second attempt.
+    """
+
+    method: Method
+    resource_type: str
+    id: str | None = None
+    resource: Json | None = None
+    condition: Query | None = None
+    full_url: str | None = None
+    if_match: int | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One FHIR transaction of one tenant.
+
+    `receipt`: when this key was stored before, the unit is answered as done and writes nothing; otherwise the key is
+    stored together with the entries.
+    """
+
+    tenant: str
+    entries: tuple[Entry, ...]
+    correlation_id: str
+    receipt: str | None = None
+
+    @property
+    def changes_subscriptions(self) -> bool:
+        """Whether a Subscription resource may be written."""
+        return any(entry.resource_type == "Subscription" for entry in self.entries)
+
+
+class Outcome(StrEnum):
+    """What became of an entry.  `found`: the If-None-Exist of a create had a match; `unchanged`: nothing was new."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    FOUND = "found"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """How one entry ended: the HTTP status that an answer gives, and the current version.
+
+    `version` is None only for the deletion of what was not there.
+    """
+
+    status: int
+    outcome: Outcome
+    version: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """How one unit ended, entry by entry in its order.  `already_done`: its receipt was there; then no entries."""
+
+    entries: tuple[EntryResult, ...] = ()
+    already_done: bool = False
+
+
+def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -> Unit:
+    """The unit of one interaction."""
+    return Unit(tenant, (entry,), correlation_id)

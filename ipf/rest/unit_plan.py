@@ -1,0 +1,289 @@
+"""The planning of one unit: which resource each entry is about, what its references become, what is written.
+
+The order is that of R4: deletions, creates, updates; then references to other entries and conditional references are
+completed; then every resource that says something new becomes a version.  Nothing here waits.
+
+Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0.7.1 (conditional delete)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NoReturn
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index import EMPTY, extract
+from ipf.fhir.json import dumps
+from ipf.fhir.match import matches
+from ipf.fhir.query import Query
+from ipf.ports import Change, Json, Version
+from ipf.rest.ids import new_id
+from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key
+from ipf.rest.references import conditional_references, rewrite
+from ipf.rest.stamp import says_the_same, stamp
+from ipf.rest.unit import Entry, EntryResult, Method, Outcome, UnitResult
+from ipf.rest.view import State, View
+
+_RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2}
+_HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT"}
+_RESTFUL = re.compile(r"(?<=/)[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}$")
+
+
+@dataclass(slots=True)
+class Pending:
+    """A resource that will be written unless it says nothing new; `state` is what is there now."""
+
+    entry: Entry
+    text: bytes
+    key: Key
+    state: State | None
+    result: EntryResult | None = None
+
+
+class UnitPlan:
+    """The planning of one unit."""
+
+    def __init__(self, asked: Question, view: View, now: datetime, rids: Iterator[int]) -> None:
+        self.asked = asked
+        self.unit = asked.unit
+        self.view = view
+        self.now = now
+        self.rids = rids
+        self.changes: list[Change] = []
+        self._pending: dict[Key, Pending] = {}
+        self._by_condition: dict[ConditionKey, Pending] = {}
+        self._deleted: set[Key] = set()
+
+    def run(self) -> UnitResult:
+        """Results in the order of the entries; Problem and Again leave the layer to be forgotten."""
+        if self.asked.refused is not None:
+            raise self.asked.refused
+        entries = self.unit.entries
+        order = sorted(range(len(entries)), key=lambda number: _RANK[entries[number].method])
+        found = {number: self._identify(entries[number], self.asked.texts[number]) for number in order}
+        ends = [found[number] for number in range(len(entries))]
+        names = _names(entries, ends)
+        for pending in self._pending.values():
+            self._settle(pending, names)
+        return UnitResult(tuple(map(_result, entries, ends)))
+
+    # -- which resource an entry is about
+
+    def _identify(self, entry: Entry, text: bytes) -> EntryResult | Pending:
+        if entry.method is Method.DELETE:
+            return self._delete(entry)
+        if entry.method is Method.CREATE:
+            return self._create(entry, text)
+        return self._update(entry, text)
+
+    def _delete(self, entry: Entry) -> EntryResult:
+        key = self._key(entry.resource_type, entry.id) if entry.id is not None else None
+        if entry.condition is not None:
+            found = self._matching(entry.condition, entry)
+            key = found[0] if found else None
+        state = self.view.state(key) if key is not None else None
+        self._check_version(entry, state)
+        if key is None or state is None or not state.alive:
+            return EntryResult(204, Outcome.DELETED, state.version if state else None)
+        self._claim(key, entry)
+        self._deleted.add(key)
+        return EntryResult(204, Outcome.DELETED, self._write(key, state, None, entry))
+
+    def _create(self, entry: Entry, text: bytes) -> EntryResult | Pending:
+        if entry.condition is not None:
+            earlier = self._by_condition.get(condition_key(self.unit.tenant, entry.condition))
+            if earlier is not None:
+                return earlier
+            found = self._matching(entry.condition, entry)
+            if found:
+                state = self.view.state(found[0])
+                return EntryResult(200, Outcome.FOUND, state.version if state else None)
+        return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)))
+
+    def _update(self, entry: Entry, text: bytes) -> Pending:
+        if entry.condition is None:
+            return self._expect(entry, text, self._key(entry.resource_type, entry.id or new_id(self.now)))
+        earlier = self._by_condition.get(condition_key(self.unit.tenant, entry.condition))
+        if earlier is not None:
+            return self._repeat(entry, earlier)
+        found = self._matching(entry.condition, entry)
+        if found and entry.id is not None and entry.id != found[0][2]:
+            text_ = "the resource's id is not that of the resource that the condition matches"
+            raise Problem(Category.VALUE, text_, entry.place)
+        if found:
+            return self._expect(entry, text, found[0])
+        key = self._key(entry.resource_type, entry.id or new_id(self.now))
+        state = self.view.state(key) if entry.id is not None else None
+        if state is not None and state.alive:
+            raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
+        return self._expect(entry, text, key)
+
+    def _expect(self, entry: Entry, text: bytes, key: Key) -> Pending:
+        earlier = self._pending.get(key)
+        if earlier is not None:
+            return self._repeat(entry, earlier)
+        state = self.view.state(key)
+        self._check_version(entry, state)
+        if key in self._deleted:
+            self._claim(key, entry)
+        pending = self._pending[key] = Pending(entry, text, key, state)
+        if entry.condition is not None:
+            self._by_condition[condition_key(self.unit.tenant, entry.condition)] = pending
+        return pending
+
+    def _repeat(self, entry: Entry, earlier: Pending) -> Pending:
+        """A second entry for one resource is harmless when it says the same, and refused otherwise."""
+        if entry.resource != earlier.entry.resource:
+            self._refuse_twice(earlier.key, entry)
+        return earlier
+
+    def _claim(self, key: Key, entry: Entry) -> None:
+        if key in self._deleted:
+            self._refuse_twice(key, entry)
+
+    def _refuse_twice(self, key: Key, entry: Entry) -> NoReturn:
+        raise Problem(Category.VALUE, f"the transaction changes {key[1]}/{key[2]} twice", entry.place)
+
+    def _check_version(self, entry: Entry, state: State | None) -> None:
+        if entry.if_match is None:
+            return
+        if state is None or not state.alive or state.version.version_id != entry.if_match:
+            raise Problem(Category.PRECONDITION, "If-Match does not name the current version", entry.place)
+
+    def _matching(self, query: Query, entry: Entry) -> list[Key]:
+        found = self.view.matching(self.unit.tenant, query)
+        if len(found) > 1:
+            raise ambiguous(entry.place)
+        return found
+
+    def _key(self, resource_type: str, id: str) -> Key:
+        return self.unit.tenant, resource_type, id
+
+    # -- what is written
+
+    def _settle(self, pending: Pending, names: Names) -> None:
+        """Complete the references of a resource, and write it when it says something new."""
+        entry, state = pending.entry, pending.state
+        resource = self._completed(pending, names)
+        if state is not None and state.alive and _is_stored(state, resource, pending.key[2]):
+            pending.result = EntryResult(200, Outcome.UNCHANGED, state.version)
+            return
+        created = state is None or not state.alive
+        version = self._write(pending.key, state, resource, entry)
+        outcome = Outcome.CREATED if created else Outcome.UPDATED
+        pending.result = EntryResult(201 if created else 200, outcome, version)
+
+    def _write(self, key: Key, state: State | None, resource: Json | None, entry: Entry) -> Version:
+        """Put one more version of a resource into the layer and the changes; `resource` None deletes it."""
+        tenant, resource_type, id = key
+        number = state.version.version_id + 1 if state else 1
+        rid = state.version.rid if state else next(self.rids)
+        when = max(self.now, state.version.last_updated) if state else self.now
+        stamped = None if resource is None else stamp(resource, id, number, when)
+        body = b"" if stamped is None else dumps(stamped)
+        after = EMPTY if stamped is None else extract(stamped)
+        version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
+        before = state.entries if state else EMPTY
+        previous = state.resource if state else None
+        interaction = _interaction(state, stamped)
+        self.changes.append(
+            Change(tenant, version, stamped, before, after, self.unit.correlation_id, interaction, previous)
+        )
+        self.view.write(key, State(version, stamped, after))
+        return version
+
+    def _completed(self, pending: Pending, names: Names) -> Json:
+        """The resource with references to other entries and conditional references replaced."""
+        resource = pending.entry.resource or {}
+        text = pending.text
+        searches: dict[str, str] = {}
+        if self.asked.references and b"?" in text:
+            for reference in conditional_references(resource):
+                searches[reference] = self._resolve(reference, pending.entry)
+        if not searches and not any(mark in text for mark in names.marks):
+            return resource
+        return rewrite(resource, names.anywhere, {**names.references, **searches})
+
+    def _resolve(self, reference: str, entry: Entry) -> str:
+        """`Type/id` of the one resource, stored or of this unit, that a conditional reference means."""
+        query = self.asked.references[reference]
+        earlier = self._by_condition.get(condition_key(self.unit.tenant, query))
+        if earlier is not None:
+            return f"{earlier.key[1]}/{earlier.key[2]}"
+        stored = self.view.matching(self.unit.tenant, query)
+        found = [key for key in stored if key not in self._pending]
+        found += [key for key, pending in self._pending.items() if self._will_meet(pending, query)]
+        if len(found) == 1:
+            return f"{found[0][1]}/{found[0][2]}"
+        said = "matches nothing" if not found else "matches more than one resource"
+        category = Category.PRECONDITION if not found else Category.AMBIGUOUS
+        raise Problem(category, f"a conditional reference to {query.resource_type} {said}", entry.place)
+
+    def _will_meet(self, pending: Pending, query: Query) -> bool:
+        resource, key = pending.entry.resource, pending.key
+        if key[1] != query.resource_type or resource is None:
+            return False
+        return matches(query, extract(stamp(resource, key[2], 1, self.now)), id=key[2], last_updated=self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What entries are called by others, and the `Type/id` to put in its place.
+
+    `anywhere`: full URLs, replaced wherever they stand.  `references`: relative forms, only in `Reference.reference`.
+    `marks`: all of them as bytes, to see at a glance whether a resource holds any.
+    """
+
+    anywhere: dict[str, str]
+    references: dict[str, str]
+    marks: tuple[bytes, ...]
+
+
+def _names(entries: Sequence[Entry], ends: Sequence[EntryResult | Pending]) -> Names:
+    anywhere: dict[str, str] = {}
+    references: dict[str, str] = {}
+    for entry, end in zip(entries, ends, strict=True):
+        reference = _reference(end)
+        if entry.full_url is None or reference is None:
+            continue
+        anywhere[entry.full_url] = reference
+        relative = _RESTFUL.search(entry.full_url)
+        if relative is not None and relative[0] != reference:
+            references[relative[0]] = reference
+    return Names(anywhere, references, tuple(name.encode() for name in (*anywhere, *references)))
+
+
+def _reference(end: EntryResult | Pending) -> str | None:
+    if isinstance(end, Pending):
+        return f"{end.key[1]}/{end.key[2]}"
+    return f"{end.version.resource_type}/{end.version.id}" if end.version is not None else None
+
+
+def _result(entry: Entry, end: EntryResult | Pending) -> EntryResult:
+    if isinstance(end, EntryResult):
+        return end
+    if end.result is None:
+        raise RuntimeError("a pending resource was not settled")
+    if end.entry is entry:
+        return end.result
+    outcome = Outcome.FOUND if entry.method is Method.CREATE else Outcome.UNCHANGED
+    return EntryResult(200, outcome, end.result.version)
+
+
+def _is_stored(state: State, resource: Json, id: str) -> bool:
+    """Whether the current version says the same: by its bytes when they were written alike, else by its content."""
+    version = state.version
+    stamped = stamp(resource, id, version.version_id, version.last_updated)
+    if dumps(stamped) == version.body:
+        return True
+    stored = state.resource
+    return stored is not None and says_the_same(stamped, stored)
+
+
+def _interaction(state: State | None, resource: Json | None) -> str:
+    if resource is None:
+        return "delete"
+    return "update" if state is not None and state.alive else "create"

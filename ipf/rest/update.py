@@ -1,0 +1,36 @@
+"""PUT [base]/[type]/[id] and PUT [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#update, #cond-update"""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, Request
+from ipf.rest.admit import admit
+from ipf.rest.exchange import condition, if_match, resource_body, written_answer
+from ipf.rest.repository import Repository
+from ipf.rest.unit import Entry, Method, single
+
+
+async def update(request: Request, repository: Repository) -> Answer:
+    """200, or 201 when the client chose a new id; 412 when If-Match does not name the current version."""
+    resource_type, id = request.path
+    resource = admit(resource_body(request, resource_type), repository)
+    if resource.get("id") != id:
+        raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
+    version = if_match(request.headers.get("if-match"))
+    return await _store(Entry(Method.UPDATE, resource_type, id, resource, if_match=version), request, repository)
+
+
+async def conditional_update(request: Request, repository: Repository) -> Answer:
+    """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
+    (resource_type,) = request.path
+    resource = admit(resource_body(request, resource_type), repository)
+    query = condition(resource_type, request.query)
+    version = if_match(request.headers.get("if-match"))
+    entry = Entry(Method.UPDATE, resource_type, resource.get("id"), resource, query, if_match=version)
+    return await _store(entry, request, repository)
+
+
+async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
+    unit = single(entry, correlation_id=request.correlation_id, tenant=request.tenant)
+    result = await repository.commit_one(unit)
+    return written_answer(result.entries[0], request)

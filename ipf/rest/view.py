@@ -1,0 +1,115 @@
+"""The store as it will be after the units planned so far: what was answered, with what was planned laid over it.
+
+A unit writes into a layer of its own, which is kept when the whole unit could be planned and forgotten when it could
+not; so a failed unit leaves no trace, and later units see earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ipf.fhir.index import EMPTY, Entries, TextEntry, extract
+from ipf.fhir.json import loads
+from ipf.fhir.match import matches
+from ipf.fhir.query import Query
+from ipf.ports import Json, Version
+from ipf.rest.knowledge import Key, Knowledge, condition_key
+
+
+class Again(Exception):
+    """The answers do not suffice for this unit after those before it: plan it in the next transaction."""
+
+
+@dataclass(slots=True)
+class State:
+    """A resource's current version, with its parsed form and index entries once somebody asked for them."""
+
+    version: Version
+    parsed: Json | None = None
+    extracted: Entries | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the resource is not deleted."""
+        return not self.version.deleted
+
+    @property
+    def resource(self) -> Json | None:
+        """The parsed resource; None when deleted."""
+        if self.parsed is None and self.alive:
+            self.parsed = loads(self.version.body)
+        return self.parsed
+
+    @property
+    def entries(self) -> Entries:
+        """The index entries; none when deleted."""
+        if self.extracted is None:
+            resource = self.resource
+            self.extracted = EMPTY if resource is None else extract(resource)
+        return self.extracted
+
+    def meets(self, query: Query) -> bool:
+        """Whether the resource is there and answers the query."""
+        version = self.version
+        return self.alive and matches(query, self.entries, id=version.id, last_updated=version.last_updated)
+
+
+class View:
+    """Reading and writing the planned state; `conditions` are all that may be asked of `matching`."""
+
+    def __init__(self, knowledge: Knowledge, conditions: Iterable[tuple[str, Query]]) -> None:
+        self.knowledge = knowledge
+        self._kept: dict[Key, State] = {}
+        self._layer: dict[Key, State] = {}
+        self._written: dict[tuple[str, str], dict[Key, None]] = {}
+        self._holders: dict[tuple[str, str, TextEntry], dict[Key, None]] = {}
+        self._watched: dict[tuple[str, str], set[TextEntry]] = {}
+        for tenant, query in conditions:
+            if query.single_tokens is not None:
+                self._watched.setdefault((tenant, query.resource_type), set()).add(query.single_tokens)
+
+    def state(self, key: Key) -> State | None:
+        """The resource as planned so far; None when it never was."""
+        state = self._layer.get(key) or self._kept.get(key)
+        if state is None:
+            version = self.knowledge.current.get(key)
+            if version is not None:
+                state = self._kept[key] = State(version)
+        return state
+
+    def write(self, key: Key, state: State) -> None:
+        """Put a new version into the unit's layer."""
+        self._layer[key] = state
+        tenant, resource_type, _ = key
+        self._written.setdefault((tenant, resource_type), {})[key] = None
+        watched = self._watched.get((tenant, resource_type))
+        if watched:
+            for text in watched & state.entries.texts:
+                self._holders.setdefault((tenant, resource_type, text), {})[key] = None
+
+    def keep(self) -> None:
+        """The unit is planned: later units see its layer."""
+        self._kept.update(self._layer)
+        self._layer.clear()
+
+    def forget(self) -> None:
+        """The unit failed: nobody sees its layer."""
+        self._layer.clear()
+
+    def matching(self, tenant: str, query: Query) -> list[Key]:
+        """Resources that answer the query now, two or more meaning that it is ambiguous."""
+        answered = self.knowledge.matches[condition_key(tenant, query)]
+        written = self._written.get((tenant, query.resource_type), {})
+        keys = [(tenant, query.resource_type, version.id) for version in answered]
+        found = [key for key in keys if key not in written or self._meets(key, query)]
+        if len(answered) > 1 and len(found) < 2 and any(key in written and key not in self._layer for key in keys):
+            raise Again
+        if query.single_tokens is not None:
+            written = self._holders.get((tenant, query.resource_type, query.single_tokens), {})
+        found += [key for key in written if key not in found and self._meets(key, query)]
+        return found
+
+    def _meets(self, key: Key, query: Query) -> bool:
+        state = self.state(key)
+        return state is not None and state.meets(query)
