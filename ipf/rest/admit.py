@@ -1,7 +1,7 @@
 """The door for resources from outside: what may not enter is refused here, with its place.
 
-Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then the rules
-for Subscriptions.  Resources that our own maps made do not pass here; profiles are another matter (validation).
+Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then the
+rules for Subscriptions.  Resources that our own maps made do not pass here; profiles are a matter of validation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
             return resource
         check(resource, repository.policy)
     except Problem as refused:
-        raise _at(place, refused) if place else refused
+        if place is None:
+            raise
+        raise _at(place, refused) from refused
     return {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
 
 
