@@ -112,7 +112,7 @@ def resource(health: Health) -> IResource:
 
     @app.handle_errors(HTTPException)  # type: ignore[arg-type]  # Klein's hint fits methods only
     def refuse(web: IRequest, failure: Failure) -> bytes:
-        status = 405 if failure.check(MethodNotAllowed) else 404
+        status = 405 if isinstance(failure.value, MethodNotAllowed) else 404
         error = ("bad_request", "this path answers GET") if status == 405 else ("not_found", "nothing is at this path")
         return _write(web, Answer(status, orjson.dumps({"error": error[0], "message": error[1]}), (), JSON))
 
