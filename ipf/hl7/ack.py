@@ -63,7 +63,7 @@ def acknowledgement_code(accept: str, application: str, code: str) -> str | None
     ==============  ============  ======================================================================
 
     One field filled in is enough for enhanced mode (HL7 v2.9 section 2.9.2: original mode is the one where both are
-    absent), and the empty one then counts as NE.  `MSH-15 = NE, MSH-16 = AL` is original mode in words of enhanced mode.
+    absent), and the empty one then counts as NE.  `MSH-15 = NE, MSH-16 = AL` is original mode in enhanced words.
     At most one answer is sent (as Mirth does): taking ownership is all that this side can promise while the sender
     waits, and a sender that got its accept acknowledgement is not sent a second one that says the same.  A value that
     is not in table 0155 counts as AL: rather an answer too many than a sender that waits.
