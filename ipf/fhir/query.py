@@ -1,0 +1,222 @@
+"""FHIR search syntax in, a frozen question out.
+
+`parse_query` reads the parameters of a search request, `parse_criteria` a URL such as `Patient?identifier=a|b` (a
+conditional interaction, a conditional reference, the criteria of a subscription).  What leaves is a `Query`: terms
+(all must hold) in the algebra of `predicate.py`, and how the result is wanted.
+
+A parameter that is not known or not supported stops strict parsing with a Problem that names it; lenient parsing leaves
+it out and lists it in `Query.ignored`.  A modifier, a prefix or a value that cannot be understood always stops: an
+answer to another question than the one asked is no answer (search.html#modifiers).  Chains and `_has` are recognised,
+and not supported yet.
+
+Source: https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from urllib.parse import unquote_plus
+
+from ipf.errors import Category, Problem
+from ipf.fhir.definitions import SearchParameter, definitions
+from ipf.fhir.index_sources import Source, sources
+from ipf.fhir.predicate import IdIn, Kind, Test, TextEquals
+from ipf.fhir.query_values import Asked, build, kind_of, last_updated, split
+
+__all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query"]
+
+_PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
+_LAST_UPDATED = "_lastUpdated"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One parameter of a search: `name` and `value` as written (`identifier:not`, `a|b`), and what it asks."""
+
+    name: str
+    value: str
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """One key of the order: `kind` says where the values are (an index, or the columns `_id`, `_lastUpdated`)."""
+
+    code: str
+    kind: Kind | Literal["id", "last_updated"]
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search on one resource type: all `terms` must hold.
+
+    `count`: page size asked for, None = the server's own.  `total`: none, estimate or accurate, None = not said.
+    `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
+    `canonical`: the same text for the same terms in any order and spelling; made for lock keys.
+    """
+
+    resource_type: str
+    terms: tuple[Term, ...] = ()
+    sort: tuple[Sort, ...] = ()
+    count: int | None = None
+    total: str | None = None
+    summary_count: bool = False
+    ignored: tuple[str, ...] = ()
+    canonical: str = ""
+
+    @property
+    def single_tokens(self) -> tuple[str, str] | None:
+        """(code, index value) when the query is one positive equality on the text index, else None."""
+        if len(self.terms) != 1:
+            return None
+        test = self.terms[0].test
+        return (test.code, test.values[0]) if isinstance(test, TextEquals) and len(test.values) == 1 else None
+
+
+def parse_query(
+    resource_type: str, pairs: Iterable[tuple[str, str]], *, strict: bool = True, now: datetime | None = None
+) -> Query:
+    """The search that `pairs` (decoded, in order) ask for.
+
+    `now` is what the prefix `ap` on a date is relative to.  Raises Problem with the parameter's name as its place:
+    NOT_SUPPORTED for what is unknown or not supported, VALUE for a value that cannot be read.
+    """
+    if resource_type not in definitions().resource_types:
+        raise Problem(Category.NOT_SUPPORTED, f"{resource_type} is no FHIR R4 resource type")
+    reading = _Reading(resource_type, strict, now)
+    for name, value in pairs:
+        if name not in _PRESENTATION:
+            reading.add(name, value)
+    return reading.query()
+
+
+def parse_criteria(text: str, *, strict: bool = True) -> Query:
+    """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone asks for all) as a Query.  Problem as above."""
+    resource_type, _, search = text.partition("?")
+    pairs = [_decoded(pair) for pair in search.split("&") if pair]
+    return parse_query(resource_type, pairs, strict=strict)
+
+
+def _decoded(pair: str) -> tuple[str, str]:
+    name, _, value = pair.partition("=")
+    if "%" in pair or "+" in pair:
+        return unquote_plus(name), unquote_plus(value)
+    return name, value
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A search while its parameters are read one by one."""
+
+    resource_type: str
+    strict: bool
+    now: datetime | None
+    terms: list[Term] = field(default_factory=list)
+    sort: tuple[Sort, ...] = ()
+    count: int | None = None
+    total: str | None = None
+    summary_count: bool = False
+    ignored: list[str] = field(default_factory=list)
+
+    def query(self) -> Query:
+        """What was read."""
+        tests = sorted({repr(term.test) for term in self.terms})
+        return Query(
+            resource_type=self.resource_type,
+            terms=tuple(self.terms),
+            sort=self.sort,
+            count=self.count,
+            total=self.total,
+            summary_count=self.summary_count,
+            ignored=tuple(self.ignored),
+            canonical=f"{self.resource_type}?{'&'.join(tests)}",
+        )
+
+    def add(self, name: str, value: str) -> None:
+        """Read one parameter."""
+        result = _RESULT.get(name)
+        if result is not None:
+            result(self, value)
+            return
+        code, _, modifier = name.partition(":")
+        if "." in name or code == "_has":
+            raise Problem(Category.NOT_SUPPORTED, f"search parameter {name}: chains are not supported", name)
+        parameter = definitions().search_parameters(self.resource_type).get(code)
+        source = sources(self.resource_type).get(code)
+        if code == "_id" or code == _LAST_UPDATED:
+            self._add_column(code, modifier, name, value)
+        elif parameter is None or source is None:
+            self.leave_out(name, "is not supported" if parameter else f"is unknown for {self.resource_type}")
+        elif not value.strip(","):
+            self.leave_out(name, "has no value", Category.VALUE)
+        else:
+            asked = Asked(name, modifier, parameter, source, self.now)
+            self.terms.append(Term(name, value, build(asked, value)))
+
+    def leave_out(self, name: str, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
+        """Strict: refuse.  Lenient: note that it was ignored."""
+        if self.strict:
+            raise Problem(category, f"search parameter {name} {why}", name)
+        self.ignored.append(name)
+
+    def _add_column(self, code: str, modifier: str, name: str, value: str) -> None:
+        parameter = definitions().search_parameters(self.resource_type)[code]
+        asked = Asked(name, modifier, parameter, Source((code,)), self.now)
+        if not value.strip(","):
+            self.leave_out(name, "has no value", Category.VALUE)
+            return
+        if modifier:
+            raise asked.unsupported()
+        ids = tuple(sorted({one for one in split(value, ",") if one}))
+        test: Test = IdIn(ids) if code == "_id" else last_updated(asked, value)
+        self.terms.append(Term(name, value, test))
+
+    def set_count(self, value: str) -> None:
+        """`_count`: zero asks for the total alone."""
+        if not (value.isascii() and value.isdigit()) or len(value) > 9:
+            raise Problem(Category.VALUE, "search parameter _count: write a number, zero or more", "_count")
+        self.count = int(value)
+        self.summary_count = self.summary_count or self.count == 0
+
+    def set_total(self, value: str) -> None:
+        """`_total`."""
+        if value not in ("none", "estimate", "accurate"):
+            raise Problem(Category.VALUE, "search parameter _total: write none, estimate or accurate", "_total")
+        self.total = value
+
+    def set_summary(self, value: str) -> None:
+        """`_summary`: of its forms, `count` and `false`."""
+        if value == "count":
+            self.summary_count = True
+        elif value != "false":
+            self.leave_out("_summary", f"={value} is not supported; use count or false")
+
+    def set_sort(self, value: str) -> None:
+        """`_sort`: parameters in order, a minus before the descending ones."""
+        keys = [self._sort_key(one) for one in value.split(",") if one]
+        self.sort = tuple(one for one in keys if one is not None)
+
+    def _sort_key(self, text: str) -> Sort | None:
+        code, descending = text.removeprefix("-"), text.startswith("-")
+        if code == "_id":
+            return Sort(code, "id", descending)
+        if code == _LAST_UPDATED:
+            return Sort(code, "last_updated", descending)
+        parameter: SearchParameter | None = definitions().search_parameters(self.resource_type).get(code)
+        source = sources(self.resource_type).get(code)
+        if parameter is None or source is None or len(source.codes) != 1:
+            self.leave_out("_sort", f"by {code} is not supported")
+            return None
+        return Sort(source.codes[0], kind_of(parameter), descending)
+
+
+_RESULT: dict[str, Callable[[_Reading, str], None]] = {
+    "_count": _Reading.set_count,
+    "_total": _Reading.set_total,
+    "_summary": _Reading.set_summary,
+    "_sort": _Reading.set_sort,
+}
