@@ -1,0 +1,46 @@
+"""Events as requests to subscribers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.ports import Event, Notification
+from ipf.subscriptions.notification import CONTENT_TYPE, notification
+
+EVENT = Event(3, "Patient", "p1", 2, datetime(2026, 1, 2, tzinfo=UTC), "c-1", b'{"resourceType":"Patient"}')
+
+
+def made(**channel: Any) -> Notification:
+    """The notification for a rest-hook channel."""
+    channel = {"type": "rest-hook", "endpoint": "https://hook.example.org/in", **channel}
+    return notification({"resourceType": "Subscription", "channel": channel}, EVENT)
+
+
+class NotificationTests(TestCase):
+    def test_with_payload(self) -> None:
+        told = made(payload="application/fhir+json", header=["Authorization: Bearer a:b", "X-Key:  1 "])
+        self.assertEqual((told.method, told.url), ("PUT", "https://hook.example.org/in/Patient/p1"))
+        self.assertEqual(told.headers, [CONTENT_TYPE, ("Authorization", "Bearer a:b"), ("X-Key", "1")])
+        self.assertEqual(CONTENT_TYPE, ("Content-Type", "application/fhir+json; charset=UTF-8"))
+        self.assertEqual((told.body, told.correlation_id), (EVENT.body, "c-1"))
+
+    def test_without_payload(self) -> None:
+        told = made(header=["X-Key: 1"])
+        self.assertEqual((told.method, told.url), ("POST", "https://hook.example.org/in"))
+        self.assertEqual((told.headers, told.body), ([("X-Key", "1")], None))
+
+    def test_urls(self) -> None:
+        for endpoint, url in (
+            ("https://a.example", "https://a.example/Patient/p1"),
+            ("https://a.example/", "https://a.example/Patient/p1"),
+            ("https://a.example/x/", "https://a.example/x/Patient/p1"),
+            ("https://a.example/x?key=1", "https://a.example/x/Patient/p1?key=1"),
+        ):
+            self.assertEqual(made(endpoint=endpoint, payload="application/fhir+json").url, url)
+
+    def test_the_content_type_is_ours(self) -> None:
+        told = made(payload="application/fhir+json;fhirVersion=4.0", header=["content-type: text/plain"])
+        self.assertEqual(told.headers, [CONTENT_TYPE])
