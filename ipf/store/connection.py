@@ -1,0 +1,251 @@
+"""One connection: txpostgres with its rough edges taken off, and every driver error turned into a category.
+
+What txpostgres leaves open, and what is done about it here: a connection that dies while idle raises in the reactor's
+read loop (caught, reported through `lost`); a cancelled query leaves the connection unusable (`run` cannot be
+cancelled, only the waiting for it); connecting has no time limit (bounded here); the name of the server is looked up
+in the reactor's thread (looked up by the reactor's resolver first).
+
+Sources: https://www.postgresql.org/docs/current/errcodes-appendix.html,
+https://www.postgresql.org/docs/current/libpq-connect.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import psycopg2
+from psycopg2.extensions import make_dsn, parse_dsn
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from txpostgres import txpostgres
+
+from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+log = Logger()
+
+_CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
+_GONE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
+_SOCKET = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 8000,
+}
+
+
+class _Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
+    """txpostgres.Connection that reports its own death instead of raising it at the reactor."""
+
+    died: Callable[[], None] = staticmethod(lambda: None)
+
+    def doRead(self) -> None:
+        if self._cursors or self._pollingD is not None:
+            super().doRead()
+            return
+        self.reactor.removeReader(self)
+        if self._connection.closed:
+            return
+        try:
+            self._connection.poll()
+        except psycopg2.Error:
+            self.died()
+            return
+        self.checkForNotifies()
+        if not self._connection.closed:
+            self.reactor.addReader(self)
+
+    def cursorFinished(self, cursor: Any) -> None:
+        self._cursors.discard(cursor)
+        if self._connection.closed or self._connection.fileno() < 0:
+            return
+        self.reactor.addReader(self)
+        self.checkForNotifies()
+
+    def connectionLost(self, reason: Failure) -> None:
+        super().connectionLost(reason)
+        if not self._connection.closed and self._pollingD is None and not self._cursors:
+            self.died()
+
+
+class Connection:
+    """A connection of the pool.  One statement string at a time; `lent` belongs to the pool."""
+
+    def __init__(self, wire: _Wire, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]) -> None:
+        self._wire = wire
+        self._reactor = reactor
+        self._statement_seconds = statement_seconds
+        self._lost = lost
+        self._running: Deferred[Any] | None = None
+        self._closed = False
+        self.lent = False
+        wire.died = self._died
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may be used again."""
+        return not self._closed
+
+    @property
+    def backend(self) -> int:
+        """Process id of the server's side."""
+        return int(self._wire.get_backend_pid())
+
+    def notified(self, observer: Callable[[int, str], None]) -> None:
+        """Call `observer(backend, payload)` for each NOTIFY that arrives."""
+        self._wire.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
+
+    def run(self, sql: str) -> Deferred[list[Row]]:
+        """Send `sql` (several statements allowed), wait, return the rows of the last one.
+
+        Cancelling the Deferred only stops the waiting.  Fails with a `Problem`.
+        """
+        if self._closed:
+            return _failed(StoreUnreachable())
+        if self._running is not None:
+            return _failed(Problem(Category.INTERNAL, "two statements at once on one connection"))
+        cursor = self._wire.cursor()
+        running: Deferred[Any] = cursor.execute(sql)
+        self._running = running
+        watchdog = self._reactor.callLater(self._statement_seconds, self._hung)
+        running.addCallback(lambda done: done.fetchall() if done.description is not None else [])
+        running.addBoth(self._ran, watchdog)
+        return _decoupled(running)
+
+    def _ran(self, result: Any, watchdog: Any) -> Any:
+        self._running = None
+        if watchdog.active():
+            watchdog.cancel()
+        if isinstance(result, Failure):
+            problem = self._categorised(result.value)
+            if isinstance(problem, StoreUnreachable):
+                self._died()
+            return Failure(problem)
+        return result
+
+    def settled(self) -> Deferred[None]:
+        """Fires when no statement is running."""
+        if self._running is None:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+
+        def fire(result: Any) -> Any:
+            if not waiting.called:
+                waiting.callback(None)
+            return result
+
+        self._running.addBoth(fire)
+        return waiting
+
+    def close(self) -> None:
+        """Close at once; a running statement fails with StoreUnreachable."""
+        if not self._closed:
+            self._closed = True
+            self._wire.close()
+
+    def _hung(self) -> None:
+        text = "event=store_hung a statement took longer than {seconds} s"
+        log.warn(text, event="store_hung", seconds=self._statement_seconds)
+        self.close()
+
+    def _died(self) -> None:
+        if not self._closed:
+            self.close()
+            self._lost(self)
+
+    def _categorised(self, error: BaseException | None) -> Problem:
+        if self._closed or not isinstance(error, psycopg2.Error):
+            return StoreUnreachable()
+        return category_of(error)
+
+
+def category_of(error: psycopg2.Error) -> Problem:
+    """A driver error as a Problem.  Its text never carries values, since the server's messages may quote them."""
+    code = error.pgcode
+    if code is None:
+        gone = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError | psycopg2.DatabaseError)
+        return StoreUnreachable() if gone else Problem(Category.INTERNAL, f"the driver refused: {type(error).__name__}")
+    if code in _CONFLICTS:
+        return WriteConflict()
+    if code.startswith(_GONE):
+        return StoreUnreachable(f"the store cannot serve now (SQLSTATE {code})")
+    defect = error.diag.message_primary if code.startswith("42") else None  # names of ours, never values
+    where = ", ".join(name for name in (error.diag.table_name, error.diag.constraint_name, defect) if name)
+    return Problem(Category.INTERNAL, f"the store refused a statement (SQLSTATE {code}{': ' + where if where else ''})")
+
+
+async def connect(
+    url: str,
+    *,
+    reactor: Any,
+    greeting: str = "",
+    connect_seconds: float = 3.0,
+    statement_seconds: float = 60.0,
+    lost: Callable[[Connection], None] = lambda connection: None,
+) -> Connection:
+    """Open a connection and run `greeting` on it, within `connect_seconds`; StoreUnreachable otherwise."""
+    wire = _Wire(reactor)
+    connection = Connection(wire, reactor, statement_seconds, lost)
+    try:
+        dsn = await _resolved(url, reactor)
+        connecting: Deferred[Any] = wire.connect(dsn)
+    except (psycopg2.Error, OSError) as error:
+        raise StoreUnreachable(f"the store cannot be reached ({type(error).__name__})") from error
+    timer = reactor.callLater(connect_seconds, wire.close)
+    try:
+        await connecting
+        if greeting:
+            await connection.run(greeting)
+    except Problem:
+        connection.close()
+        raise
+    except Exception as error:  # whatever the driver raises while connecting means: not reachable
+        _abandon(wire)
+        raise StoreUnreachable(f"the store cannot be reached ({type(error).__name__})") from error
+    finally:
+        if timer.active():
+            timer.cancel()
+    return connection
+
+
+def _abandon(wire: _Wire) -> None:
+    if wire.pollable() is not None:
+        wire.close()
+
+
+async def _resolved(url: str, reactor: Any) -> str:
+    """The connection string with the server's address looked up outside the reactor's thread."""
+    parts = parse_dsn(url)
+    host = parts.get("host", "")
+    if host and not host.startswith("/") and "," not in host and "hostaddr" not in parts:
+        parts["hostaddr"] = await reactor.resolve(host)
+    return str(make_dsn(**{"client_encoding": "UTF8", **_SOCKET, **parts}))
+
+
+def shielded(work: Coroutine[Any, Any, T]) -> Deferred[T]:
+    """Run `work` to its end, whatever happens to the Deferred returned."""
+    return _decoupled(Deferred.fromCoroutine(work))
+
+
+def _decoupled(running: Deferred[T]) -> Deferred[T]:
+    """Another Deferred with the same result; cancelling it leaves `running` alone."""
+    waiting: Deferred[T] = Deferred()
+
+    def pass_on(result: Any) -> None:
+        if not waiting.called:
+            waiting.callback(result)
+        elif isinstance(result, Failure):
+            log.debug("a failure that nobody waited for: {reason}", reason=result.getErrorMessage())
+
+    running.addBoth(pass_on)
+    return waiting
+
+
+def _failed(problem: Problem) -> Deferred[Any]:
+    failed: Deferred[Any] = Deferred()
+    failed.errback(problem)
+    return failed

@@ -1,0 +1,160 @@
+"""Pending events by subscription, leased, on PostgreSQL.
+
+Arrives: leases wanted and ends of leases from `stages/deliver`.  Leaves: events in order of number.  A subscription is
+one row; while it is leased its `ready_at` is the end of the lease, after a failure the end of the backoff, so one index
+of due rows serves all.  What survives a crash: the cursor (`delivered_number`) as far as it was settled; a lease that
+nobody settles runs out, and its events are sent again (at least once).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ipf.fhir.json import loads
+from ipf.ports import DeliveryEnd, DeliveryQueue, Event, Lease, SubscriptionHealth
+from ipf.store.database import Database, Row
+from ipf.store.quoting import Statement, joined, printable
+
+LEASE = Statement(
+    "delivery_lease",
+    "text, integer, timestamptz",
+    """
+WITH due AS (
+    SELECT rid FROM subscription_states
+    WHERE status = 'active' AND last_event_number > delivered_number AND ready_at <= now()
+    ORDER BY ready_at, rid LIMIT $2 FOR UPDATE SKIP LOCKED
+), leased AS (
+    UPDATE subscription_states s
+    SET lease_token = s.lease_token + 1, lease_until = $3, ready_at = $3, leased_by = $1
+    FROM due d WHERE s.rid = d.rid
+    RETURNING s.*
+)
+SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, v.body, s.attempt_count, s.failing_since
+FROM leased s JOIN partitions p ON p.id = s.partition_id
+JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE NOT r.deleted ORDER BY s.rid""",
+)
+
+EVENTS = Statement(
+    "delivery_events",
+    "bigint, bigint, integer",
+    """
+SELECT e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body
+FROM subscription_states s
+JOIN subscription_events e ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
+JOIN resources r ON r.rid = e.resource_rid
+JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id
+WHERE s.rid = $1 AND s.lease_token = $2 ORDER BY e.event_number LIMIT $3""",
+)
+
+# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts column by column.
+SETTLE = Statement(
+    "delivery_settle",
+    "bigint, bigint, bigint, timestamptz, integer, timestamptz, text, text, text, text, text, text, text",
+    r"""
+WITH attempts AS MATERIALIZED (
+    SELECT * FROM unnest(string_to_array($7, E'\x1f')::bigint[], string_to_array($8, E'\x1f')::timestamptz[],
+        string_to_array($9, E'\x1f')::boolean[], string_to_array($10, E'\x1f', E'\x1e')::integer[],
+        string_to_array($11, E'\x1f')::integer[], string_to_array($12, E'\x1f', E'\x1e'),
+        string_to_array($13, E'\x1f')::uuid[]) WITH ORDINALITY
+        AS t(event_number, attempted_at, succeeded, http_status, duration_ms, error, correlation_id, n)
+), tally AS (
+    SELECT count(*) FILTER (WHERE succeeded) AS successes, count(*) FILTER (WHERE NOT succeeded) AS failures,
+           min(attempted_at) FILTER (WHERE NOT succeeded) AS first_failure FROM attempts
+), newest AS (
+    SELECT attempted_at, succeeded, error FROM attempts ORDER BY n DESC LIMIT 1
+), mine AS (
+    UPDATE subscription_states s SET
+        delivered_number = least(greatest(s.delivered_number, $3), s.last_event_number),
+        attempt_count = $5,
+        failing_since = CASE WHEN $5 > 0 THEN coalesce(s.failing_since, t.first_failure, now()) END,
+        ready_at = coalesce($6, $4, now()), lease_until = $6,
+        leased_by = CASE WHEN $6 IS NOT NULL THEN s.leased_by END,
+        success_count = s.success_count + t.successes, failure_count = s.failure_count + t.failures,
+        last_attempt_at = coalesce(l.attempted_at, s.last_attempt_at),
+        last_attempt_succeeded = coalesce(l.succeeded, s.last_attempt_succeeded),
+        last_error = CASE WHEN l.succeeded IS NULL THEN s.last_error ELSE l.error END
+    FROM tally t LEFT JOIN newest l ON true
+    WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL
+    RETURNING s.rid
+), ledger AS (
+    INSERT INTO delivery_attempts
+        (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms, error, correlation_id)
+    SELECT m.rid, a.event_number, a.attempted_at, a.succeeded, a.http_status, a.duration_ms, a.error, a.correlation_id
+    FROM mine m CROSS JOIN attempts a ORDER BY a.n
+)
+SELECT rid FROM mine""",
+)
+
+REQUESTED = Statement(
+    "delivery_requested",
+    "integer",
+    """
+SELECT p.name, s.id FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
+WHERE s.status = 'requested' ORDER BY s.rid LIMIT $1""",
+)
+
+HEALTH = Statement(
+    "delivery_health",
+    "text, text",
+    """
+SELECT s.rid, s.id, s.status, s.last_event_number, s.delivered_number, s.success_count, s.failure_count,
+       s.last_attempt_at, s.last_attempt_succeeded, coalesce(s.last_error, s.error)
+FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
+WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted'""",
+)
+
+STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, HEALTH)
+
+
+class PostgresDeliveryQueue:
+    """`ports.DeliveryQueue` on a Database that was opened with `statements=STATEMENTS`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        """See `ports.DeliveryQueue.lease`."""
+        return [_lease(row) for row in await self._database.many(LEASE.call(worker, limit, until))]
+
+    async def events(self, lease: Lease, limit: int) -> list[Event]:
+        """See `ports.DeliveryQueue.events`.  Nothing when the lease was lost."""
+        rows = await self._database.many(EVENTS.call(lease.subscription_rid, lease.token, limit))
+        return [_event(row) for row in rows]
+
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
+        """See `ports.DeliveryQueue.settle`."""
+        attempts = end.attempts
+        call = SETTLE.call(
+            lease.subscription_rid, lease.token, end.delivered_to, end.retry_at, end.attempt_count, end.keep_until,
+            joined(attempt.event_number for attempt in attempts),
+            joined(attempt.attempted_at for attempt in attempts),
+            joined(attempt.succeeded for attempt in attempts),
+            joined(attempt.http_status for attempt in attempts),
+            joined(attempt.duration_ms for attempt in attempts),
+            joined(printable(attempt.error) for attempt in attempts),
+            joined(attempt.correlation_id for attempt in attempts),
+        )  # fmt: skip
+        return bool(await self._database.many(call))
+
+    async def requested(self, limit: int) -> list[tuple[str, str]]:
+        """See `ports.DeliveryQueue.requested`."""
+        return [(row[0], row[1]) for row in await self._database.many(REQUESTED.call(limit))]
+
+    async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
+        """See `ports.DeliveryQueue.health`."""
+        row = await self._database.maybe(HEALTH.call(tenant, subscription_id))
+        return None if row is None else SubscriptionHealth(*row)
+
+
+def _event(row: Row) -> Event:
+    number, resource_type, id_, version_id, occurred_at, correlation_id, body = row
+    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode())
+
+
+def _lease(row: Row) -> Lease:
+    tenant, rid, id_, token, until, body, attempts, failing_since = row
+    return Lease(tenant, rid, id_, token, until, loads(body), attempts, failing_since)
+
+
+_: type[DeliveryQueue] = PostgresDeliveryQueue

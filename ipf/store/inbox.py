@@ -1,0 +1,217 @@
+"""The durable inbound store on PostgreSQL: what senders were told is safe, and what became of it.
+
+Arrives: batches of messages from `stages/receive`, claims and settlements from `stages/convert`.  Leaves: rows that a
+worker holds, and pages for the operator (`inbox_admin.py`).  Each call is one committed transaction and one round trip
+(a batch with repeats in it: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
+TRANSFORMING; `recover_stale` and `recover_worker` settle them as failed attempts.
+
+The SQL, and why it is right when many run at once, is in `inbox_sql.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
+
+from ipf.errors import Category, Problem, WriteConflict
+from ipf.ports import (
+    Backoff,
+    Claimed,
+    Inbox,
+    MessageFilter,
+    MessagePage,
+    MessageRow,
+    Outcome,
+    Received,
+    Rejected,
+    Settlement,
+    StaleRecovery,
+    Status,
+)
+from ipf.store import inbox_admin, inbox_sql
+from ipf.store.database import Database, Row
+from ipf.store.quoting import joined, printable
+
+STATEMENTS = (*inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS)
+
+_Key = tuple[str, str, str]
+_RETRIES = 3
+_PUT_OFF_ROUNDS = 40
+
+
+class PostgresInbox:
+    """`ports.Inbox` on a Database that was opened with `statements=STATEMENTS`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def store(self, batch: Sequence[Received]) -> list[Outcome]:
+        """See `ports.Inbox.store`.  Problem MALFORMED when a text field holds NUL, 0x1e or 0x1f: nothing is stored."""
+        if not batch:
+            return []
+        digests = [blake2b(message.raw, digest_size=16).digest() for message in batch]
+        call = _store_call(batch, digests)
+        rows = await _retried(lambda: self._database.many(call))
+        if len(rows) == len(batch):
+            return [Outcome.STORED] * len(batch)
+        stored: set[_Key] = {(row[0], row[1], row[2]) for row in rows}
+        return await self._outcomes(batch, digests, stored)
+
+    async def _outcomes(self, batch: Sequence[Received], digests: Sequence[bytes], stored: set[_Key]) -> list[Outcome]:
+        """Tell first ones from repeats, and honest repeats from others with the same key."""
+        kept: dict[_Key, bytes] = {}
+        for message, digest in zip(batch, digests, strict=True):
+            if _key(message) in stored:
+                kept.setdefault(_key(message), digest)
+        kept.update(await self._digests({_key(message) for message in batch} - stored))
+        outcomes = []
+        for message, digest in zip(batch, digests, strict=True):
+            key = _key(message)
+            if key in stored:
+                stored.discard(key)
+                outcomes.append(Outcome.STORED)
+            else:
+                same = kept.get(key, digest) == digest
+                outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
+        return outcomes
+
+    async def _digests(self, keys: set[_Key]) -> dict[_Key, bytes]:
+        if not keys:
+            return {}
+        columns = zip(*sorted(keys), strict=True)
+        rows = await self._database.many(inbox_sql.DIGESTS.call(*(joined(column) for column in columns)))
+        return {(row[0], row[1], row[2]): bytes(row[3]) for row in rows}
+
+    async def reject(self, rejected: Rejected) -> None:
+        """See `ports.Inbox.reject`."""
+        call = inbox_sql.REJECT.call(
+            rejected.tenant, rejected.received_at, rejected.correlation_id, printable(rejected.listener),
+            printable(rejected.peer), printable(rejected.reason), rejected.size, rejected.raw,
+        )  # fmt: skip
+        await self._database.many(call)
+
+    async def claim(self, worker: str, limit: int) -> list[Claimed]:
+        """See `ports.Inbox.claim`.  Goes on while all it found had to be put off, within a bound."""
+        for _ in range(_PUT_OFF_ROUNDS):
+            rows = await self._database.many(inbox_sql.CLAIM.call(worker, limit))
+            claimed = [_claimed(row) for row in rows if row[0] is not None]
+            if claimed or not rows:
+                return claimed
+        return []
+
+    async def renew(self, claims: Sequence[Claimed]) -> None:
+        """See `ports.Inbox.renew`."""
+        if claims:
+            ids, fences = joined(claim.id for claim in claims), joined(claim.fence for claim in claims)
+            await _retried(lambda: self._database.many(inbox_sql.RENEW.call(ids, fences)))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """See `ports.Inbox.settle`."""
+        if not settlements:
+            return []
+        call = _settle_call(settlements)
+        rows = await _retried(lambda: self._database.many(call))
+        settled = {row[0] for row in rows}
+        return [settlement.id in settled for settlement in settlements]
+
+    async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
+        """See `ports.Inbox.recover_stale`."""
+        call = inbox_sql.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
+        return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
+
+    async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
+        """See `ports.Inbox.recover_worker`."""
+        call = inbox_sql.RECOVER_WORKER.call(worker, *_budget(backoff))
+        return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
+
+    async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
+        """See `ports.Inbox.page`."""
+        return await inbox_admin.page(self._database, wanted, limit, offset)
+
+    async def get(self, message_id: int) -> MessageRow | None:
+        """See `ports.Inbox.get`."""
+        return await inbox_admin.get(self._database, message_id)
+
+    async def retry(self, message_id: int) -> MessageRow:
+        """See `ports.Inbox.retry`."""
+        return await inbox_admin.retry(self._database, message_id)
+
+    async def delete(self, message_id: int) -> None:
+        """See `ports.Inbox.delete`."""
+        await inbox_admin.delete(self._database, message_id)
+
+    async def counts(self) -> dict[Status, int]:
+        """See `ports.Inbox.counts`."""
+        return await inbox_admin.counts(self._database)
+
+
+def _key(message: Received) -> _Key:
+    return (message.tenant, message.source_system, message.source_id)
+
+
+def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
+    """Column by column; all payloads as one bytea, cut apart by their lengths on the server."""
+    return inbox_sql.STORE.call(
+        joined(message.tenant for message in batch),
+        joined(message.received_at for message in batch),
+        joined(message.source_protocol for message in batch),
+        joined(message.source_system for message in batch),
+        joined(message.source_id for message in batch),
+        joined(message.message_type for message in batch),
+        joined(message.correlation_id for message in batch),
+        joined(message.ordering_key for message in batch),
+        joined(message.listener for message in batch),
+        joined(message.charset for message in batch),
+        joined(message.raw_content_type for message in batch),
+        joined(len(message.raw) for message in batch),
+        b"".join(message.raw for message in batch),
+        joined(digests),
+    )
+
+
+def _settle_call(settlements: Sequence[Settlement]) -> str:
+    return inbox_sql.SETTLE.call(
+        joined(settlement.id for settlement in settlements),
+        joined(settlement.fence for settlement in settlements),
+        joined(_end_state(settlement) for settlement in settlements),
+        joined(settlement.attempt_count for settlement in settlements),
+        joined(printable(settlement.error) for settlement in settlements),
+        joined(settlement.next_attempt_at for settlement in settlements),
+        joined(settlement.map_url for settlement in settlements),
+        joined(settlement.transform_ms for settlement in settlements),
+    )
+
+
+def _end_state(settlement: Settlement) -> str:
+    if settlement.status is Status.TRANSFORMING:
+        raise Problem(Category.INTERNAL, "a message cannot be settled as TRANSFORMING")
+    return settlement.status.value
+
+
+def _claimed(row: Row) -> Claimed:
+    *identity, raw, charset, attempts, key, tenant = row
+    id_, fence, correlation_id, received_at, system, source_id, kind = identity
+    return Claimed(
+        id_, fence, correlation_id, received_at, system, source_id, kind, bytes(raw), charset, attempts, key, tenant
+    )
+
+
+def _recovery(row: Row) -> StaleRecovery:
+    return StaleRecovery(row[0], row[1], row[2], row[3], row[4], row[5], Status(row[6]))
+
+
+def _budget(backoff: Backoff) -> tuple[float, float, float, int]:
+    return backoff.base_ms, backoff.factor, backoff.max_ms, backoff.max_attempts
+
+
+async def _retried(work: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
+    """Run again what lost to another writer (a deadlock was broken): these statements may be repeated."""
+    for _ in range(_RETRIES):
+        try:
+            return await work()
+        except WriteConflict:
+            continue
+    return await work()
+
+
+_: type[Inbox] = PostgresInbox

@@ -1,0 +1,144 @@
+"""What the operator sees and does in the inbox: pages, one row, retry, delete, counts.
+
+Lists are put together from literal fragments, one for each filter that is set, so that each combination gets the plan
+that fits it: by state from `message_states`, otherwise from the body's list index alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from ipf.errors import Category, Problem
+from ipf.ports import MessageFilter, MessagePage, MessageRow, Status, WrongState
+from ipf.store.database import Database, Row
+from ipf.store.quoting import Statement, literal
+
+_LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
+       s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text"""
+_FULL = f"{_LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type"
+
+GET = Statement(
+    "inbox_get", "bigint", f"SELECT {_FULL} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE b.id = $1"
+)
+STATUS = Statement("inbox_status", "bigint", "SELECT status::text FROM message_states WHERE id = $1")
+RETRY = Statement(
+    "inbox_retry",
+    "bigint",
+    f"""
+WITH s AS (
+    UPDATE message_states
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
+    WHERE id = $1 AND status IN ('FAILED', 'DEAD_LETTER') RETURNING *
+)
+SELECT {_FULL} FROM s JOIN message_bodies b ON b.id = s.id""",
+)
+DELETE = Statement(
+    "inbox_delete",
+    "bigint",
+    """
+WITH s AS (DELETE FROM message_states WHERE id = $1 AND status = 'DEAD_LETTER' RETURNING id)
+DELETE FROM message_bodies b USING s WHERE b.id = s.id RETURNING b.id""",
+)
+COUNTS = Statement("inbox_counts", "", "SELECT status::text, count(*) FROM message_states GROUP BY status")
+
+STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS)
+
+_CONDITIONS = {
+    "source_id": "b.source_id = ",
+    "source_system": "b.source_system = ",
+    "message_type": "b.message_type = ",
+    "correlation_id": "b.correlation_id = ",
+    "tenant": "b.tenant = ",
+}
+
+
+async def page(database: Database, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
+    """One page, newest first; its total is exact.  A correlation id that is no UUID matches nothing."""
+    if wanted.correlation_id is not None and not _is_uuid(wanted.correlation_id):
+        return MessagePage(0, ())
+    total, rows = await database.many(_count(wanted)), await database.many(_rows(wanted, limit, offset))
+    return MessagePage(int(total[0][0]), tuple(_message(row) for row in rows))
+
+
+def _count(wanted: MessageFilter) -> str:
+    join = "" if wanted.status is None else " JOIN message_states s ON s.id = b.id"
+    return f"SELECT count(*) FROM message_bodies b{join} WHERE {_where(wanted)}"
+
+
+def _rows(wanted: MessageFilter, limit: int, offset: int) -> str:
+    leading = "b" if wanted.status is None else "s"
+    return (
+        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE {_where(wanted)} "
+        f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
+    )
+
+
+def _where(wanted: MessageFilter) -> str:
+    conditions = [
+        condition + literal(getattr(wanted, name))
+        for name, condition in _CONDITIONS.items()
+        if getattr(wanted, name) is not None
+    ]
+    if wanted.status is not None:
+        conditions.append(f"s.status = {literal(wanted.status.value)}")
+    return " AND ".join(conditions)
+
+
+async def get(database: Database, message_id: int) -> MessageRow | None:
+    """The full row."""
+    row = await database.maybe(GET.call(message_id)) if _is_id(message_id) else None
+    return None if row is None else _message(row)
+
+
+async def retry(database: Database, message_id: int) -> MessageRow:
+    """Back to RECEIVED, counters cleared."""
+    row = await database.maybe(RETRY.call(message_id)) if _is_id(message_id) else None
+    if row is None:
+        raise await _refusal(database, message_id)
+    return _message(row)
+
+
+async def delete(database: Database, message_id: int) -> None:
+    """Remove a dead-lettered message, body and state."""
+    if not _is_id(message_id) or await database.maybe(DELETE.call(message_id)) is None:
+        raise await _refusal(database, message_id)
+
+
+async def counts(database: Database) -> dict[Status, int]:
+    """Rows in each state; reads the whole list index, so ask at most every few seconds."""
+    found = {Status(name): int(count) for name, count in await database.many(COUNTS.call())}
+    return {status: found.get(status, 0) for status in Status}
+
+
+async def _refusal(database: Database, message_id: int) -> Exception:
+    row = await database.maybe(STATUS.call(message_id)) if _is_id(message_id) else None
+    if row is None:
+        return Problem(Category.NOT_FOUND, f"there is no message {message_id}")
+    return WrongState(message_id, Status(row[0]))
+
+
+def _message(row: Row) -> MessageRow:
+    id_, received_at, protocol, system, source_id, message_type, status, *rest = row
+    attempts, last_attempt, error, delivered_at, correlation_id, *full = rest
+    shown = MessageRow(
+        id_, received_at, protocol, system, source_id, message_type, Status(status), attempts, last_attempt, error,
+        delivered_at, correlation_id, *full,
+    )  # fmt: skip
+    return shown if shown.raw is None else _with_bytes(shown)
+
+
+def _with_bytes(row: MessageRow) -> MessageRow:
+    return replace(row, raw=bytes(row.raw or b""))
+
+
+def _is_id(number: int) -> bool:
+    return 0 < number < 2**63
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,224 @@
+"""The statements of the inbox.  Every one is a single round trip and a transaction of its own.
+
+Why the claim is right when many run at once (READ COMMITTED; S is the snapshot of the claim's one statement):
+
+* `candidates` locks its rows with SKIP LOCKED, so no two claims that run at the same time have a row in common; a row
+  that was claimed and committed meanwhile is looked at again after locking and falls out, since it is TRANSFORMING.
+* A message may only go when every earlier open message of its key goes with it.  `blocked` looks at S for an earlier
+  open row that is not among the candidates.  A row that another claim holds is RECEIVED or FAILED in S (not committed
+  yet) or TRANSFORMING (committed): open either way, so it blocks.  Rows become open again only through an operator's
+  retry of a message that had ended, which by definition no longer held the others.  So S may show a row open that has
+  just ended (then a message waits for nothing, shortly), never the reverse.
+* One candidate that is blocked blocks all later ones of its key: what blocks it is earlier than they are, too.
+
+`keys` finds, for each key among the candidates, the first two rows in their way (one scan a key, not a row).
+
+Blocked rows are put off, or they would be looked at again by every claim.  The row directly behind the blocker waits
+until the blocker is due (FAILED) or one second.  All further rows wait a minute: the row before them wakes them when
+it ends (`woken` in settle), so that a row is put off once and woken once, however long the queue.  The minute only
+matters when a wake-up was lost to the race named above.
+"""
+
+from __future__ import annotations
+
+from ipf.store.quoting import Statement
+
+WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
+
+# Parameters: nine joined texts (tenant, received_at, protocol, system, id, type, correlation, key, listener, charset,
+# content type), then all payloads as one bytea, and their lengths and digests.
+STORE = Statement(
+    "inbox_store",
+    "text, text, text, text, text, text, text, text, text, text, text, text, bytea, text",
+    r"""
+WITH arrays AS (
+    SELECT string_to_array($12, E'\x1f')::integer[] AS lengths
+), input AS (
+    SELECT u.*, substring($13 FROM u.until - u.length + 1 FOR u.length) AS raw
+    FROM (
+        SELECT t.*, sum(t.length) OVER (ORDER BY t.n ROWS UNBOUNDED PRECEDING)::integer AS until
+        FROM arrays, unnest(
+            string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'),
+            string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f'), string_to_array($6, E'\x1f'),
+            string_to_array($7, E'\x1f'), string_to_array($8, E'\x1f', E'\x1e'), string_to_array($9, E'\x1f'),
+            string_to_array($10, E'\x1f'), string_to_array($11, E'\x1f'), lengths, string_to_array($14, E'\x1f')
+        ) WITH ORDINALITY AS t(tenant, received_at, source_protocol, source_system, source_id, message_type,
+                               correlation_id, ordering_key, listener, charset, content_type, length, digest, n)
+    ) u
+), bodies AS (
+    INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
+        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
+    SELECT coalesce(tenant, ''), received_at::timestamptz, source_protocol, coalesce(source_system, ''),
+        coalesce(source_id, ''), coalesce(message_type, ''), correlation_id::uuid, ordering_key::bigint,
+        coalesce(listener, ''), coalesce(charset, ''), coalesce(content_type, ''), digest::bytea, raw
+    FROM input ORDER BY n
+    ON CONFLICT (source_id, source_system, tenant) DO NOTHING
+    RETURNING id, received_at, ordering_key, tenant, source_system, source_id
+), states AS (
+    INSERT INTO message_states (id, status, received_at, ordering_key, ready_at)
+    SELECT id, 'RECEIVED', received_at, ordering_key, now() FROM bodies
+)
+SELECT tenant, source_system, source_id FROM bodies""",
+)
+
+DIGESTS = Statement(
+    "inbox_digests",
+    "text, text, text",
+    r"""
+SELECT b.tenant, b.source_system, b.source_id, b.content_digest
+FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
+     AS t(tenant, source_system, source_id)
+JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_system = coalesce(t.source_system, '')
+     AND b.tenant = coalesce(t.tenant, '')""",
+)
+
+# One row for each message taken; and one with id NULL when candidates were put off, so that the caller goes on.
+CLAIM = Statement(
+    "inbox_claim",
+    "text, integer",
+    """
+WITH candidates AS MATERIALIZED (
+    SELECT id, ordering_key FROM message_states
+    WHERE status IN ('RECEIVED', 'FAILED') AND ready_at <= now()
+    ORDER BY ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+), keys AS MATERIALIZED (
+    SELECT k.ordering_key, min(b.id) AS blocker, max(b.id) AS second
+    FROM (
+        SELECT ordering_key, max(id) AS last FROM candidates WHERE ordering_key IS NOT NULL GROUP BY ordering_key
+    ) k CROSS JOIN LATERAL (
+        SELECT s.id FROM message_states s
+        WHERE s.ordering_key = k.ordering_key AND s.ordering_key IS NOT NULL AND s.id < k.last
+          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED')
+          AND NOT EXISTS (SELECT 1 FROM candidates x WHERE x.id = s.id)
+        ORDER BY s.id LIMIT 2
+    ) b GROUP BY k.ordering_key
+), blocked AS MATERIALIZED (
+    SELECT c.id, k.blocker,
+           (k.second > k.blocker AND k.second < c.id)
+           OR row_number() OVER (PARTITION BY c.ordering_key ORDER BY c.id) > 1 AS further_back
+    FROM candidates c JOIN keys k ON c.ordering_key = k.ordering_key AND c.id > k.blocker
+), put_off AS (
+    UPDATE message_states s
+    SET ready_at = CASE
+        WHEN b.further_back THEN now() + interval '1 minute'
+        WHEN h.status = 'FAILED' AND h.next_attempt_at > now() THEN h.next_attempt_at
+        ELSE now() + interval '1 second' END
+    FROM blocked b JOIN message_states h ON h.id = b.blocker
+    WHERE s.id = b.id
+    RETURNING s.id
+), taken AS (
+    UPDATE message_states s
+    SET status = 'TRANSFORMING', fence = s.fence + 1, claimed_by = $1, leased_at = now()
+    FROM candidates c
+    WHERE s.id = c.id AND NOT EXISTS (SELECT 1 FROM blocked b WHERE b.id = c.id)
+    RETURNING s.id, s.fence, s.attempt_count
+)
+SELECT t.id, t.fence, b.correlation_id::text, b.received_at, b.source_system, b.source_id, b.message_type,
+       b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant
+FROM taken t JOIN message_bodies b ON b.id = t.id
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE EXISTS (SELECT 1 FROM put_off)
+ORDER BY 1""",
+)
+
+RENEW = Statement(
+    "inbox_renew",
+    "text, text",
+    r"""
+UPDATE message_states s SET leased_at = now()
+FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[]) AS c(id, fence)
+WHERE s.id = c.id AND s.fence = c.fence AND s.status = 'TRANSFORMING'""",
+)
+
+# The tail of settle and of recovery: the next rows of each key that has an ended row become ready.
+_WOKEN = f""", ended AS (
+    SELECT ordering_key, max(id) AS id FROM settled
+    WHERE ordering_key IS NOT NULL AND status IN ('DELIVERED', 'DEAD_LETTER') GROUP BY ordering_key
+), behind AS MATERIALIZED (
+    SELECT n.id FROM ended e CROSS JOIN LATERAL (
+        SELECT s.id, s.ready_at FROM message_states s
+        WHERE s.ordering_key = e.ordering_key AND s.id > e.id AND s.ordering_key IS NOT NULL
+          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED')
+        ORDER BY s.id LIMIT {WAKE_LIMIT}
+    ) n WHERE n.ready_at > now() ORDER BY n.id
+), woken AS (
+    UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
+    FROM behind b WHERE s.id = b.id AND s.status IN ('RECEIVED', 'FAILED')
+)"""
+
+SETTLE = Statement(
+    "inbox_settle",
+    "text, text, text, text, text, text, text, text",
+    rf"""
+WITH settled AS (
+    UPDATE message_states s SET
+        status = i.status,
+        attempt_count = CASE WHEN i.status IN ('FAILED', 'DEAD_LETTER') THEN i.attempt_count ELSE s.attempt_count END,
+        last_attempt_at = CASE WHEN i.status = 'RECEIVED' THEN s.last_attempt_at ELSE now() END,
+        next_attempt_at = CASE WHEN i.status = 'FAILED' THEN i.next_attempt_at END,
+        ready_at = CASE WHEN i.status = 'FAILED' THEN coalesce(i.next_attempt_at, now()) ELSE now() END,
+        last_error = CASE WHEN i.status IN ('FAILED', 'DEAD_LETTER') THEN coalesce(i.error, '')
+                          WHEN i.status = 'RECEIVED' THEN s.last_error END,
+        delivered_at = CASE WHEN i.status = 'DELIVERED' THEN now() END,
+        claimed_by = NULL, leased_at = NULL,
+        map_url = coalesce(i.map_url, s.map_url), transform_ms = coalesce(i.transform_ms, s.transform_ms)
+    FROM unnest(
+        string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[],
+        string_to_array($3, E'\x1f')::message_status[], string_to_array($4, E'\x1f')::integer[],
+        string_to_array($5, E'\x1f', E'\x1e'), string_to_array($6, E'\x1f', E'\x1e')::timestamptz[],
+        string_to_array($7, E'\x1f', E'\x1e'), string_to_array($8, E'\x1f', E'\x1e')::real[]
+    ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms)
+    WHERE s.id = i.id AND s.fence = i.fence AND s.status = 'TRANSFORMING'
+    RETURNING s.id, s.ordering_key, s.status
+){_WOKEN}
+SELECT id FROM settled""",
+)
+
+
+def _recover(lost: str) -> str:
+    """Settle the rows that the condition `lost` (with $1) finds as failed; $2.. = base, factor, max, max_attempts."""
+    return f"""
+WITH lost AS (
+    SELECT id FROM message_states WHERE status = 'TRANSFORMING' AND {lost}
+    ORDER BY leased_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+), settled AS (
+    UPDATE message_states s SET
+        status = CASE WHEN s.attempt_count + 1 >= $5 THEN 'DEAD_LETTER' ELSE 'FAILED' END::message_status,
+        attempt_count = s.attempt_count + 1,
+        last_attempt_at = now(),
+        next_attempt_at = CASE WHEN s.attempt_count + 1 < $5 THEN now() + d.delay END,
+        ready_at = now() + d.delay,
+        last_error = 'the worker that held this message was lost',
+        claimed_by = NULL, leased_at = NULL
+    FROM lost l JOIN message_states o ON o.id = l.id CROSS JOIN LATERAL (
+        SELECT least($2::double precision * $3::double precision ^ least(o.attempt_count, 64), $4)
+               * interval '1 millisecond' AS delay
+    ) d
+    WHERE s.id = l.id
+    RETURNING s.id, s.ordering_key, s.status, s.attempt_count
+){_WOKEN}
+SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text
+FROM settled s JOIN message_bodies b ON b.id = s.id ORDER BY s.id"""
+
+
+RECOVER_STALE = Statement(
+    "inbox_recover_stale",
+    "double precision, double precision, double precision, double precision, integer",
+    _recover("leased_at < now() - $1 * interval '1 second'"),
+)
+
+RECOVER_WORKER = Statement(
+    "inbox_recover_worker",
+    "text, double precision, double precision, double precision, integer",
+    _recover("claimed_by = $1"),
+)
+
+REJECT = Statement(
+    "inbox_reject",
+    "text, timestamptz, uuid, text, text, text, bigint, bytea",
+    """
+INSERT INTO rejects (tenant, received_at, correlation_id, listener, peer, reason, size, raw)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
+)
+
+STATEMENTS = (STORE, DIGESTS, CLAIM, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)

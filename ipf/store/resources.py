@@ -1,0 +1,216 @@
+"""The FHIR repository on PostgreSQL: transactions that ask, lock and commit; reads, history and search.
+
+Arrives: asks and plans from `rest/commit`, reads and queries from the interactions.  Leaves: versions with their exact
+bytes, pages, and a category of failure: `WriteConflict` when another writer was first (plan again), `StoreUnreachable`
+when the server is away (nothing is known of a commit that was under way; a receipt makes repeating it harmless).
+What survives a crash: what `commit` returned for, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from twisted.internet.defer import DeferredLock
+
+from ipf.errors import Category, Problem
+from ipf.fhir.json import loads
+from ipf.fhir.query import Query
+from ipf.ports import (
+    ActiveSubscription,
+    Answers,
+    Asks,
+    FhirStore,
+    FhirTransaction,
+    SearchPage,
+    Version,
+    Writes,
+)
+from ipf.store import asks as asking
+from ipf.store import names as naming
+from ipf.store import writes as writing
+from ipf.store.asks import VERSION_COLUMNS, Condition, version
+from ipf.store.database import Database, Session
+from ipf.store.names import Names
+from ipf.store.quoting import Statement, script
+from ipf.store.search import DEFAULT_COUNT, SearchSql, Token, parameters_of
+
+RID_BLOCK = 1000  # rid_blocks INCREMENT BY
+
+_OF_RESOURCE = """
+FROM resources r JOIN resource_versions v ON v.rid = r.rid
+WHERE r.partition_id = $1 AND r.resource_type = $2 AND r.id = $3"""
+
+READ = Statement(
+    "fhir_read", "smallint, text, text", f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id = r.version_id"
+)
+READ_VERSION = Statement(
+    "fhir_read_version",
+    "smallint, text, text, integer",
+    f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id = $4",
+)
+HISTORY = Statement(
+    "fhir_history",
+    "smallint, text, text, integer, integer",
+    f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id < $4 ORDER BY v.version_id DESC LIMIT $5",
+)
+NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
+SUBSCRIPTIONS = Statement(
+    "fhir_subscriptions",
+    "",
+    """
+SELECT p.name, s.rid, s.id, v.body
+FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
+JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE s.status IN ('requested', 'active', 'error') AND NOT r.deleted ORDER BY s.rid""",
+)
+COUNTS = Statement(
+    "fhir_counts", "", "SELECT resource_type, count(*) FROM resources WHERE NOT deleted GROUP BY resource_type"
+)
+
+STATEMENTS = (
+    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS,
+    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS,
+)  # fmt: skip
+
+_HIGHEST_VERSION = 2**31 - 1
+
+
+class PostgresFhirStore:
+    """`ports.FhirStore` on a Database that was opened with `statements=STATEMENTS`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._names = Names(database)
+        self._rids = iter(range(0))
+        self._rid_lock = DeferredLock()
+
+    def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
+        """See `ports.FhirStore.transaction`."""
+        return self._transaction()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[FhirTransaction]:
+        async with self._database.session() as session:
+            yield PostgresFhirTransaction(session, self._names)
+
+    async def new_rid(self) -> int:
+        """See `ports.FhirStore.new_rid`."""
+        rid = next(self._rids, None)
+        return rid if rid is not None else await self._rid_of_new_block()
+
+    async def _rid_of_new_block(self) -> int:
+        await self._rid_lock.acquire()
+        try:
+            rid = next(self._rids, None)  # another may have fetched a block meanwhile
+            if rid is None:
+                ((first,),) = await self._database.aside(NEXT_RIDS.call())
+                self._rids = iter(range(first, first + RID_BLOCK))
+                rid = next(self._rids)
+            return rid
+        finally:
+            self._rid_lock.release()
+
+    async def read(self, tenant: str, resource_type: str, id: str) -> Version | None:
+        """See `ports.FhirStore.read`."""
+        return await self._version(READ.call(await self._partition(tenant), resource_type, id))
+
+    async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
+        """See `ports.FhirStore.read_version`."""
+        if not 0 < version_id <= _HIGHEST_VERSION:
+            return None
+        return await self._version(READ_VERSION.call(await self._partition(tenant), resource_type, id, version_id))
+
+    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+        """See `ports.FhirStore.history`."""
+        newest = _HIGHEST_VERSION if before is None else min(before, _HIGHEST_VERSION)
+        call = HISTORY.call(await self._partition(tenant), resource_type, id, newest, limit)
+        return [version(row) for row in await self._database.many(call)]
+
+    async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
+        """See `ports.FhirStore.search`.  The total is counted unless `_total=none`."""
+        token = None if after is None else Token.parse(after)
+        count = DEFAULT_COUNT if query.count is None else query.count
+        await self._names.load((tenant,), parameters_of(query))
+        sql = SearchSql(tenant, query, self._names)
+        if query.summary_count or count == 0:
+            return SearchPage(await self._count(sql), (), None)
+        found = [version(row) for row in await self._database.many(sql.page(count + 1, token))]
+        matches, more = found[:count], len(found) > count
+        total = await self._total(sql, query, token, None if more else len(matches))
+        seen = (0 if token is None else token.offset) + len(matches)
+        return SearchPage(total, tuple(matches), sql.token(matches[-1], total, seen) if more else None)
+
+    async def _total(self, sql: SearchSql, query: Query, token: Token | None, all_matches: int | None) -> int | None:
+        if query.total == "none":
+            return None
+        if token is not None:
+            return token.total
+        return all_matches if all_matches is not None else await self._count(sql)
+
+    async def _count(self, sql: SearchSql) -> int:
+        return int((await self._database.one(sql.count()))[0])
+
+    async def counts(self) -> dict[str, int]:
+        """See `ports.FhirStore.counts`."""
+        return {name: int(count) for name, count in await self._database.many(COUNTS.call())}
+
+    async def _partition(self, tenant: str) -> int:
+        await self._names.load((tenant,))
+        return self._names.partition(tenant)
+
+    async def _version(self, call: str) -> Version | None:
+        row = await self._database.maybe(call)
+        return None if row is None else version(row)
+
+
+class PostgresFhirTransaction:
+    """`ports.FhirTransaction`: the first statement begins it, `commit` ends it."""
+
+    def __init__(self, session: Session, names: Names) -> None:
+        self._session = session
+        self._names = names
+        self._owns_subscriptions = False
+
+    async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
+        """See `ports.FhirTransaction.ask`."""
+        self._owns_subscriptions = subscriptions_change
+        lock = asking.OWN_SUBSCRIPTIONS if subscriptions_change else asking.SHARE_SUBSCRIPTIONS
+        tenants = {item[0] for group in (asks.ids, asks.conditions, asks.receipts) for item in group}
+        await self._names.load(tenants, asking.parameters_of(asks.conditions))
+        rows = await self._session.many(script(lock, asking.ask_call(asks, self._names)))
+        return asking.answers(asks, rows, await self._general(asks.conditions))
+
+    async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+        """See `ports.FhirTransaction.lock`.  Two round trips: the answer must be younger than the locks."""
+        await self._session.many(asking.lock_call(conditions))
+        tenants = {tenant for tenant, _ in conditions}
+        await self._names.load(tenants, asking.parameters_of(conditions))
+        rows = await self._session.many(asking.match_call(conditions, self._names))
+        return asking.matches(conditions, rows, await self._general(conditions))
+
+    async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
+        """Matches of the conditions that are no single tokens, by place; at most two each."""
+        found: dict[int, Sequence[Version]] = {}
+        for place, (tenant, query) in asking.general(conditions):
+            await self._names.load((tenant,), parameters_of(query))
+            rows = await self._session.many(SearchSql(tenant, query, self._names).page(2))
+            found[place] = [version(row) for row in rows]
+        return found
+
+    async def subscriptions(self) -> list[ActiveSubscription]:
+        """See `ports.FhirTransaction.subscriptions`."""
+        rows = await self._session.many(SUBSCRIPTIONS.call())
+        return [ActiveSubscription(tenant, rid, id_, loads(body)) for tenant, rid, id_, body in rows]
+
+    async def commit(self, writes: Writes) -> None:
+        """See `ports.FhirTransaction.commit`."""
+        if writes.subscriptions and not self._owns_subscriptions:
+            raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
+        tenants = {item.tenant for group in (writes.changes, writes.receipts, writes.subscriptions) for item in group}
+        await self._names.add(tenants, writing.parameters_of(writes))
+        await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+
+
+_: type[FhirStore] = PostgresFhirStore
+__: type[FhirTransaction] = PostgresFhirTransaction

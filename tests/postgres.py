@@ -1,0 +1,122 @@
+"""A real PostgreSQL for tests: one embedded server for each trial process, a fresh migrated database for each test.
+
+The server starts when the first test asks for it, in a temporary folder with fsync off, and is killed at exit; what a
+killed test run left behind is swept away by the next one.  A fresh database is a clone of a migrated template.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from twisted.internet import defer, reactor
+from twisted.trial.unittest import TestCase
+
+from ipf.store import deliveries, inbox, resources
+from ipf.store.connection import connect
+from ipf.store.database import Database
+from ipf.store.embedded import EmbeddedPostgres
+from ipf.store.migrate import migrate
+from ipf.store.quoting import identifier
+
+Kind = Literal["ipf", "fhir"]
+
+STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS)}
+_PREFIX = "ipf-test-"
+_FAST = {
+    "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",
+    "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
+}  # fmt: skip
+
+_numbers = itertools.count(1)
+_starting = defer.DeferredLock()
+_server: EmbeddedPostgres | None = None
+_templates: set[str] = set()
+
+
+async def server() -> EmbeddedPostgres:
+    """The server of this process, started when needed."""
+    global _server
+    await _starting.acquire()
+    try:
+        if _server is None:
+            _sweep()
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            started = EmbeddedPostgres(folder, reactor, databases=(), extra=_FAST)
+            await started.start()
+            atexit.register(_remove, folder)
+            _server = started
+        return _server
+    finally:
+        _starting.release()
+
+
+async def fresh_url(kind: Kind | None) -> str:
+    """The URL of a new database, migrated as `kind` (None: empty)."""
+    running = await server()
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    template = "template1" if kind is None else await _template(running, kind)
+    await _execute(running, f"CREATE DATABASE {identifier(name)} TEMPLATE {identifier(template)}")
+    return running.url(name)
+
+
+async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
+    """An open pool on a new migrated database; whoever asks closes it."""
+    opened = Database(await fresh_url(kind), reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
+    await opened.start()
+    return opened
+
+
+async def database(case: TestCase, kind: Kind, *, size: int = 4, **options: Any) -> Database:
+    """As `fresh`, closed when the test `case` ends."""
+    opened = await fresh(kind, size=size, **options)
+    case.addCleanup(lambda: defer.Deferred.fromCoroutine(opened.close()))
+    return opened
+
+
+async def _template(running: EmbeddedPostgres, kind: Kind) -> str:
+    name = f"template_{kind}"
+    await _starting.acquire()
+    try:
+        if name not in _templates:
+            await _execute(running, f"CREATE DATABASE {identifier(name)}")
+            await migrate(running.url(name), kind, reactor=reactor)
+            _templates.add(name)
+    finally:
+        _starting.release()
+    return name
+
+
+async def _execute(running: EmbeddedPostgres, sql: str) -> None:
+    connection = await connect(running.url("postgres"), reactor=reactor)
+    try:
+        await connection.run(sql)
+    finally:
+        connection.close()
+
+
+def _remove(folder: Path) -> None:
+    """Kill the server in `folder` and delete it."""
+    with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
+        process = psutil.Process(int((folder / "postgres" / "postmaster.pid").read_text().splitlines()[0]))
+        if Path(process.cwd()) == folder / "postgres":
+            process.send_signal(signal.SIGQUIT)
+            process.wait(10)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove what test runs that were killed left behind: folders whose lock nobody holds."""
+    for folder in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
+        with contextlib.suppress(OSError), open(folder / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(folder)
