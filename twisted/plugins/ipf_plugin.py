@@ -2,4 +2,4 @@
 
 from twisted.application.service import ServiceMaker
 
-ipf = ServiceMaker("ipf", "ipf.service", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
+ipf = ServiceMaker("ipf", "ipf.tap", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")

@@ -1,0 +1,277 @@
+"""The converting half of the composition root: builds the convert stage, inside the service or as a process of its own.
+
+`python -m ipf.converter` is what the service starts `IPF_WORKER_PROCESSES` times.  Such a process reads the same
+environment, claims messages, maps them and writes FHIR resources; it ends when its standard input closes, so it never
+outlives its parent, and hands back what it has not begun.  Besides `ipf.service` this is the only module that imports
+the reactor.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import stdio
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger, globalLogBeginner
+from twisted.python.failure import Failure
+
+from ipf.data import folder
+from ipf.errors import Problem
+from ipf.mapping.library import Library, LocalMapper
+from ipf.ports import Backoff, Bell, Claimed, StaleRecovery, Status
+from ipf.rest.commit import commit
+from ipf.rest.unit import Unit, UnitResult
+from ipf.settings import InvalidSetting, Settings, read
+from ipf.stages.convert import Converter
+from ipf.stages.worker import Worker
+from ipf.store.bell import PostgresBell
+from ipf.store.database import Database
+from ipf.store.deliveries import STATEMENTS as DELIVERY_STATEMENTS
+from ipf.store.deliveries import PostgresDeliveryQueue
+from ipf.store.inbox import STATEMENTS as INBOX_STATEMENTS
+from ipf.store.inbox import PostgresInbox
+from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
+from ipf.store.resources import PostgresFhirStore
+from ipf.subscriptions.matching import MatchingIndex
+from ipf.telemetry import metrics
+from ipf.telemetry.logs import LogWriter, level_named
+
+log = Logger(namespace="ipf.converter")
+
+NAME = "IPF_CONVERTER_NAME"  # set by the service for its converter processes; not a setting
+CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
+
+
+def now() -> datetime:
+    """The clock of the whole house."""
+    return datetime.now(UTC)
+
+
+class Meter:
+    """`stages.convert.Meter` on Prometheus."""
+
+    def transformed(self, outcome: str, seconds: float) -> None:
+        """One mapping call."""
+        metrics.transformed(outcome, seconds)
+
+    def posted(self, outcome: str, seconds: float) -> None:
+        """One FHIR transaction."""
+        metrics.fhir_posted(outcome, seconds)
+
+    def settled(self, message: Claimed, status: Status, seconds: float) -> None:
+        """A row reached a state."""
+        if status is Status.DELIVERED:
+            metrics.message_delivered(message.source_system, seconds)
+        else:
+            metrics.message_entered(status, message.source_system)
+
+    def dead_lettered(self, reason: str) -> None:
+        """A row became a dead letter."""
+        metrics.dead_lettered(reason)
+
+
+@dataclass
+class Stores:
+    """The rooms on PostgreSQL, shared by all stages of one process."""
+
+    inbox_database: Database
+    fhir_database: Database
+    inbox: PostgresInbox
+    fhir: PostgresFhirStore
+    inbox_bell: PostgresBell
+    fhir_bell: PostgresBell
+    deliveries: PostgresDeliveryQueue
+    matcher: MatchingIndex
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for part in (self.inbox_bell, self.fhir_bell, self.inbox_database, self.fhir_database):
+            await part.close()
+
+    async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        """Store FHIR transactions."""
+        return await commit(units, self.fhir, self.matcher, now)
+
+
+class TwoBells:
+    """`ports.Bell` over the bells of both databases: each name is rung where its rows are."""
+
+    def __init__(self, inbox: Bell, fhir: Bell) -> None:
+        self._inbox = inbox
+        self._fhir = fhir
+
+    def ring(self, name: str) -> None:
+        """Ring where the rows of `name` are."""
+        (self._inbox if name == "inbox" else self._fhir).ring(name)
+
+    def subscribe(self, name: str, wake: Any) -> None:
+        """Listen where the rows of `name` are."""
+        (self._inbox if name == "inbox" else self._fhir).subscribe(name, wake)
+
+
+async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int) -> Stores:
+    """Connect to both databases, which are migrated already.  StoreUnreachable when one cannot be reached."""
+    inbox_database = Database(
+        inbox_url, reactor=reactor, size=size, statements=INBOX_STATEMENTS, application_name="ipf-inbox"
+    )
+    fhir_database = Database(
+        fhir_url,
+        reactor=reactor,
+        size=size,
+        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS),
+        application_name="ipf-fhir",
+    )
+    stores = Stores(
+        inbox_database,
+        fhir_database,
+        PostgresInbox(inbox_database),
+        PostgresFhirStore(fhir_database),
+        PostgresBell(inbox_url, reactor=reactor),
+        PostgresBell(fhir_url, reactor=reactor),
+        PostgresDeliveryQueue(fhir_database),
+        MatchingIndex(),
+    )
+    for part in (inbox_database, fhir_database, stores.inbox_bell, stores.fhir_bell):
+        await part.start()
+    return stores
+
+
+def load_maps(settings: Settings) -> Library:
+    """Compile every map.  Problem MAPPING names file, line and column."""
+    return Library.load(Path(settings.maps_dir) if settings.maps_dir else folder("maps"))
+
+
+def backoff_of(settings: Settings) -> Backoff:
+    """The retry budget of the convert stage."""
+    return Backoff(settings.backoff_base_ms, settings.backoff_factor, settings.backoff_max_ms, settings.max_attempts)
+
+
+def worker_name() -> str:
+    """Names this process among all replicas."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class ConvertingPart:
+    """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
+
+    def __init__(self, settings: Settings, stores: Stores, library: Library, reactor: Any, name: str) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._reactor = reactor
+        bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        self.converter = Converter(
+            stores.inbox,
+            LocalMapper(library),
+            stores.submit,
+            worker=name,
+            backoff=backoff_of(settings),
+            passthrough_types=settings.passthrough_types,
+            clock=now,
+            bell=bell,
+            meter=Meter(),
+            pause=lambda: deferLater(reactor, 0),
+            wait=lambda: deferLater(reactor, 0.25),
+            batch_size=settings.worker_batch_size,
+            dlq_level=level_named(settings.dlq_log_level),
+        )
+        poll = settings.worker_poll_ms / 1000
+        self._worker = Worker(
+            self.converter.step, bell, "inbox", poll, reactor, name="convert", concurrency=CONCURRENCY
+        )
+        self._renewal = LoopingCall(lambda: Deferred.fromCoroutine(self._renew()))
+        self._renewal.clock = reactor
+
+    def start(self) -> None:
+        """Begin to convert."""
+        self._worker.start()
+        self._renewal.start(self._settings.worker_stale_seconds / 3, now=False)
+
+    async def stop(self, seconds: float) -> None:
+        """Finish the wave in hand, hand back the rest."""
+        if self._renewal.running:
+            self._renewal.stop()
+        self.converter.stop()
+        await self._worker.stop(seconds)
+
+    async def _renew(self) -> None:
+        try:
+            await self.converter.renew()
+        except Problem as problem:
+            log.warn("leases could not be renewed: {problem}", problem=str(problem))
+
+
+async def recover_stale(settings: Settings, stores: Stores) -> Sequence[StaleRecovery]:
+    """Settle rows whose worker was lost as failed attempts; those rows."""
+    return await stores.inbox.recover_stale(settings.worker_stale_seconds, backoff_of(settings))
+
+
+def tune_collector() -> None:
+    """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+class _Parent(Protocol):
+    """Standard input: it carries nothing, and its end is the parent's."""
+
+    def __init__(self) -> None:
+        self.gone: Deferred[None] = Deferred()
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """The parent closed it, or is dead."""
+        if not self.gone.called:
+            self.gone.callback(None)
+
+
+async def run_process(reactor: Any, settings: Settings, name: str) -> None:
+    """Convert until the parent is gone."""
+    parent = _Parent()
+    stdio.StandardIO(parent, reactor=reactor)
+    assert settings.db_url and settings.fhir_db_url
+    library = load_maps(settings)
+    stores = await open_stores(settings.db_url, settings.fhir_db_url, reactor, size=CONCURRENCY + 2)
+    part = ConvertingPart(settings, stores, library, reactor, name)
+    tune_collector()
+    part.start()
+    await parent.gone
+    await part.stop(settings.stop_seconds)
+    await stores.close()
+
+
+def main() -> None:
+    """Entry of a converter process."""
+    from twisted.internet import reactor
+
+    try:
+        settings, _ = read(os.environ)
+    except InvalidSetting as wrong:
+        sys.exit(f"ipf: {wrong}")
+    writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human=settings.log_format == "human")
+    globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
+    os.nice(5)  # acknowledgements go first
+
+    def failed(failure: Failure) -> None:
+        log.failure("the converter process ends", failure)
+
+    def begin() -> None:
+        name = os.environ.get(NAME) or worker_name()
+        running = Deferred.fromCoroutine(run_process(reactor, settings, name))
+        running.addErrback(failed).addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,441 @@
+"""The composition root: reads Settings, builds every room, opens the doors; and closes them in the reverse order.
+
+Start: PostgreSQL (embedded, when no URL is given), migrations, maps, stores, stale rows recovered, converter processes,
+HTTP, and at last the MLLP listeners: nothing is accepted before it can be kept.  Whatever cannot be built stops the
+start with the reason, and the process ends with status 1.
+
+Stop (SIGTERM): the listeners close, what was received is stored and acknowledged, conversions and deliveries in hand
+finish, all within `IPF_STOP_SECONDS`; then the embedded PostgreSQL that we started is stopped.  What did not finish is
+in rows, and the next start goes on with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, cast
+
+from twisted.application.service import IService, Service
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import LoopingCall
+from twisted.logger import ILogObserver, Logger
+from twisted.python.components import Componentized
+from twisted.python.failure import Failure
+from twisted.python.logfile import LogFile
+from zope.interface import implementer
+
+from ipf import __version__
+from ipf.converter import (
+    NAME,
+    ConvertingPart,
+    Meter,
+    Stores,
+    TwoBells,
+    backoff_of,
+    load_maps,
+    now,
+    open_stores,
+    recover_stale,
+    tune_collector,
+    worker_name,
+)
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.mapping.library import Library
+from ipf.ports import Answer, Backoff, Handler, Request, Status
+from ipf.rest.outcome import refuse
+from ipf.rest.repository import Repository
+from ipf.rest.router import handler
+from ipf.rest.subscription_status import set_status
+from ipf.settings import Listener, Settings
+from ipf.stages.activate import Activate
+from ipf.stages.convert import report_recovery
+from ipf.stages.deliver import Deliver
+from ipf.stages.group_commit import GroupCommit
+from ipf.stages.receive import Listener as Entrance
+from ipf.stages.receive import Receiver
+from ipf.stages.worker import Worker
+from ipf.store.embedded import EmbeddedPostgres
+from ipf.store.migrate import migrate
+from ipf.subscriptions.notification import notification
+from ipf.subscriptions.policy import ChannelPolicy
+from ipf.subscriptions.status import Trigger, origins
+from ipf.telemetry import metrics
+from ipf.telemetry.correlation import new_correlation_id
+from ipf.telemetry.logs import LogWriter, level_named
+from ipf.wire import actuator, admin
+from ipf.wire.actuator import Component, Health
+from ipf.wire.http import FhirResource, site
+from ipf.wire.mllp import Limits, MllpFactory
+from ipf.wire.processes import ConverterProcesses
+from ipf.wire.webhook import Webhook
+
+log = Logger(namespace="ipf.service")
+reactor: Any = _reactor  # its interfaces are mixed in at run time
+
+Closer = Callable[[], Awaitable[object]]
+
+
+def log_stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:
+    """Where log lines go: standard output in the foreground, else the log file of twistd (default `twistd.log`)."""
+    if logfile == "-" or (in_foreground and not logfile):
+        return (sys.__stdout__ or sys.stdout).buffer
+    path = str(Path(logfile or "twistd.log").resolve())
+    return cast("IO[bytes]", LogFile.fromFullPath(path, rotateLength=100_000_000, maxRotatedFiles=10))
+
+
+def bound(endpoint: str, is_protected: bool) -> str:
+    """An endpoint string; a TCP listener that nothing protects is bound to loopback unless it names an interface.
+
+    Source: decisions section 1.
+    """
+    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
+        return endpoint
+    return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
+
+
+@implementer(IService)
+class Ipf(Service):
+    """The one service of `twistd ipf`."""
+
+    name = "ipf"
+
+    def __init__(self, settings: Settings, warnings: list[str], stream: IO[bytes]) -> None:
+        self._settings = settings
+        self._warnings = warnings
+        human = settings.log_format == "human" or (settings.log_format == "auto" and stream.isatty())
+        self._human = human
+        self._writer = LogWriter(stream, level_named(settings.log_level), human=human)
+        self._stream = stream
+        self._closers: list[tuple[str, Closer]] = []
+        self._starting: Deferred[None] | None = None
+        self._processes: ConverterProcesses | None = None
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Log records take our form wherever twistd would have written its own."""
+        if isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self._writer)
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def startService(self) -> None:
+        """Begin to start; a failure ends the process."""
+        super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addErrback(self._cannot_start)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop; fires when everything is closed."""
+        super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return Deferred.fromCoroutine(self._stop())
+
+    def _cannot_start(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        if failure.check(Problem):
+            log.critical("ipf cannot start: {reason}", reason=failure.getErrorMessage())
+        else:
+            log.failure("ipf cannot start", failure)
+        # twistd ends with status 0 whatever happened, and systemd must see that this was no clean end.
+        reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
+        reactor.stop()
+
+    async def _stop(self) -> None:
+        if self._starting is not None and not self._starting.called:
+            self._starting.cancel()
+        while self._closers:
+            what, close = self._closers.pop()
+            try:
+                await close()
+            except Exception:
+                log.failure("while stopping: {what}", what=what)
+        log.info("ipf has stopped")
+
+    def _on_stop(self, what: str, close: Closer) -> None:
+        self._closers.append((what, close))
+
+    # -- start, in order
+
+    async def _start(self) -> None:
+        settings = self._settings
+        for warning in self._warnings:
+            log.warn("{warning}", warning=warning)
+        self._warn_about_open_doors()
+        urls = await self._databases()
+        await migrate(urls[0], "ipf", reactor=reactor)
+        await migrate(urls[1], "fhir", reactor=reactor)
+        library = load_maps(settings)
+        stores = await open_stores(*urls, reactor, size=8)
+        self._on_stop("stores", stores.close)
+        await self._recovery(stores)
+        await self._subscriptions(stores)
+        if settings.worker_enabled:
+            self._conversion(stores, library, urls)
+        await self._http(stores)
+        await self._mllp(stores, library)
+        tune_collector()
+        log.info("event=started ipf accepts messages")
+
+    def _warn_about_open_doors(self) -> None:
+        if self._settings.admin_token is None:
+            log.warn("IPF_ADMIN_AUTH_TOKEN is not set: the admin API is open to everybody who reaches it")
+        log.warn("requests to /fhir are not authenticated: listeners bind loopback unless an interface is named")
+        if self._settings.channel_security == "permissive":
+            log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may go out unprotected")
+
+    async def _databases(self) -> tuple[str, str]:
+        """URLs of both databases; an embedded server is started when none are given."""
+        settings = self._settings
+        if settings.db_url and settings.fhir_db_url:
+            return settings.db_url, settings.fhir_db_url
+        postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
+        await postgres.start()
+        self._on_stop("embedded PostgreSQL", postgres.stop)
+        return postgres.url("ipf"), postgres.url("fhir")
+
+    # -- the stages
+
+    async def _recovery(self, stores: Stores) -> None:
+        """Rows whose worker was lost: now, and while running."""
+        settings = self._settings
+        level = level_named(settings.dlq_log_level)
+
+        async def recover() -> None:
+            for row in await recover_stale(settings, stores):
+                report_recovery(row, Meter(), level)
+
+        async def recover_while_running() -> None:
+            try:
+                await recover()
+                counts = await stores.inbox.counts()
+                metrics.dead_letters(counts[Status.DEAD_LETTER])
+            except StoreUnreachable:
+                pass  # the store says so itself; the next round finds what is stale then
+
+        await recover()
+        self._every(min(5.0, settings.worker_stale_seconds / 2), recover_while_running, "stale recovery")
+
+    def _every(self, seconds: float, work: Callable[[], Awaitable[None]], what: str) -> None:
+        async def guarded() -> None:
+            try:
+                await work()
+            except Exception:
+                log.failure("{what} failed", what=what)
+
+        loop = LoopingCall(lambda: Deferred.fromCoroutine(guarded()))
+        loop.clock = reactor
+        loop.start(seconds, now=True)
+
+        async def stop() -> None:
+            loop.stop()
+
+        self._on_stop(what, stop)
+
+    async def _subscriptions(self, stores: Stores) -> None:
+        """Activation and delivery."""
+        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
+        poll = settings.worker_poll_ms / 1000
+        activate = Activate(stores.deliveries, self._status_setter(stores, origins(Trigger.ACTIVATED)))
+        activation = Worker(activate.step, bell, "subscription", poll, reactor, name="activate")
+        deliver = Deliver(
+            stores.deliveries,
+            Webhook(reactor, timeout_seconds=settings.delivery_timeout_ms / 1000),
+            notification,
+            self._status_setter(stores, origins(Trigger.EXHAUSTED)),
+            bell,
+            reactor,
+            now,
+            worker=worker_name(),
+            backoff=self._delivery_backoff(),
+            poll_seconds=poll,
+            lease_seconds=settings.delivery_timeout_ms / 1000 + 20,
+        )
+        activation.start()
+        deliver.start()
+        self._on_stop("activation", partial(activation.stop, settings.stop_seconds))
+        self._on_stop("delivery", partial(deliver.stop, settings.stop_seconds))
+
+    def _delivery_backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(
+            settings.delivery_backoff_base_ms,
+            settings.delivery_backoff_factor,
+            settings.delivery_backoff_max_ms,
+            settings.delivery_max_attempts,
+        )
+
+    def _status_setter(
+        self, stores: Stores, when: frozenset[str]
+    ) -> Callable[[str, str, str, str | None], Awaitable[None]]:
+        async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+            await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, when=when)
+            stores.fhir_bell.ring("delivery")  # events were held until now
+
+        return set_one
+
+    def _conversion(self, stores: Stores, library: Library, urls: tuple[str, str]) -> None:
+        """In converter processes, or in this one."""
+        settings = self._settings
+        if settings.worker_processes == 0:
+            part = ConvertingPart(settings, stores, library, reactor, worker_name())
+            part.start()
+            self._on_stop("conversion", partial(part.stop, settings.stop_seconds))
+            return
+        level = level_named(settings.dlq_log_level)
+
+        async def lost(name: str) -> None:
+            for row in await stores.inbox.recover_worker(name, backoff_of(settings)):
+                report_recovery(row, Meter(), level)
+
+        processes = ConverterProcesses(
+            reactor,
+            settings.worker_processes,
+            partial(self._child_environment, urls),
+            write_line=self._write_line,
+            lost=lost,
+            worker_name=worker_name(),
+        )
+        processes.start()
+        self._processes = processes
+        self._on_stop("converter processes", partial(processes.stop, settings.stop_seconds))
+
+    def _child_environment(self, urls: tuple[str, str], name: str) -> Mapping[str, str]:
+        path = os.pathsep.join(
+            filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])
+        )
+        return os.environ | {
+            NAME: name,
+            "IPF_DB_URL": urls[0],
+            "IPF_FHIR_DB_URL": urls[1],
+            "IPF_LOG_FORMAT": "human" if self._human else "json",
+            "PYTHONPATH": path,
+        }
+
+    def _write_line(self, line: bytes) -> None:
+        self._stream.write(line)
+        self._stream.flush()
+
+    # -- the doors
+
+    async def _http(self, stores: Stores) -> None:
+        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
+        repository = Repository(
+            stores.fhir,
+            stores.matcher,
+            now,
+            ChannelPolicy(settings.channel_security, settings.endpoint_allow),
+            software_version=__version__,
+        )
+        health = Health(self._components(stores), reactor)
+        mounts = {
+            "fhir": FhirResource(ringing(handler(repository), bell), refuse),
+            "admin": admin.resource(stores.inbox, bell, settings.admin_token),
+            "actuator": actuator.resource(health),
+        }
+        factory = site(mounts, max_body=settings.http_max_body_bytes)
+        port = await self._listen(settings.http_listen, factory, "HTTP")
+        self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _components(self, stores: Stores) -> dict[str, Component]:
+        async def inbox() -> Mapping[str, Any]:
+            return dict((await stores.inbox.counts()).items())
+
+        async def fhir() -> None:
+            await stores.fhir_database.one("SELECT 1")
+
+        async def converters() -> Mapping[str, Any]:
+            processes = self._processes
+            if processes is not None and processes.running < processes.wanted:
+                raise RuntimeError(f"{processes.running} of {processes.wanted} converter processes run")
+            return {"processes": processes.wanted if processes is not None else 0}
+
+        return {
+            "inbox": Component(inbox),
+            "fhir": Component(fhir),
+            "converters": Component(converters, required=False),
+        }
+
+    async def _mllp(self, stores: Stores, library: Library) -> None:
+        settings = self._settings
+        bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        commit = GroupCommit(
+            stores.inbox,
+            reactor,
+            writers=settings.inbox_writers,
+            patience=settings.inbox_timeout_seconds,
+            committed=lambda: bell.ring("inbox"),
+        )
+        receiver = Receiver(
+            stores.inbox,
+            commit,
+            reactor,
+            now=now,
+            new_correlation_id=new_correlation_id,
+            ordering=settings.ordering,
+            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), library),
+            observe=count_received,
+        )
+        for listener in settings.mllp_listen:
+            await self._mllp_listener(listener, receiver)
+
+    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
+        settings = self._settings
+        door = receiver.door(Entrance(listener.name, settings.mllp_fallback_charset))
+        limits = Limits(
+            message=settings.mllp_max_frame_bytes,
+            discard=8 * settings.mllp_max_frame_bytes,
+            connections=settings.mllp_max_connections,
+            frame_timeout=settings.mllp_frame_timeout_seconds,
+        )
+        factory = MllpFactory(listener.name, door, reactor, limits)
+        port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
+
+        async def stop() -> None:
+            await maybeDeferred(port.stopListening)
+            await factory.stop(settings.stop_seconds)
+
+        self._on_stop(f"MLLP {listener.name}", stop)
+
+    async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
+        place = bound(endpoint, is_protected=False)
+        try:
+            port: IListeningPort = await serverFromString(reactor, place).listen(factory)
+        except (CannotListenError, ValueError) as error:
+            raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
+        log.info("{what} listens on {place}", what=what, place=place)
+        return port
+
+
+def is_map_missing(required: frozenset[str], library: Library, message_type: str) -> bool:
+    """Whether a message of this type is refused for want of a map (`IPF_REQUIRE_MAP_TYPES`)."""
+    return message_type in required and not library.has_map(message_type)
+
+
+def count_received(result: str, source_system: str) -> None:
+    """`Receiver.observe` on Prometheus."""
+    if result == "stored":
+        metrics.message_received(source_system)
+    elif result in ("duplicate", "conflicting_duplicate"):
+        metrics.duplicate_received(conflicting=result == "conflicting_duplicate")
+    elif result == "rejected":
+        metrics.frame_rejected("AR")
+    elif result in ("map_missing", "unavailable", "failed"):
+        metrics.frame_rejected("AE")
+
+
+def ringing(handle: Handler, bell: TwoBells) -> Handler:
+    """A handler that rings for activation and delivery after each request that may have written."""
+
+    async def handle_and_ring(request: Request) -> Answer:
+        answer = await handle(request)
+        if request.method not in ("GET", "HEAD") and answer.status < 300:
+            bell.ring("subscription")
+            bell.ring("delivery")
+        return answer
+
+    return handle_and_ring

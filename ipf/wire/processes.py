@@ -1,0 +1,160 @@
+"""Converter processes: children of the one service, started, watched, and started again when they die.
+
+What arrives: a command and an environment.  What leaves: the children's log lines, written to our own log stream as
+they came; a callback when a child is gone, so that what it held is recovered at once, not after the stale time.
+A child ends when its standard input closes, so none outlives a killed parent.
+
+Children find their work in the database and are woken by its bells: nothing but log lines crosses the pipes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.interfaces import IDelayedCall, IProcessTransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+log = Logger(namespace="ipf.processes")
+
+_LONGEST_LINE = 256 * 1024
+
+
+class Spawner(Protocol):
+    """What is needed of the reactor."""
+
+    def spawnProcess(
+        self,
+        processProtocol: ProcessProtocol,
+        executable: str,
+        args: list[str],
+        env: Mapping[str, str],
+        *,
+        childFDs: dict[int, str],
+    ) -> IProcessTransport:
+        """Start a child."""
+
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> IDelayedCall:
+        """Call later."""
+
+
+class Child(ProcessProtocol):
+    """One child: its lines go out whole, its end is told once."""
+
+    def __init__(self, name: str, write_line: Callable[[bytes], None], gone: Callable[[Child, str], None]) -> None:
+        self.name = name
+        self.ended: Deferred[None] = Deferred()
+        self._write_line = write_line
+        self._gone = gone
+        self._rest = {1: b"", 2: b""}
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        """Pass on whole lines; an endless one is cut."""
+        *lines, rest = (self._rest[childFD] + data).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines.append(rest)
+            rest = b""
+        self._rest[childFD] = rest
+        for line in lines:
+            self._write_line(line + b"\n")
+
+    def processEnded(self, reason: Failure) -> None:
+        """The child is gone and its pipes are empty."""
+        for rest in filter(None, self._rest.values()):
+            self._write_line(rest + b"\n")
+        self.ended.callback(None)
+        self._gone(self, reason.getErrorMessage())
+
+
+class ConverterProcesses:
+    """Keeps `count` children running until `stop`."""
+
+    def __init__(
+        self,
+        reactor: Spawner,
+        count: int,
+        environment: Callable[[str], Mapping[str, str]],
+        *,
+        write_line: Callable[[bytes], None],
+        lost: Callable[[str], Awaitable[None]],
+        worker_name: str,
+        restart_seconds: float = 1.0,
+    ) -> None:
+        self._reactor = reactor
+        self._environment = environment
+        self._write_line = write_line
+        self._lost = lost
+        self._names = [f"{worker_name}:{number}" for number in range(1, count + 1)]
+        self._restart_seconds = restart_seconds
+        self._children: dict[str, Child] = {}
+        self._restarts: dict[str, IDelayedCall] = {}
+        self._stopping = False
+
+    @property
+    def running(self) -> int:
+        """How many children are alive now."""
+        return len(self._children)
+
+    @property
+    def wanted(self) -> int:
+        """How many there should be."""
+        return len(self._names)
+
+    def start(self) -> None:
+        """Start all children."""
+        for name in self._names:
+            self._spawn(name)
+
+    async def stop(self, seconds: float) -> None:
+        """Close their standard inputs, which asks them to end; after `seconds` they are killed."""
+        self._stopping = True
+        for call in self._restarts.values():
+            call.cancel()
+        children = list(self._children.values())
+        for child in children:
+            _transport(child).closeChildFD(0)
+        killer = self._reactor.callLater(seconds, self._kill, children)
+        for child in children:
+            await child.ended
+        if killer.active():
+            killer.cancel()
+
+    def _spawn(self, name: str) -> None:
+        self._restarts.pop(name, None)
+        child = Child(name, self._write_line, self._ended)
+        self._children[name] = child
+        arguments = [sys.executable, "-m", "ipf.converter"]
+        self._reactor.spawnProcess(
+            child, sys.executable, arguments, self._environment(name), childFDs={0: "w", 1: "r", 2: "r"}
+        )
+
+    def _ended(self, child: Child, reason: str) -> None:
+        self._children.pop(child.name, None)
+        Deferred.fromCoroutine(self._recover(child.name))
+        if not self._stopping:
+            log.error("converter process {name} ended: {reason}; it is started again", name=child.name, reason=reason)
+            self._restarts[child.name] = self._reactor.callLater(self._restart_seconds, self._spawn, child.name)
+
+    async def _recover(self, name: str) -> None:
+        try:
+            await self._lost(name)
+        except Exception:
+            log.failure("rows of a lost converter process are left to stale recovery")
+
+    def _kill(self, children: list[Child]) -> None:
+        for child in children:
+            try:
+                _transport(child).signalProcess("KILL")
+            except ProcessExitedAlready:
+                pass
+
+
+def _transport(child: Child) -> IProcessTransport:
+    transport = child.transport
+    assert transport is not None
+    return transport

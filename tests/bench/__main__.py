@@ -1,0 +1,46 @@
+"""`bin/bench`: each bench starts a service of its own, loads it from this process, and prints a small table.
+
+Every figure stands beside a limit of the machine or a peer, measured in the same run on the same server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench import flow, receive
+from tests.bench.report import heading
+
+BENCHES: dict[str, Callable[[Path], None]] = {
+    "receive": receive.closed,
+    "open": receive.scheduled,
+    "stall": receive.stall,
+    "webhook": flow.webhook,
+    "flow": flow.throughput,
+    "offered": flow.offered,
+    "growth": flow.growth,
+    "memory": flow.memory,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benches, or all."""
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        print(f"no such bench: {', '.join(unknown)}; there are {', '.join(BENCHES)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHES:
+        with tempfile.TemporaryDirectory(prefix="ipf-bench-") as folder:
+            os.chmod(folder, 0o755)
+            heading(name, BENCHES[name].__doc__ or "")
+            BENCHES[name](Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    sys.exit(main(sys.argv[1:]))

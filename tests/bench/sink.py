@@ -1,0 +1,88 @@
+"""A subscriber for load: an HTTP/1.1 server on asyncio that answers 200 and remembers when each request came."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+class SinkConnection(asyncio.Protocol):
+    """One kept connection."""
+
+    def __init__(self, received: Callable[[bytes, bytes], None]) -> None:
+        self._received = received
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer each whole request."""
+        self._buffer += data
+        while True:
+            head, mark, rest = self._buffer.partition(b"\r\n\r\n")
+            if not mark:
+                return
+            found = _LENGTH.search(head)
+            length = int(found.group(1)) if found else 0
+            if len(rest) < length:
+                return
+            self._buffer = rest[length:]
+            self._received(head, rest[:length])
+            self.transport.write(_ANSWER)
+
+
+class Sink:
+    """Listens on a free loopback port; `times` holds the moment of each request (time.perf_counter)."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.bodies: list[bytes] = []
+        self.keep_bodies = False
+        self.arrived = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """Begin to listen on a free port; the URL."""
+        return await self.start_on(0)
+
+    async def start_on(self, port: int) -> str:
+        """Begin to listen on `port`; the URL."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: SinkConnection(self._take), "127.0.0.1", port)
+        port = int(self._server.sockets[0].getsockname()[1])
+        return f"http://127.0.0.1:{port}/hook"
+
+    def _take(self, head: bytes, body: bytes) -> None:
+        self.times.append(time.perf_counter())
+        if self.keep_bodies:
+            self.bodies.append(body)
+        self.arrived.set()
+
+    async def until(self, count: int, seconds: float) -> bool:
+        """Wait for so many requests in all."""
+        deadline = time.perf_counter() + seconds
+        while len(self.times) < count:
+            left = deadline - time.perf_counter()
+            if left <= 0:
+                return False
+            self.arrived.clear()
+            if len(self.times) >= count:
+                break
+            try:
+                await asyncio.wait_for(self.arrived.wait(), left)
+            except TimeoutError:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,95 @@
+"""A feed that never gives up: stop-and-wait senders that reconnect and repeat, as interface engines do.
+
+It keeps what it was promised: the control ids that were acknowledged `AA`, which the tests then look for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.bench.messages import END, VT
+
+
+def admission(control_id: str, patient: str, phone: str) -> bytes:
+    """A small ADT^A01 whose phone number differs each time, so that each one makes a new version of its patient."""
+    return (
+        VT
+        + (
+            f"MSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102030405||ADT^A01^ADT_A01|{control_id}|P|2.5.1\r"
+            "EVN|A01|20260102030405\r"
+            f"PID|1||{patient}^^^GENERAL^MR||Hansen^Kari||19700315|F|||||{phone}^PRN^PH\r"
+            f"PV1|1|I|W3^301^2^GENERAL||||D123^Solberg^Silje^^^Dr^^^NPI|||MED|||||||||V{patient}^^^GENERAL^VN\r"
+        ).encode()
+        + END
+    )
+
+
+@dataclass
+class Feed:
+    """`senders` connections, each with patients of its own; `accepted` maps control id to patient."""
+
+    port: int
+    senders: int = 8
+    patients_each: int = 5
+    accepted: dict[str, str] = field(default_factory=dict)
+    codes: Counter[str] = field(default_factory=Counter)
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _connections: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._tasks = [asyncio.create_task(self._send(number)) for number in range(self.senders)]
+
+    async def stop(self) -> None:
+        """End each sender after the message in hand is acknowledged."""
+        self._stopping = True
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
+
+    async def until(self, count: int, seconds: float) -> None:
+        """Wait for so many acknowledgements in all."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while len(self.accepted) < count:
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"{len(self.accepted)} of {count} messages were accepted; {self.codes}")
+            await asyncio.sleep(0.05)
+
+    async def _send(self, sender: int) -> None:
+        for number in itertools.count():
+            if self._stopping:
+                return
+            patient = f"S{sender}P{number % self.patients_each}"
+            control_id = f"S{sender}N{number}"
+            message = admission(control_id, patient, f"+47{sender:02}{number:06}")
+            await self._until_accepted(sender, control_id, message)
+            self.accepted[control_id] = patient
+
+    async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
+        while True:
+            try:
+                code = await asyncio.wait_for(self._ask(sender, control_id, message), 15)
+            except (OSError, EOFError, TimeoutError):
+                code = "lost"
+            self.codes[code] += 1
+            if code == "AA":
+                return
+            await asyncio.sleep(0.05)
+
+    async def _ask(self, sender: int, control_id: str, message: bytes) -> str:
+        if sender not in self._connections:
+            self._connections[sender] = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self._connections[sender]
+        try:
+            writer.write(message)
+            answer = await reader.readuntil(END)
+        except BaseException:
+            del self._connections[sender]
+            writer.close()
+            raise
+        fields = answer.partition(b"\rMSA|")[2].split(b"\r")[0].split(b"|")
+        if fields[1].decode() != control_id:
+            raise AssertionError(f"acknowledgement of {fields[1]!r}, expected {control_id}")
+        return fields[0].decode()

@@ -1,0 +1,151 @@
+"""What the fault tests share: a service on a scratch folder, a subscriber, and the promises that must hold at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.bench.flow import subscribe
+from tests.bench.limits import psql
+from tests.bench.sink import Sink
+from tests.faults.feed import Feed
+from tests.service_process import ServiceProcess
+
+
+def scratch() -> Path:
+    """A folder that PostgreSQL's own user can pass through."""
+    folder = Path(tempfile.mkdtemp(prefix="ipf-fault-"))
+    os.chmod(folder, 0o755)
+    return folder
+
+
+def many_files() -> None:
+    """Let this process, and the services it starts, hold as many sockets as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Scenario:
+    """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active."""
+
+    criteria = "Patient?"
+
+    def __init__(self, **environment: str) -> None:
+        self.folder = scratch()
+        self.service = ServiceProcess(
+            self.folder / "service",
+            IPF_WORKER_TRANSFORMING_STALE_SECONDS="1",
+            IPF_BACKOFF_BASE_MS="100",
+            IPF_BACKOFF_MAX_MS="1000",
+            IPF_MAX_ATTEMPTS="60",
+            SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS="100",
+            SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS="1000",
+            SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS="60",
+            **environment,
+        )
+        self.sink = Sink()
+        self.sink.keep_bodies = True
+        self.feed = Feed(self.service.mllp_port)
+
+    async def __aenter__(self) -> Scenario:
+        self.service.start()
+        await self.ready()
+        await subscribe(self.service, await self.sink.start(), self.criteria)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            self.sink.close()
+            self.service.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def ready(self, seconds: float = 60.0) -> None:
+        """Wait until the service accepts messages."""
+        async with asyncio.timeout(seconds):
+            while not await asyncio.to_thread(self.service.ready):
+                await asyncio.sleep(0.05)
+
+    @property
+    def postgres(self) -> Path:
+        """Folder of the embedded cluster and its socket."""
+        return Path(self.service.environment["IPF_DATA_DIR"]) / "postgres"
+
+    def sql(self, database: str, query: str) -> list[list[str]]:
+        """Rows of a query, as text."""
+        return [row.split("|") for row in psql(self.postgres, query, database).splitlines()]
+
+    async def settled(self, seconds: float = 90.0) -> None:
+        """Wait until every accepted message is DELIVERED and every event acknowledged by the subscriber."""
+        async with asyncio.timeout(seconds):
+            while not (await asyncio.to_thread(self._all_done)):
+                await asyncio.sleep(0.2)
+
+    def _all_done(self) -> bool:
+        open_rows = self.sql("ipf", "SELECT count(*) FROM ingested_messages WHERE status <> 'DELIVERED'")
+        behind = self.sql("fhir", "SELECT count(*) FROM subscription_states WHERE delivered_number < last_event_number")
+        return open_rows == [["0"]] and behind == [["0"]]
+
+    def broken_promises(self) -> list[str]:
+        """What does not hold of: each `AA` one row, DELIVERED, once in effect; each event numbered and delivered."""
+        broken = []
+        rows = self.sql("ipf", "SELECT source_id, status, count(*) FROM ingested_messages GROUP BY 1, 2")
+        found = {source_id: (status, int(count)) for source_id, status, count in rows}
+        for control_id in self.feed.accepted:
+            if found.get(control_id) != ("DELIVERED", 1):
+                broken.append(f"message {control_id}: {found.get(control_id)}")
+        broken += self._patients(found)
+        broken += self._events()
+        return broken
+
+    def _patients(self, rows: dict[str, tuple[str, int]]) -> list[str]:
+        """One Patient for each patient, with exactly one version for each message about it."""
+        broken = []
+        wanted = Counter(f"{sender}P{int(n) % self.feed.patients_each}" for sender, _, n in (r.partition("N") for r in rows))
+        bodies = self.sql(
+            "fhir",
+            "SELECT r.rid, r.version_id, replace(v.body, '|', ' ') FROM resources r"
+            " JOIN resource_versions v USING (rid, version_id) WHERE resource_type = 'Patient' AND NOT r.deleted",
+        )
+        seen: Counter[str] = Counter()
+        for _, version, body in bodies:
+            patient = json.loads(body)["identifier"][0]["value"]
+            seen[patient] += 1
+            if int(version) != wanted[patient]:
+                broken.append(f"patient {patient}: {version} versions of {wanted[patient]} messages")
+        broken += [f"patient {name}: {seen[name]} resources" for name in wanted if seen[name] != 1]
+        return broken
+
+    def _events(self) -> list[str]:
+        """Numbers without gap, one event a version, and each version received by the subscriber."""
+        broken = []
+        rows = self.sql(
+            "fhir",
+            "SELECT e.event_number, r.id, e.version_id FROM subscription_events e"
+            " JOIN resources r ON r.rid = e.resource_rid ORDER BY event_number",
+        )
+        numbers = [int(row[0]) for row in rows]
+        if numbers != list(range(1, len(numbers) + 1)):
+            broken.append("event numbers have gaps")
+        versions = {(row[1], row[2]) for row in rows}
+        if len(versions) != len(rows):
+            broken.append("a version has two events")
+        stored = self.sql(
+            "fhir", "SELECT count(*) FROM resource_versions JOIN resources r USING (rid) WHERE resource_type = 'Patient'"
+        )
+        if int(stored[0][0]) != len(rows):
+            broken.append(f"{stored[0][0]} versions of patients, {len(rows)} events")
+        received = {(body["id"], body["meta"]["versionId"]) for body in map(_json, self.sink.bodies)}
+        broken += [f"event of Patient/{one} version {version} never arrived" for one, version in versions - received]
+        return broken
+
+
+def _json(body: bytes) -> Any:
+    return json.loads(body)

