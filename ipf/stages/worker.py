@@ -109,17 +109,16 @@ async def _sleep(among: list[Nap], nap: Nap) -> None:
 
 
 class Nap:
-    """A sleep that can be ended early; `over` fires either way, once."""
+    """A sleep that can be ended early; `over` fires either way, once, in a turn of the reactor of its own."""
 
     def __init__(self, clock: IReactorTime, seconds: float) -> None:
         self.over: Deferred[None] = Deferred(lambda _: self._timer.cancel() if self._timer.active() else None)
         self._timer = clock.callLater(seconds, self.over.callback, None)
 
     def end(self) -> None:
-        """Wake now; a nap that is over stays over."""
+        """Wake in the reactor's next turn, so that whoever rings is not made to do the woken one's work."""
         if self._timer.active():
-            self._timer.cancel()
-            self.over.callback(None)
+            self._timer.reset(0)
 
 
 class FailureLog:

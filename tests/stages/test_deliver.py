@@ -1,0 +1,341 @@
+"""Delivery on a clock of its own: order, retries, budget, leases, and that nobody waits for somebody else's endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.ports import Attempt, Backoff, Delivered, DeliveryEnd, Event, Json, Lease, Notification
+from ipf.stages import deliver as stage
+from ipf.stages.deliver import Deliver, reason_of, retry_delay_seconds
+from ipf.telemetry import metrics
+from tests.stages.test_worker import MemoryBell
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+BACKOFF = Backoff(1000, 2.0, 60000, 3)
+OK = Delivered(200, 5, None)
+
+
+@dataclass
+class Row:
+    """A subscription in the queue below."""
+
+    events: list[Event]
+    delivered: int = 0
+    attempt_count: int = 0
+    token: int = 0
+    until: datetime | None = None
+    ready_at: datetime = START
+    active: bool = True
+    ledger: list[Attempt] = field(default_factory=list)
+
+
+class Queue:
+    """Subscriptions by name, leased as PostgreSQL would."""
+
+    def __init__(self, now) -> None:
+        self.now = now
+        self.rows: dict[str, Row] = {}
+        self.down = False
+        self.leased = 0
+
+    def add(self, name: str, count: int) -> Row:
+        row = self.rows.setdefault(name, Row([]))
+        for number in range(len(row.events) + 1, len(row.events) + count + 1):
+            body = f"{name}{number}".encode()
+            row.events.append(Event(number, "Patient", f"{name}{number}", 1, START, f"c-{name}{number}", body))
+        return row
+
+    async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        self.check()
+        self.leased += 1
+        found = []
+        for rid, (name, row) in enumerate(sorted(self.rows.items(), key=lambda item: item[1].ready_at)):
+            held = row.until is not None and row.until > self.now()
+            due = row.active and len(row.events) > row.delivered and row.ready_at <= self.now() and not held
+            if due and len(found) < limit:
+                row.token += 1
+                row.until = until
+                found.append(Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, None))
+        return found
+
+    async def events(self, lease: Lease, limit: int) -> list[Event]:
+        self.check()
+        row = self.rows[lease.subscription_id]
+        return row.events[row.delivered : row.delivered + limit]
+
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
+        self.check()
+        row = self.rows[lease.subscription_id]
+        if row.token != lease.token:
+            return False
+        row.delivered = max(row.delivered, end.delivered_to or 0)
+        row.ledger.extend(end.attempts)
+        row.attempt_count = end.attempt_count
+        row.ready_at = end.retry_at or self.now()
+        row.until = end.keep_until
+        return True
+
+    def check(self) -> None:
+        if self.down:
+            raise StoreUnreachable()
+
+
+class FarEnds:
+    """The channel: answers at once, or keeps the request open until the test answers it."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.answers: dict[str, Delivered] = {}
+        self.held: set[str] = set()
+        self.open: dict[str, Deferred[Delivered]] = {}
+
+    async def send(self, notification: Notification) -> Delivered:
+        assert notification.body is not None
+        text = notification.body.decode()
+        self.sent.append(text)
+        name = text.rstrip("0123456789")
+        if name in self.held:
+            waiting: Deferred[Delivered] = Deferred()
+            self.open[name] = waiting
+            return await waiting
+        return self.answers.get(name, OK)
+
+
+def build(subscription: Json, event: Event) -> Notification:
+    return Notification("PUT", "http://far/" + subscription["id"], (), event.body, event.correlation_id)
+
+
+class DeliverTests(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.bell = MemoryBell()
+        self.queue = Queue(self.now)
+        self.far = FarEnds()
+        self.statuses: list[tuple[str, str, str, str | None]] = []
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.clock.seconds())
+
+    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+        self.statuses.append((tenant, subscription_id, status, error))
+        self.queue.rows[subscription_id].active = False
+
+    def start(self, build=build, **options) -> Deliver:
+        deliver = Deliver(
+            self.queue, self.far, build, self.set_status, self.bell, self.clock, self.now,
+            worker="w", backoff=BACKOFF, poll_seconds=10.0, **options,
+        )  # fmt: skip
+        deliver.start()
+        return deliver
+
+    def test_events_go_out_in_order_and_the_cursor_follows(self) -> None:
+        row = self.queue.add("a", 250)
+        before = metrics.sample("fhir_subscription_delivery_total", outcome="success")
+        self.start()
+        self.assertEqual(self.far.sent, [f"a{n}" for n in range(1, 251)])
+        self.assertEqual((row.delivered, len(row.ledger), row.until), (250, 250, None))
+        self.assertEqual([attempt.event_number for attempt in row.ledger], list(range(1, 251)))
+        self.assertEqual(row.ledger[0].correlation_id, "c-a1")
+        self.assertEqual(metrics.sample("fhir_subscription_delivery_total", outcome="success") - before, 250)
+
+    def test_a_ring_starts_it(self) -> None:
+        self.start()
+        self.queue.add("a", 1)
+        self.bell.ring("delivery")
+        self.clock.advance(0)
+        self.assertEqual(self.far.sent, ["a1"])
+
+    def test_an_event_of_a_lease_in_hand_is_taken_right_after_it(self) -> None:
+        self.far.held.add("a")
+        self.queue.add("a", 1)
+        self.start()
+        self.queue.add("a", 1)
+        self.bell.ring("delivery")
+        self.clock.advance(0)
+        self.assertEqual(self.far.sent, ["a1"])
+        self.far.open["a"].callback(OK)
+        self.clock.advance(0)
+        self.assertEqual(self.far.sent, ["a1", "a2"])
+
+    def test_failures_back_off_and_end_in_status_error(self) -> None:
+        self.far.answers["a"] = Delivered(500, 5, None)
+        row = self.queue.add("a", 2)
+        self.start()
+        self.assertEqual((self.far.sent, row.attempt_count), (["a1"], 1))
+        self.assertEqual(row.ready_at, self.now() + timedelta(seconds=1))
+        self.clock.advance(10)
+        self.assertEqual((self.far.sent, row.attempt_count), (["a1", "a1"], 2))
+        self.assertEqual(row.ready_at, self.now() + timedelta(seconds=2))
+        self.clock.advance(10)
+        self.assertEqual(len(self.far.sent), 3)
+        text = "event 1 failed 3 times: HTTP status 500"
+        self.assertEqual(self.statuses, [("default", "a", "error", text)])
+        self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
+        self.assertEqual((row.attempt_count, row.delivered), (0, 0))
+
+    def test_success_after_failures_clears_the_count(self) -> None:
+        self.far.answers["a"] = Delivered(None, 5, "connection refused")
+        row = self.queue.add("a", 3)
+        self.start()
+        self.far.answers.clear()
+        self.clock.advance(10)
+        self.assertEqual(self.far.sent, ["a1", "a1", "a2", "a3"])
+        self.assertEqual((row.attempt_count, row.delivered, self.statuses), (0, 3, []))
+
+    def test_a_slow_endpoint_does_not_delay_another(self) -> None:
+        self.far.held.add("slow")
+        self.queue.add("slow", 5)
+        self.queue.add("fast", 5)
+        self.start()
+        self.assertEqual(self.far.sent, ["slow1", *[f"fast{n}" for n in range(1, 6)]])
+
+    def test_slow_endpoints_do_not_use_up_the_room(self) -> None:
+        for name in ("x", "y"):
+            self.far.held.add(name)
+            self.queue.add(name, 1)
+        self.start(at_once=2)
+        self.queue.add("z", 1)
+        self.bell.ring("delivery")
+        self.clock.pump([0.05] * 10)
+        self.assertNotIn("z1", self.far.sent)
+        self.clock.pump([0.05] * 15)
+        self.assertIn("z1", self.far.sent)
+
+    def test_a_long_backlog_gives_way_to_those_who_wait(self) -> None:
+        self.far.held.add("a")
+        self.queue.add("a", 90)
+        self.start(at_once=1)
+        self.queue.add("b", 1)
+        self.bell.ring("delivery")
+        for _ in range(40):
+            self.clock.pump([0.05] * 6)
+            self.far.open["a"].callback(OK)
+            if "b1" in self.far.sent:
+                break
+        self.clock.pump([0.05] * 2)
+        self.assertIn("b1", self.far.sent)
+        self.assertLess(self.queue.rows["a"].delivered, 30)
+        self.assertNotEqual(self.queue.rows["a"].delivered, 0)
+
+    def test_progress_is_settled_while_sending(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 10)
+        self.start()
+        for settled in (0, 2, 2, 4):
+            self.clock.advance(0.25)
+            self.far.open["a"].callback(OK)
+            self.assertEqual(row.delivered, settled)
+        self.assertEqual(row.until, START + timedelta(seconds=31))
+
+    def test_a_lost_lease_is_left_alone(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 2)
+        self.start()
+        row.token += 1
+        self.clock.advance(1)
+        self.far.open["a"].callback(OK)
+        self.assertEqual((row.delivered, row.ledger, self.far.sent), (0, [], ["a1"]))
+
+    def test_a_store_that_goes_away_while_sending(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 1)
+        self.start()
+        self.queue.down = True
+        self.far.open["a"].callback(OK)
+        self.clock.pump([1.0] * 5)
+        self.assertEqual(row.delivered, 0)
+        self.queue.down = False
+        self.clock.pump([1.0] * 2)
+        self.assertEqual((row.delivered, self.far.sent), (1, ["a1"]))
+
+    def test_what_was_sent_and_not_settled_is_sent_again(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 1)
+        self.start()
+        self.queue.down = True
+        self.far.open["a"].callback(OK)
+        self.far.held.clear()
+        self.clock.pump([1.0] * 40)
+        self.queue.down = False
+        self.clock.pump([1.0] * 40)
+        self.assertEqual((row.delivered, self.far.sent), (1, ["a1", "a1"]))
+
+    def test_a_notification_that_cannot_be_made_counts_as_a_failure(self) -> None:
+        row = self.queue.add("a", 1)
+
+        def refuse(subscription: Json, event: Event) -> Notification:
+            raise Problem(Category.INVALID, "no endpoint")
+
+        self.start(refuse)
+        self.assertEqual((row.attempt_count, row.ledger[0].error, self.far.sent), (1, "no endpoint", []))
+
+    def test_a_bug_in_the_builder_counts_as_a_failure(self) -> None:
+        row = self.queue.add("a", 1)
+
+        def broken(subscription: Json, event: Event) -> Notification:
+            raise KeyError("channel")
+
+        self.start(broken)
+        self.assertEqual(row.attempt_count, 1)
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+
+    def test_stop_finishes_the_request_in_hand_and_gives_back(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 5)
+        deliver = self.start()
+        stopping = Deferred.fromCoroutine(deliver.stop(5.0))
+        self.clock.advance(0)
+        self.assertNoResult(stopping)
+        self.far.open["a"].callback(OK)
+        self.assertTrue(self.successResultOf(stopping))
+        self.assertEqual((row.delivered, row.until, self.far.sent), (1, None, ["a1"]))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_cancels_after_its_bound(self) -> None:
+        self.far.held.add("a")
+        row = self.queue.add("a", 1)
+        stopping = Deferred.fromCoroutine(self.start().stop(5.0))
+        self.clock.advance(0)
+        self.clock.advance(5.0)
+        self.assertFalse(self.successResultOf(stopping))
+        self.assertEqual(row.delivered, 0)
+
+    def test_no_more_is_leased_than_there_is_room_for(self) -> None:
+        for number in range(stage.AT_ONCE + 10):
+            name = "n" + "x" * number
+            self.far.held.add(name)
+            self.queue.add(name, 1)
+        self.start()
+        self.assertEqual(len(self.far.sent), stage.AT_ONCE)
+
+
+class DelayTests(TestCase):
+    def test_delays(self) -> None:
+        backoff = Backoff(1000, 2.0, 60000, 8)
+        for failures, status, retry_after, seconds in (
+            (1, None, None, 1.0),
+            (1, 500, None, 1.0),
+            (3, 503, None, 4.0),
+            (3, 503, 30.0, 30.0),
+            (8, 503, 30.0, 60.0),
+            (1, 404, None, 4.0),
+            (1, 410, None, 4.0),
+            (1, 408, None, 1.0),
+            (1, 429, None, 1.0),
+            (1, 429, 7.0, 7.0),
+            (1, 429, 10**9, 900.0),
+            (1, 429, 0.0, 1.0),
+        ):
+            delivered = Delivered(status, 1, None, retry_after)
+            self.assertEqual(retry_delay_seconds(backoff, failures, delivered), seconds, (failures, status))
+
+    def test_reasons(self) -> None:
+        self.assertIsNone(reason_of(OK))
+        self.assertEqual(reason_of(Delivered(404, 1, None)), "HTTP status 404")
+        self.assertEqual(reason_of(Delivered(None, 1, "connection refused")), "connection refused")

@@ -1,0 +1,252 @@
+"""The webhook channel against real sockets: every way in which a subscriber can answer, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from ipf.ports import Delivered, Notification
+from ipf.wire.outbound import why
+from ipf.wire.webhook import Webhook, header_problem, seconds_of
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"
+Behaviour = Callable[["Subscriber", bytes], None]
+
+
+class Subscriber(Protocol):
+    """One connection of the far end: collects whole requests and does what the test says."""
+
+    def __init__(self, end: FarEnd) -> None:
+        self.end = end
+        self.buffer = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.buffer += data
+        head, found, rest = self.buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = next((int(x[15:]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length:")), 0)
+        if len(rest) >= length:
+            self.buffer = rest[length:]
+            self.end.requests.append(head + found + rest[:length])
+            self.end.behave(self, self.end.requests[-1])
+
+
+class FarEnd(Factory):
+    noisy = False
+
+    def __init__(self, behave: Behaviour) -> None:
+        self.behave = behave
+        self.requests: list[bytes] = []
+        self.connections: list[Subscriber] = []
+
+    def buildProtocol(self, addr: object) -> Subscriber:
+        connection = Subscriber(self)
+        self.connections.append(connection)
+        return connection
+
+
+def replies(data: bytes) -> Behaviour:
+    return lambda connection, request: connection.transport.write(data)
+
+
+class WebhookTests(TestCase):
+    timeout = 20
+
+    def far_end(self, behave: Behaviour) -> tuple[FarEnd, str]:
+        end = FarEnd(behave)
+        port: IListeningPort = reactor.listenTCP(0, end, interface="127.0.0.1")
+        self.addCleanup(self.close_all, end, port)
+        return end, f"http://127.0.0.1:{port.getHost().port}/hook"
+
+    async def close_all(self, end: FarEnd, port: IListeningPort) -> None:
+        for connection in end.connections:
+            connection.transport.abortConnection()
+        await port.stopListening()
+        await deferLater(reactor, 0.01)
+
+    def webhook(self, timeout: float = 5.0, **options: object) -> Webhook:
+        hook = Webhook(reactor, timeout, **options)
+        self.addCleanup(hook.close)
+        return hook
+
+    async def ask(self, behave: Behaviour, timeout: float = 5.0, **options: object) -> tuple[Delivered, FarEnd]:
+        end, url = self.far_end(behave)
+        return await self.webhook(timeout, **options).send(put(url)), end
+
+    async def test_put_carries_body_headers_and_correlation(self) -> None:
+        delivered, end = await self.ask(replies(OK))
+        self.assertTrue(delivered.succeeded)
+        head, _, body = end.requests[0].partition(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        self.assertEqual(lines[0], b"PUT /hook/Patient/p1 HTTP/1.1")
+        self.assertEqual(body, b'{"resourceType":"Patient"}')
+        for line in (
+            b"Content-Type: application/fhir+json; charset=UTF-8",
+            b"Authorization: Bearer s3cret",
+            b"X-Correlation-Id: " + CORRELATION.encode(),
+            b"Content-Length: 26",
+        ):
+            self.assertIn(line, lines)
+        self.assertNotIn(b"accept-encoding", head.lower())
+
+    async def test_empty_post_says_content_length_zero(self) -> None:
+        end, url = self.far_end(replies(OK))
+        await self.webhook().send(Notification("POST", url, (), None, CORRELATION))
+        self.assertTrue(end.requests[0].startswith(b"POST /hook HTTP/1.1\r\n"))
+        self.assertIn(b"\r\nContent-Length: 0\r\n", end.requests[0])
+        self.assertNotIn(b"Content-Type", end.requests[0])
+
+    async def test_connections_are_kept(self) -> None:
+        end, url = self.far_end(replies(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok"))
+        hook = self.webhook()
+        for _ in range(3):
+            self.assertEqual((await hook.send(put(url))).http_status, 202)
+        self.assertEqual((len(end.requests), len(end.connections)), (3, 1))
+
+    async def test_refusals_are_answers(self) -> None:
+        for status in (400, 404, 410, 500):
+            delivered, _ = await self.ask(replies(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status))
+            self.assertEqual((delivered.http_status, delivered.error, delivered.succeeded), (status, None, False))
+
+    async def test_retry_after_is_read(self) -> None:
+        reply = b"HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+        delivered, _ = await self.ask(replies(reply))
+        self.assertEqual((delivered.http_status, delivered.retry_after), (429, 7.0))
+
+    async def test_redirects_are_not_followed(self) -> None:
+        delivered, end = await self.ask(replies(b"HTTP/1.1 307 Go\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n"))
+        self.assertEqual((delivered.http_status, len(end.requests)), (307, 1))
+
+    async def test_cookies_are_not_kept(self) -> None:
+        end, url = self.far_end(replies(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"))
+        hook = self.webhook()
+        await hook.send(put(url))
+        await hook.send(put(url))
+        self.assertNotIn(b"cookie", end.requests[1].lower())
+
+    async def test_a_huge_body_is_cut(self) -> None:
+        reply = b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 300_000
+        delivered, _ = await self.ask(replies(reply), body_limit=65536)
+        self.assertTrue(delivered.succeeded)
+
+    async def test_a_body_that_never_ends_meets_the_time_limit(self) -> None:
+        delivered, _ = await self.ask(replies(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"), timeout=0.2)
+        self.assertTrue(delivered.succeeded)
+        self.assertLess(delivered.duration_ms, 2000)
+
+    async def test_a_bomb_is_not_unpacked(self) -> None:
+        reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"
+        delivered, _ = await self.ask(replies(reply))
+        self.assertTrue(delivered.succeeded)
+
+    async def test_silence_meets_the_time_limit(self) -> None:
+        delivered, _ = await self.ask(lambda connection, request: None, timeout=0.2)
+        self.assertEqual((delivered.http_status, delivered.error), (None, "no answer within 0.2 s"))
+        self.assertGreaterEqual(delivered.duration_ms, 150)
+
+    async def test_reset_and_close(self) -> None:
+        for behave in (
+            lambda connection, request: connection.transport.abortConnection(),
+            lambda connection, request: connection.transport.loseConnection(),
+        ):
+            delivered, end = await self.ask(behave)
+            self.assertEqual(delivered.error, "the connection was closed unanswered")
+            self.assertEqual(len(end.requests), 1)
+
+    async def test_a_kept_connection_that_died_is_replaced(self) -> None:
+        def second_request_dies(connection: Subscriber, request: bytes) -> None:
+            if connection is end.connections[0] and len(end.requests) > 1:
+                connection.transport.abortConnection()
+            else:
+                connection.transport.write(OK)
+
+        end, url = self.far_end(second_request_dies)
+        hook = self.webhook()
+        await hook.send(put(url))
+        self.assertTrue((await hook.send(put(url))).succeeded)
+        self.assertEqual(len(end.connections), 2)
+
+    async def test_no_http(self) -> None:
+        delivered, _ = await self.ask(replies(b"SSH-2.0-OpenSSH_9.6\r\n"))
+        self.assertEqual((delivered.http_status, delivered.error), (None, "no valid HTTP answer"))
+
+    async def test_refused_connection_and_unknown_scheme(self) -> None:
+        end, url = self.far_end(replies(OK))
+        port = reactor.listenTCP(0, end, interface="127.0.0.1")
+        closed = port.getHost().port
+        await port.stopListening()
+        hook = self.webhook()
+        self.assertEqual((await hook.send(put(f"http://127.0.0.1:{closed}"))).error, "connection refused")
+        self.assertIn("no usable http or https URL", (await hook.send(put("ftp://127.0.0.1/x"))).error or "")
+        for broken in ("", "not a url", "http://", "http://[::1", "http://a:b:c/"):
+            self.assertIsNotNone((await hook.send(put(broken))).error, broken)
+
+    async def test_tls_to_a_plain_port_is_an_error(self) -> None:
+        end, url = self.far_end(replies(OK))
+        delivered = await self.webhook(0.3).send(put(url.replace("http:", "https:")))
+        self.assertIsNone(delivered.http_status)
+        self.assertIsNotNone(delivered.error)
+
+    async def test_forbidden_address(self) -> None:
+        delivered, end = await self.ask(replies(OK), permits_address=lambda address: address != "127.0.0.1")
+        self.assertIn("not permitted", delivered.error or "")
+        self.assertEqual(end.requests, [])
+
+    async def test_registered_headers_are_checked(self) -> None:
+        end, url = self.far_end(replies(OK))
+        hook = self.webhook()
+        for name, value in (("X-A", "a\r\nHost: evil"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X A", "a")):
+            delivered = await hook.send(Notification("POST", url, ((name, value),), None, CORRELATION))
+            self.assertIn("registered header", delivered.error or "")
+        self.assertEqual(end.requests, [])
+
+    async def test_text_outside_ascii_in_the_url(self) -> None:
+        end, url = self.far_end(replies(OK))
+        self.assertTrue((await self.webhook().send(put(url + "/grün"))).succeeded)
+        self.assertTrue(end.requests[0].startswith(b"PUT /hook/gr%C3%BCn/Patient/p1 "))
+
+    async def test_the_callers_cancel_goes_through(self) -> None:
+        _, url = self.far_end(lambda connection, request: None)
+        sending = Deferred.fromCoroutine(self.webhook().send(put(url)))
+        await deferLater(reactor, 0.05)
+        sending.cancel()
+        with self.assertRaises(CancelledError):
+            await sending
+
+
+class WordsTests(TestCase):
+    def test_retry_after(self) -> None:
+        now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+        for text, seconds in (
+            (b"0", 0.0),
+            (b" 120 ", 120.0),
+            (b"Thu, 01 Jan 2026 12:01:30 GMT", 90.0),
+            (b"Thu, 01 Jan 2026 11:00:00 GMT", 0.0),
+            (b"-5", None),
+            (b"soon", None),
+            (b"9" * 400, 999999999.0),
+        ):
+            self.assertEqual(seconds_of(text, now), seconds, text)
+
+    def test_header_rules(self) -> None:
+        self.assertIsNone(header_problem([("Authorization", "Bearer x"), ("X-Ünits", "")][:1]))
+        self.assertIsNone(header_problem([("X-Tab", "a\tb"), ("X-Text", "grün")]))
+        for name, value in (("", "x"), ("X:Y", "x"), ("X-Ü", "x"), ("X", "a\x00b"), ("content-length", "3")):
+            self.assertIsNotNone(header_problem([(name, value)]), name)
+
+    def test_unknown_failures_name_their_kind_only(self) -> None:
+        self.assertEqual(why(RuntimeError("Patient/secret")), "not sent: RuntimeError")
+
+
+def put(url: str) -> Notification:
+    headers = (("Authorization", "Bearer s3cret"),)
+    return Notification("PUT", f"{url}/Patient/p1", headers, b'{"resourceType":"Patient"}', CORRELATION)
