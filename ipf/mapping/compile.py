@@ -1,0 +1,280 @@
+"""A map and its imports, compiled to Python closures.
+
+Each group is compiled once for each combination of argument kinds that it is called with, so that inside it every
+element's type is known; each rule becomes one function of the frame (`rules`); a call of a group makes one new frame.
+Nothing is looked up by name at run time, and nothing is copied: the cost of a run is linear in what it visits.
+
+What is wrong with a map (an unknown name, an element that the type does not have, a missing ConceptMap) is an FmlError
+with file, line and column when it is compiled, not when the five-thousandth message meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.mapping.concepts import ConceptTables
+from ipf.mapping.conversions import Convert, conversions
+from ipf.mapping.expressions import Expression, FhirPathError
+from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models
+from ipf.mapping.lexer import FmlError
+from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
+from ipf.mapping.run import Frame, Run, Step
+from ipf.mapping.scope import Act, Layout, Scope
+from ipf.ports import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """All that maps are compiled against.  `offset`: zone of source times that name none (`Z`, `+01:00`)."""
+
+    models: Models = field(default_factory=Models)
+    tables: ConceptTables = field(default_factory=ConceptTables)
+    offset: str = "Z"
+
+
+@dataclass(slots=True)
+class Code:
+    """A compiled group.  `rules` is filled last, since groups may call each other in a circle."""
+
+    name: str
+    rules: tuple[Act, ...] = ()
+    size: int = 1
+
+    def call(self, frame: Frame) -> None:
+        """Run every rule on a frame whose first places hold the Run and the arguments."""
+        for rule in self.rules:
+            rule(frame)
+
+
+class Unit:
+    """One map among the maps that it may refer to: resolves names of groups and types."""
+
+    def __init__(self, content: StructureMap, maps: Mapping[str, StructureMap], environment: Environment) -> None:
+        self.content = content
+        self.models = environment.models
+        self.tables = environment.tables
+        if content.concept_tables:
+            self.tables = environment.tables.with_local(content.concept_tables)
+        self.visible = list(_visible(content, maps))
+        self._aliases = {one.alias: one.url for one in content.structures if one.alias}
+        self._names = {one.url.rpartition("/")[2].rpartition(":")[2]: one.url for one in content.structures}
+
+    def kind(self, name: str, place: Place, *, is_source: bool) -> Kind:
+        """The kind that a type name means in this map."""
+        if not name:
+            return UNKNOWN
+        url = self._aliases.get(name) or self._names.get(name)
+        if url is not None:
+            return self.models.kind_of_url(url)
+        found = self.models.kind_of_name(name)
+        if found is not None:
+            return found
+        if is_source:
+            return Kind("v2", name)
+        raise FmlError(f"unknown type '{name}': declare it with 'uses'", self.content.file, place)
+
+
+def _visible(content: StructureMap, maps: Mapping[str, StructureMap]) -> Iterable[StructureMap]:
+    """The map itself, then its imports in order, then theirs; each once."""
+    seen: dict[str, StructureMap] = {content.url: content}
+    queue = [content]
+    while queue:
+        current = queue.pop(0)
+        for pattern in current.imports:
+            for url in _matching(pattern, maps):
+                if url not in seen:
+                    seen[url] = maps[url]
+                    queue.append(maps[url])
+    return seen.values()
+
+
+def _matching(pattern: str, maps: Mapping[str, StructureMap]) -> list[str]:
+    if "*" in pattern:
+        return [url for url in maps if fnmatchcase(url, pattern.replace("[", "[[]").replace("?", "[?]"))]
+    plain = pattern.partition("|")[0]
+    return [plain] if plain in maps else []
+
+
+class Compiler:
+    """Compiles groups on demand and remembers them.  `traced`: closures also note each rule that they run."""
+
+    def __init__(self, maps: Iterable[StructureMap], environment: Environment, *, traced: bool = False) -> None:
+        self.maps = {one.url: one for one in maps}
+        self.environment = environment
+        self.conversions: Mapping[str, Convert] = conversions(environment.offset)
+        self.traced = traced
+        self._units: dict[str, Unit] = {}
+        self._codes: dict[tuple[str, str, tuple[Kind, ...]], Code] = {}
+        self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
+
+    def unit(self, content: StructureMap) -> Unit:
+        """The map with its names resolved."""
+        found = self._units.get(content.url)
+        if found is None:
+            found = self._units[content.url] = Unit(content, self.maps, self.environment)
+        return found
+
+    def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:
+        """A group by name: of the map itself, then of the maps that it sees."""
+        groups = self._groups.get(unit.content.url)
+        if groups is None:
+            groups = self._groups[unit.content.url] = {}
+            for content in unit.visible:
+                for group in content.groups:
+                    groups.setdefault(group.name, (content, group))
+        return groups.get(name)
+
+    def typed_group(self, unit: Unit, source: Kind, target: Kind) -> tuple[StructureMap, Group] | None:
+        """The default group for a pair of types (`<<types>>`, `<<type+>>`)."""
+        for content in unit.visible:
+            other = self.unit(content)
+            for group in content.groups:
+                if group.type_mode != "none" and len(group.inputs) > 1 and _fits(other, group, source, target):
+                    return content, group
+        return None
+
+    def code(self, content: StructureMap, group: Group, kinds: Sequence[Kind]) -> Code:
+        """The group compiled for arguments of these kinds."""
+        key = (content.url, group.name, tuple(kinds))
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = Code(group.name)
+            self._fill(found, content, group, kinds)
+        return found
+
+    def _fill(self, code: Code, content: StructureMap, group: Group, kinds: Sequence[Kind]) -> None:
+        from ipf.mapping.rules import RuleCompiler
+
+        layout = Layout()
+        unit = self.unit(content)
+        arguments = list(zip(self._parameters(unit, group, kinds), kinds, strict=True))
+        slots = [layout.place() for _ in arguments]
+        rules: list[Act] = []
+        for owner, part in self._lineage(unit, group):
+            scope = Scope(layout)
+            known = self._parameters(owner, part, kinds[: len(part.inputs)])
+            for slot, parameter, kind in zip(slots, part.inputs, known, strict=False):
+                scope.bind(parameter.name, slot, kind, is_source=parameter.mode == "source")
+            compiler = RuleCompiler(self, owner, part)
+            rules += [compiler.rule(rule, scope) for rule in part.rules]
+        code.rules = tuple(rules)
+        code.size = layout.size
+
+    def _parameters(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
+        """Kind of each parameter: what is passed, unless what is declared says more."""
+        declared = [unit.kind(one.type, group.place, is_source=one.mode == "source") for one in group.inputs]
+        return [_more_exact(given, wanted) for given, wanted in zip(kinds, declared, strict=False)]
+
+    def _lineage(self, unit: Unit, group: Group) -> list[tuple[Unit, Group]]:
+        """The groups that this one extends, the most general first, then itself."""
+        line = [(unit, group)]
+        while line[0][1].extends:
+            owner, part = line[0]
+            found = self.find_group(owner, part.extends)
+            if found is None:
+                raise FmlError(f"no group '{part.extends}' in this map or its imports", owner.content.file, part.place)
+            if any(found[1] is one for _, one in line):
+                raise FmlError(f"group '{part.extends}' extends itself", owner.content.file, part.place)
+            line.insert(0, (self.unit(found[0]), found[1]))
+        return line
+
+    def expression(self, unit: Unit, text: str, scope: Scope, item: Kind, place: Place, focus: str = "") -> Expression:
+        """A FHIRPath text of a map."""
+        try:
+            return Expression.read(text, scope, item, focus)
+        except FhirPathError as error:
+            raise FmlError(f"in a FHIRPath expression: {error.text}", unit.content.file, place) from error
+
+
+def _more_exact(given: Kind, declared: Kind) -> Kind:
+    if not given.is_known:
+        return declared if declared.is_known else given
+    return declared if given.name in ABSTRACT and declared.is_known else given
+
+
+def _fits(unit: Unit, group: Group, source: Kind, target: Kind) -> bool:
+    first, second = group.inputs[0], group.inputs[1]
+    if first.mode != "source" or second.mode != "target" or not first.type or not second.type:
+        return False
+    wanted = unit.kind(first.type, NOWHERE, is_source=True), unit.kind(second.type, NOWHERE, is_source=False)
+    if wanted == (source, target):
+        return True
+    return group.type_mode == "type-and-types" and wanted[0] == source and not target.is_known
+
+
+class Program:
+    """A compiled map.  Pure: runs do not touch each other, and may be repeated."""
+
+    def __init__(self, compiler: Compiler, content: StructureMap) -> None:
+        self.content = content
+        self._compiler = compiler
+        self._traced: Program | None = None
+        self.group = content.groups[0]
+        unit = compiler.unit(content)
+        kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]
+        self._template = self._empty(unit, kinds)
+        self._code = compiler.code(content, self.group, kinds)
+
+    def _empty(self, unit: Unit, kinds: Sequence[Kind]) -> Json:
+        modes = [one.mode for one in self.group.inputs]
+        if modes != ["source", "target"]:
+            text = "the first group must have one source and one target"
+            raise FmlError(text, self.content.file, self.group.place)
+        return {"resourceType": kinds[1].name.partition(".")[0]} if unit.models.is_resource(kinds[1]) else {}
+
+    def run(self, source: Any, key: bytes, *, trace: bool = False) -> tuple[Json, Run]:
+        """Map `source`; the finished target and the state of the run.  Problem MAPPING names rule and place.
+
+        `key`: 1 to 64 bytes that identify the source; uuids are made from it.
+        """
+        if trace:
+            return self._tracing().run_traced(source, key)
+        run = Run(key)
+        target = dict(self._template)
+        try:
+            self._execute(source, target, run)
+        except Problem:
+            raise
+        except Exception as error:
+            raise self._explain(source, key, error) from error
+        run.finish(target)
+        return target, run
+
+    def _execute(self, source: Any, target: Json, run: Run) -> None:
+        frame: Frame = [None] * self._code.size
+        frame[:3] = run, source, target
+        self._code.call(frame)
+
+    def _tracing(self) -> Program:
+        if self._traced is None:
+            compiler = Compiler(self._compiler.maps.values(), self._compiler.environment, traced=True)
+            self._traced = Program(compiler, self.content)
+        return self._traced
+
+    def run_traced(self, source: Any, key: bytes) -> tuple[Json, Run]:
+        """As `run`, with `Run.steps` filled."""
+        run = Run(key, steps=[])
+        target = dict(self._template)
+        self._execute(source, target, run)
+        run.finish(target)
+        return target, run
+
+    def _explain(self, source: Any, key: bytes, error: Exception) -> Problem:
+        """A closure failed on this data: run again with a trace, to name the rule.  No data gets into the text."""
+        run = Run(key, steps=[])
+        try:
+            self._tracing()._execute(source, dict(self._template), run)
+        except Problem as problem:
+            return problem
+        except Exception as again:
+            error = again
+        last = run.steps[-1] if run.steps else Step(self.content.url, self.group.name, "", 0)
+        place = f"{last.group}.rule '{last.rule}' ({last.map_url}, line {last.line})"
+        return Problem(Category.MAPPING, f"{type(error).__name__} while mapping", place)
+
+
+Traced = Callable[[Act], Act]

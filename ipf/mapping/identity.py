@@ -1,0 +1,281 @@
+"""From the Bundle that a map made to a transaction that can be sent again and again.
+
+Each entry gets a `fullUrl` and, when the map gave none, a `request` that finds the resource by its identifier, so that a
+second message about the same patient updates what the first one stored instead of adding to it:
+
+- what a message is about (Patient, Encounter ...) is updated: `PUT Type?identifier=system|value`;
+- shared reference data (Practitioner, Organization, Location ...) is created once: `POST` with `ifNoneExist`;
+- what has no identifier of its own in HL7 v2 (an allergy, a diagnosis, a next of kin) gets one that is computed:
+  system `urn:ipf:derived`, value = hash of the patient's identifier, the type, and what names it among its kind.
+
+The same identifier twice in one Bundle becomes one entry, with all references pointing at it.
+
+Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction, https://hl7.org/fhir/R4/search.html#escaping.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+from ipf.fhir.definitions import definitions
+from ipf.fhir.json import dumps
+from ipf.mapping.run import Run
+from ipf.ports import Json
+
+DERIVED = "urn:ipf:derived"
+
+UPDATE, CREATE_ONCE, CREATE = "update", "create once", "create"
+
+RULES: dict[str, str] = {
+    "Practitioner": CREATE_ONCE,
+    "PractitionerRole": CREATE_ONCE,
+    "Organization": CREATE_ONCE,
+    "Location": CREATE_ONCE,
+    "HealthcareService": CREATE_ONCE,
+    "Device": CREATE_ONCE,
+    "Medication": CREATE_ONCE,
+    "Substance": CREATE_ONCE,
+    "Endpoint": CREATE_ONCE,
+    "MessageHeader": CREATE,
+    "Provenance": CREATE,
+    "AuditEvent": CREATE,
+    "Binary": CREATE,
+    "Bundle": CREATE,
+    "OperationOutcome": CREATE,
+    "Parameters": CREATE,
+}
+"""How an entry of a type is written when the map does not say; every other type is updated by its identifier."""
+
+_SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
+_SPECIAL = re.compile(r"([\\,|$])")
+_OWNERS = ("patient", "subject", "beneficiary", "individual")
+
+
+def complete(bundle: Json, run: Run) -> None:
+    """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is left as it is."""
+    if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
+        return
+    entries = [one for one in bundle.get("entry", ()) if "resource" in one or "request" in one]
+    _Deriver(entries, run).derive()
+    kept, urls = _merge(entries, run)
+    for holder, name, resource in run.references:
+        if id(resource) in urls and name in holder:
+            holder[name] = urls[id(resource)]
+    if run.loose_references:
+        _rewrite_all(kept, {run.urns[number]: url for number, url in urls.items() if number in run.urns})
+    others = {key: value for key, value in bundle.items() if key not in ("resourceType", "id", "meta", "type", "entry")}
+    head = {key: bundle[key] for key in ("id", "meta") if key in bundle}
+    bundle.clear()
+    bundle.update({"resourceType": "Bundle", **head, "type": "transaction", **others, "entry": kept})
+
+
+def request(resource: Json) -> Json:
+    """How a resource is written so that writing it twice does no harm."""
+    resource_type = resource["resourceType"]
+    if "id" in resource:
+        return {"method": "PUT", "url": f"{resource_type}/{resource['id']}"}
+    identifier = match_identifier(resource)
+    rule = RULES.get(resource_type, UPDATE)
+    if identifier is None or rule == CREATE:
+        return {"method": "POST", "url": resource_type}
+    condition = f"identifier={token(identifier)}"
+    if rule == CREATE_ONCE:
+        return {"method": "POST", "url": resource_type, "ifNoneExist": condition}
+    return {"method": "PUT", "url": f"{resource_type}?{condition}"}
+
+
+def match_identifier(resource: Json) -> Json | None:
+    """The identifier that finds the resource again: the first with system and value, else the first with a value.
+
+    One that is no longer in use (`use` old) only counts when there is no other.
+    """
+    held = resource.get("identifier")
+    if not held:
+        return None
+    best: Json | None = None
+    best_rank = 0
+    for one in held if type(held) is list else (held,):
+        if "value" not in one:
+            continue
+        rank = (2 if one.get("use") != "old" else 0) + (2 if "system" in one else 1)
+        if rank > best_rank:
+            best, best_rank = one, rank
+            if rank == 4:
+                break
+    return best
+
+
+def token(identifier: Json) -> str:
+    """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
+    return f"{_escaped(identifier.get('system', ''))}|{_escaped(identifier['value'])}"
+
+
+def _escaped(text: str) -> str:
+    r"""FHIR's escapes for `\ , | $`, then those of a URL."""
+    if _SAFE.fullmatch(text):
+        return text
+    return quote(_SPECIAL.sub(r"\\\1", text), safe=":/")
+
+
+class _Deriver:
+    """Gives a computed identifier to what has none, or replaces a natural key by its hash."""
+
+    def __init__(self, entries: list[Json], run: Run) -> None:
+        self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
+        self._run = run
+        self._patient = next((one for one in self._resources if one["resourceType"] == "Patient"), None)
+        self._by_url: dict[str, Json] | None = None
+
+    def derive(self) -> None:
+        """Patients first, since the keys of others are made from theirs; then encounters; then the rest."""
+        todo = [one for one in self._resources if _lacks_identity(one)]
+        for resource in sorted(todo, key=_rank):
+            self._give(resource)
+
+    def _give(self, resource: Json) -> None:
+        natural = _natural_key(resource)
+        resource_type = resource["resourceType"]
+        material = [resource_type, self._owner_key(resource), self._encounter_key(resource)]
+        if natural is not None:
+            natural["value"] = _digest(*material, natural["value"])
+        elif resource_type == "Patient":
+            _add_identifier(resource, _digest(*material, str(self._resources.index(resource))))
+        else:
+            _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
+
+    def _owner_key(self, resource: Json) -> str:
+        """Who the resource is about: the match key of that patient; of a patient the key of the message."""
+        resource_type = resource["resourceType"]
+        if RULES.get(resource_type) == CREATE_ONCE:
+            return ""
+        if resource_type == "Patient":
+            return self._run.key.hex()
+        referred = (self._referred(resource.get(name)) for name in _OWNERS)
+        owner = next((one for one in referred if one is not None), self._patient)
+        identifier = None if owner is None else match_identifier(owner)
+        return self._run.key.hex() if identifier is None else token(identifier)
+
+    def _encounter_key(self, resource: Json) -> str:
+        encounter = self._referred(resource.get("encounter"))
+        identifier = None if encounter is None else match_identifier(encounter)
+        return "" if identifier is None else token(identifier)
+
+    def _referred(self, reference: Any) -> Json | None:
+        """The resource of this Bundle that a Reference element points at."""
+        if type(reference) is not dict or "reference" not in reference:
+            return None
+        if self._by_url is None:
+            self._by_url = {self._run.urns[id(one)]: one for one in self._resources if id(one) in self._run.urns}
+        return self._by_url.get(reference["reference"])
+
+    def _fingerprint(self, resource: Json) -> str:
+        """The content without what differs from message to message: a reference becomes what it points at."""
+        return dumps(self._stable(resource)).decode()
+
+    def _stable(self, value: Any) -> Any:
+        if type(value) is list:
+            return [self._stable(one) for one in value]
+        if type(value) is not dict:
+            return value
+        target = self._referred(value)
+        if target is not None:
+            identifier = match_identifier(target)
+            return [target["resourceType"], None if identifier is None else token(identifier)]
+        return {key: self._stable(value[key]) for key in sorted(value)}
+
+
+def _add_identifier(resource: Json, value: str) -> None:
+    identifier = {"system": DERIVED, "value": value}
+    element = definitions().element(resource["resourceType"], "identifier")
+    if element is not None and not element.many:
+        resource["identifier"] = identifier
+    else:
+        resource.setdefault("identifier", []).insert(0, identifier)
+
+
+def _rank(resource: Json) -> int:
+    return {"Patient": 0, "Encounter": 1}.get(resource["resourceType"], 2)
+
+
+def _lacks_identity(resource: Json) -> bool:
+    resource_type = resource["resourceType"]
+    if "id" in resource or RULES.get(resource_type) == CREATE:
+        return False
+    identifier = match_identifier(resource)
+    if identifier is not None:
+        return bool(identifier.get("system") == DERIVED)
+    return definitions().element(resource_type, "identifier") is not None
+
+
+def _natural_key(resource: Json) -> Json | None:
+    """An identifier that the map filled with the natural key in plain text."""
+    identifier = match_identifier(resource)
+    return identifier if identifier is not None and identifier.get("system") == DERIVED else None
+
+
+def _digest(*material: str) -> str:
+    return blake2b("\0".join(material).encode(), digest_size=16).hexdigest()
+
+
+def _merge(entries: list[Json], run: Run) -> tuple[list[Json], dict[int, str]]:
+    """Finished entries, each condition once, and the fullUrl by the id() of every resource that came in."""
+    kept: list[Json] = []
+    by_condition: dict[str, Json] = {}
+    urls: dict[int, str] = {}
+    for entry in entries:
+        resource = entry.get("resource")
+        if resource is None:
+            kept.append(entry)
+            continue
+        how = entry.get("request") or request(resource)
+        condition = _condition(how)
+        twin = by_condition.get(condition) if condition else None
+        if twin is not None:
+            urls[id(resource)] = twin["fullUrl"]
+            _fill(twin["resource"], resource)
+            continue
+        url = urls[id(resource)] = entry.get("fullUrl") or run.urn(resource)
+        finished = {"fullUrl": url, "resource": _in_order(resource), "request": how}
+        if len(entry) > 1:
+            finished |= {key: value for key, value in entry.items() if key not in finished}
+        by_condition[condition] = finished
+        kept.append(finished)
+    return kept, urls
+
+
+def _condition(how: Json) -> str:
+    """What an entry is found by; empty when it is not conditional."""
+    once = how.get("ifNoneExist")
+    if once:
+        return f"{how['url']}?{once}"
+    return how["url"] if how.get("method") == "PUT" else ""
+
+
+def _fill(resource: Json, twin: Json) -> None:
+    """What the second description of a thing adds to the first; where both speak, the first counts."""
+    for key, value in twin.items():
+        resource.setdefault(key, value)
+
+
+def _in_order(resource: Json) -> Json:
+    """resourceType, id and meta first.  In place, since others hold the resource."""
+    if "id" in resource or "meta" in resource:
+        rest = dict(resource)
+        resource.clear()
+        for key in ("resourceType", "id", "meta", *rest):
+            if key in rest:
+                resource[key] = rest[key]
+    return resource
+
+
+def _rewrite_all(value: Any, urls: dict[str, str]) -> None:
+    """Replace references wherever they stand: only needed when a map kept one in a variable."""
+    items = list(value.items()) if type(value) is dict else list(enumerate(value))
+    for key, one in items:
+        if type(one) in (dict, list):
+            _rewrite_all(one, urls)
+        elif type(one) is str and urls.get(one, one) != one:
+            value[key] = urls[one]

@@ -1,0 +1,217 @@
+"""A StructureMap as frozen records: what the grammar reads, what the printer writes, what the compiler compiles.
+
+The records follow the elements of the StructureMap resource one to one, so that text and JSON are two spellings of the
+same thing.  `place` (line and column of the text) takes no part in equality: a map read from JSON equals the same map
+read from text.
+
+Source: https://hl7.org/fhir/R4/structuremap.html, https://hl7.org/fhir/R5/structuremap.html.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+AUTO_VARIABLE = "vvv"
+"""Variable that the reference implementations give to both sides of a simple rule (`src.a -> tgt.b`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a map's text; counted from 1, 0 when the map came from JSON."""
+
+    line: int = 0
+    column: int = 0
+
+
+NOWHERE = Place()
+
+
+def _nowhere() -> Place:
+    return NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a transform or a group call.
+
+    `kind`: `id` (a variable), `string`, `boolean`, `integer`, `decimal`, or a date kind (`date`, `dateTime`, `time`).
+    """
+
+    kind: str
+    value: str | bool | int | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """`uses "url" alias X as mode`; mode: source, queried, target or produced."""
+
+    url: str
+    mode: str
+    alias: str = ""
+    documentation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`let name = expression;` (R5)."""
+
+    name: str
+    expression: str
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`prefix:code`; `display` is only found in ConceptMaps that came as JSON."""
+
+    prefix: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodePair:
+    """One row of a concept map: source code, relationship (an R4 equivalence), target code."""
+
+    source: Code
+    equivalence: str
+    target: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConceptTable:
+    """`conceptmap "#name" { ... }`: a ConceptMap contained in the map.
+
+    `prefixes`: (prefix, system) in order.  `unmapped`: (source prefix, mode) in order.
+    """
+
+    url: str
+    prefixes: tuple[tuple[str, str], ...]
+    unmapped: tuple[tuple[str, str], ...]
+    rows: tuple[CodePair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One parameter of a group; mode source or target; type empty = not declared."""
+
+    name: str
+    mode: str
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a rule takes its content from: `context.element : type min..max default list_mode as variable ...`.
+
+    `element` may be a dotted path.  `default`: a literal; `default_expression`: FHIRPath (R5).  `condition`, `check`
+    and `log_message` are FHIRPath texts.
+    """
+
+    context: str
+    element: str = ""
+    type: str = ""
+    minimum: int | None = None
+    maximum: str = ""
+    default: Parameter | None = None
+    default_expression: str = ""
+    list_mode: str = ""
+    variable: str = ""
+    condition: str = ""
+    check: str = ""
+    log_message: str = ""
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a rule makes: `context.element = transform(parameters) as variable list_modes`."""
+
+    context: str = ""
+    element: str = ""
+    variable: str = ""
+    transform: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    list_modes: tuple[str, ...] = ()
+    list_rule_id: str = ""
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """`then name(parameters)`."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`sources -> targets then dependents { rules } "name";`."""
+
+    name: str
+    sources: tuple[Source, ...]
+    targets: tuple[Target, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    dependents: tuple[Dependent, ...] = ()
+    documentation: str = ""
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+    @property
+    def is_simple(self) -> bool:
+        """`src.a -> tgt.b`: what happens is left to the types of the two sides."""
+        return (
+            len(self.sources) == 1
+            and len(self.targets) == 1
+            and not self.rules
+            and not self.dependents
+            and self.targets[0].transform == "create"
+            and not self.targets[0].parameters
+            and bool(self.sources[0].variable)
+            and bool(self.targets[0].variable)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of rules.  `type_mode`: none, types or type-and-types."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    rules: tuple[Rule, ...]
+    extends: str = ""
+    type_mode: str = "none"
+    documentation: str = ""
+    place: Place = field(default_factory=_nowhere, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StructureMap:
+    """A whole map.  `metadata`: the `///` pairs beyond url, name, title, status and description, in order.
+
+    `file` names the text for error messages; it takes no part in equality.
+    """
+
+    url: str
+    name: str
+    title: str = ""
+    status: str = "draft"
+    description: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    structures: tuple[Structure, ...] = ()
+    imports: tuple[str, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    concept_tables: tuple[ConceptTable, ...] = ()
+    groups: tuple[Group, ...] = ()
+    file: str = field(default="", compare=False)
+
+    def meta(self, key: str) -> str:
+        """Value of a `/// key = value` line; empty when there is none."""
+        return next((value for name, value in self.metadata if name == key), "")
+
+
+def derived_rule_name(sources: tuple[Source, ...]) -> str:
+    """Name of a rule that was given none: its first source's element, else its context."""
+    first = sources[0]
+    return first.element or first.context

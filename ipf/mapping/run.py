@@ -1,0 +1,132 @@
+"""One run of a compiled map: what the closures share, and how the result is tidied when they are done.
+
+The closures write straight into the result.  What they leave behind is put right here, once, at a cost linear in what
+was made: elements that stayed empty are removed, references to resources that stayed empty with them, `first` and
+`last` items take their places.  Nothing here knows a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from ipf.ports import Json
+
+Frame = list[Any]
+"""Variables of one group while it runs; place 0 is the Run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmapped:
+    """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
+
+    table: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One execution of one rule, kept only when a trace was asked for."""
+
+    map_url: str
+    group: str
+    rule: str
+    line: int
+
+
+@dataclass(slots=True)
+class Run:
+    """State of one run.  `key` names the message: the same key and content give the same uuids.
+
+    `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
+    `references`: every reference to a resource of this run, as (holder, name, resource).
+    """
+
+    key: bytes
+    created: list[tuple[Json, str, Json]] = field(default_factory=list)
+    references: list[tuple[Json, str, Json]] = field(default_factory=list)
+    urns: dict[int, str] = field(default_factory=dict)
+    shared: dict[tuple[int, str], Json] = field(default_factory=dict)
+    firsts: dict[int, int] = field(default_factory=dict)
+    lasts: list[tuple[list[Any], Any]] = field(default_factory=list)
+    unmapped: list[Unmapped] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    steps: list[Step] | None = None
+    loose_references: bool = False
+    _count: int = 0
+
+    def urn(self, resource: Json) -> str:
+        """`urn:uuid:...` of a resource of this run, always the same one."""
+        found = self.urns.get(id(resource))
+        if found is None:
+            found = self.urns[id(resource)] = "urn:uuid:" + self.uuid()
+        return found
+
+    def uuid(self, name: str | None = None) -> str:
+        """A uuid (version 8, RFC 9562) made from the run's key and a name, or the number of those asked for so far."""
+        if name is None:
+            self._count += 1
+            name = str(self._count)
+        digest = blake2b(name.encode(), key=self.key[:64], digest_size=16).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
+
+    def finish(self, root: Json) -> None:
+        """Put the result in order; call once, when the map has run."""
+        for items, item in self.lasts:
+            items[:] = [one for one in items if one is not item] + [item]
+        self._prune(root)
+        while self._drop_dead_references():
+            self._prune(root)
+
+    def _prune(self, root: Json) -> None:
+        """Remove empty elements, bottom up: in reverse order of making, a child comes before its parent."""
+        lists: dict[int, set[str]] = {}
+        for parent, name, child in reversed(self.created):
+            names = lists.pop(id(child), None)
+            if names:
+                _filter_lists(child, names)
+            if not child or len(child) == 1 and "resourceType" in child:
+                _detach(parent, name, child, lists)
+        names = lists.pop(id(root), None)
+        if names:
+            _filter_lists(root, names)
+
+    def _drop_dead_references(self) -> bool:
+        """Remove references to resources that came out empty; True when there were any."""
+        alive: list[tuple[Json, str, Json]] = []
+        dropped = False
+        for reference in self.references:
+            holder, name, resource = reference
+            if len(resource) > 1:
+                alive.append(reference)
+            else:
+                dropped = holder.pop(name, None) is not None or dropped
+        self.references = alive
+        return dropped
+
+
+def _detach(parent: Json, name: str, child: Json, lists: dict[int, set[str]]) -> None:
+    held = parent.get(name)
+    if held is child:
+        del parent[name]
+        if name == "resource":
+            parent.clear()  # a Bundle entry stands and falls with its resource
+    elif type(held) is list:
+        lists.setdefault(id(parent), set()).add(name)
+
+
+def _filter_lists(owner: Json, names: set[str]) -> None:
+    for name in names:
+        held = owner.get(name)
+        if type(held) is list:
+            kept = [one for one in held if type(one) is not dict or not _is_empty(one)]
+            if kept:
+                owner[name] = kept
+            else:
+                del owner[name]
+
+
+def _is_empty(element: Json) -> bool:
+    return not element or len(element) == 1 and "resourceType" in element

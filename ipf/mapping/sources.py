@@ -1,0 +1,160 @@
+"""The source side of a rule, compiled: which items of what is being mapped does it run for?
+
+A source is fetched by a closure `frame -> items`.  The step from a node to its element is chosen when the map is
+compiled: HL7 v2 nodes are asked for their children, JSON objects are indexed, and only what is unknown then is looked
+at when it runs.  Items are never copied; the cost is linear in their number.
+
+Source: https://hl7.org/fhir/R5/mapping-language.html#7.7.0.7 (source cardinality, list modes, where, check, log).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipf.mapping.kinds import UNKNOWN, V2, Kind, Member, Models
+from ipf.mapping.run import Frame
+
+Items = Sequence[Any]
+Fetch = Callable[[Frame], Items]
+Walk = Callable[[Any], Items]
+
+_NO_ITEMS: tuple[Any, ...] = ()
+
+
+def compile_path(models: Models, kind: Kind, path: str, wanted: Kind | None) -> tuple[Walk, Kind]:
+    """`a.b.c` from an item of `kind`: how to walk it, and the kind of what is found.
+
+    `wanted`: the type written in the map (`: Quantity`), which picks one of a choice of types or of resources.
+    """
+    names = path.split(".")
+    walk, found = _step(models, kind, names[0], wanted if len(names) == 1 else None)
+    for index, name in enumerate(names[1:], start=2):
+        further, found = _step(models, found, name, wanted if index == len(names) else None)
+        walk = _join(walk, further)
+    return walk, found
+
+
+def _join(first: Walk, second: Walk) -> Walk:
+    return lambda item: [inner for outer in first(item) for inner in second(outer)]
+
+
+def _step(models: Models, kind: Kind, name: str, wanted: Kind | None) -> tuple[Walk, Kind]:
+    if kind.is_v2:
+        return _children(name), wanted or V2
+    member = models.member(kind, name)
+    if member is not None:
+        return _member(models, member, wanted)
+    if name == "value" and models.is_primitive(kind):
+        return _itself, kind
+    return _look(name, wanted), wanted or UNKNOWN
+
+
+def _itself(item: Any) -> Items:
+    return (item,)
+
+
+def _children(name: str) -> Walk:
+    """Element of an HL7 v2 node; text that stands in for a node (a default value) has no elements."""
+
+    def children(item: Any) -> Items:
+        found: Items = item.children(name)
+        return found
+
+    return children
+
+
+def _member(models: Models, member: Member, wanted: Kind | None) -> tuple[Walk, Kind]:
+    if member.is_choice and wanted is not None:
+        return _property(member.keys.get(wanted.name, member.key)), wanted
+    if member.is_choice:
+        return _choice(tuple(member.keys.values())), UNKNOWN
+    kind = member.kinds[0] if len(member.kinds) == 1 else UNKNOWN
+    if wanted is not None and models.is_resource(wanted):
+        return _resources(member.key, wanted.name), wanted
+    if kind.name in ("Resource", "DomainResource"):
+        kind = UNKNOWN
+    return _property(member.key), kind
+
+
+def _property(name: str) -> Walk:
+    def walk(item: Any) -> Items:
+        value = item.get(name) if type(item) is dict else None
+        if value is None:
+            return _NO_ITEMS
+        return value if type(value) is list else (value,)
+
+    return walk
+
+
+def _choice(names: tuple[str, ...]) -> Walk:
+    def walk(item: Any) -> Items:
+        for name in names:
+            if name in item:
+                return (item[name],)
+        return _NO_ITEMS
+
+    return walk
+
+
+def _resources(name: str, resource_type: str) -> Walk:
+    plain = _property(name)
+    return lambda item: [one for one in plain(item) if type(one) is dict and one.get("resourceType") == resource_type]
+
+
+def _look(name: str, wanted: Kind | None) -> Walk:
+    """An element of something unknown: decided by what is there when it runs."""
+    typed = name + wanted.name[:1].upper() + wanted.name[1:] if wanted is not None else ""
+    plain = _property(name)
+
+    def walk(item: Any) -> Items:
+        if type(item) is dict:
+            if typed and typed in item:
+                return (item[typed],)
+            found = plain(item)
+            return found if found else _any_choice(item, name)
+        children = getattr(item, "children", None)
+        if children is not None:
+            nodes: Items = children(name)
+            return nodes
+        return (item,) if name == "value" and item is not None else _NO_ITEMS
+
+    return walk
+
+
+def _any_choice(item: dict[str, Any], name: str) -> Items:
+    """`value` of an object that has `valueQuantity`."""
+    length = len(name)
+    for key, value in item.items():
+        if len(key) > length and key.startswith(name) and key[length].isupper():
+            return (value,)
+    return _NO_ITEMS
+
+
+def first(items: Items) -> Items:
+    """List mode `first`."""
+    return items[:1]
+
+
+def last(items: Items) -> Items:
+    """List mode `last`."""
+    return items[-1:]
+
+
+def not_first(items: Items) -> Items:
+    """List mode `not_first`."""
+    return items[1:]
+
+
+def not_last(items: Items) -> Items:
+    """List mode `not_last`."""
+    return items[:-1]
+
+
+LIST_MODES: dict[str, Callable[[Items], Items]] = {
+    "first": first,
+    "last": last,
+    "not_first": not_first,
+    "not_last": not_last,
+}
+"""`only_one` is a check, not a choice: the compiler makes it, since its failure names the rule."""
