@@ -58,7 +58,10 @@ class _Tree:
 
 def extract(resource: dict[str, Any]) -> Entries:
     """All index entries of `resource` (parsed JSON with `resourceType`); EMPTY for a type that R4 does not have."""
-    plan = _plan(str(resource.get("resourceType")))
+    resource_type = resource.get("resourceType")
+    if type(resource_type) is not str or resource_type not in definitions().resource_types:
+        return EMPTY
+    plan = _plan(resource_type)
     sink = Sink()
     _walk(plan.tree, resource, sink)
     for code, expression in plan.general:

@@ -108,7 +108,7 @@ def _member(place: Place, name: str) -> list[Place]:
 
 def _function(focus: list[Place], name: str, args: tuple[ast.Node, ...]) -> list[Place]:
     match name, args:
-        case ("as" | "ofType"), (ast.Member(_, type_name),):
+        case (("as" | "ofType"), (ast.Member(_, type_name),)):
             return _of_type(focus, type_name)
         case "where", (criterion,):
             guard = _guard(criterion)

@@ -50,14 +50,14 @@ def is_indexed(parameter: SearchParameter) -> bool:
     return parameter.type in _INDEXED and parameter.expression != "" and parameter.code not in _COLUMNS
 
 
-@cache
 def sources(resource_type: str) -> Mapping[str, Source]:
     """The indexed parameters of a resource type by code; empty for an unknown type."""
-    if resource_type not in definitions().resource_types:
-        return {}
-    parameters = {
-        code: one for code, one in definitions().search_parameters(resource_type).items() if is_indexed(one)
-    }
+    return _sources(resource_type) if resource_type in definitions().resource_types else {}
+
+
+@cache
+def _sources(resource_type: str) -> Mapping[str, Source]:
+    parameters = {code: one for code, one in definitions().search_parameters(resource_type).items() if is_indexed(one)}
     own = {code: _own(parameter, resource_type) for code, parameter in parameters.items()}
     writers = _Writers({code: parameter.type for code, parameter in parameters.items()}, own)
     return {code: writers.source(code) for code in own}

@@ -94,6 +94,4 @@ class _Candidate:
 
 def _within(bounds: Bounds, **columns: Any) -> bool:
     """One entry's columns satisfy all bounds of one alternative."""
-    return any(
-        all(_COMPARE[bound.operator](columns[bound.column], bound.value) for bound in every) for every in bounds
-    )
+    return any(all(_COMPARE[bound.operator](columns[bound.column], bound.value) for bound in every) for every in bounds)

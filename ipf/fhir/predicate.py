@@ -114,6 +114,4 @@ class Not:
     test: Test
 
 
-Test = (
-    TextEquals | TextPrefix | TextContains | DateRange | QuantityRange | Present | IdIn | LastUpdated | AnyOf | Not
-)
+Test = TextEquals | TextPrefix | TextContains | DateRange | QuantityRange | Present | IdIn | LastUpdated | AnyOf | Not

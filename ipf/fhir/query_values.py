@@ -3,11 +3,7 @@
 A value arrives as it was sent, still with its backslashes; `split` cuts it at separators that are not escaped.  The
 tests that leave are put on the parameter's sources (`index_sources.py`), in the very values that indexing writes.
 
-Prefixes on dates compare ranges: with S the range of the value sent and E that of an entry, `eq` means that S contains
-E, `gt` that E reaches beyond S, `lt` that E begins before S, `sa` and `eb` that E lies wholly after or before.  With a
-prefix other than `eq`, `ne` and `ap` a number is exact; without, it covers half a unit of its last digit either way.
-
-Source: https://hl7.org/fhir/R4/search.html#prefix, #string, #token, #reference, #uri, #quantity
+Source: https://hl7.org/fhir/R4/search.html#string, #token, #reference, #uri, #date, #number, #quantity
 """
 
 from __future__ import annotations
@@ -25,7 +21,6 @@ from ipf.fhir.entries import clean, normalise, string_value, token_value
 from ipf.fhir.index_sources import Source
 from ipf.fhir.predicate import (
     AnyOf,
-    Bound,
     Bounds,
     DateRange,
     Kind,
@@ -38,6 +33,7 @@ from ipf.fhir.predicate import (
     TextEquals,
     TextPrefix,
 )
+from ipf.fhir.query_ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.reference import indexed_form, parse_reference
 
 NOTHING = AnyOf(())
@@ -129,7 +125,7 @@ def last_updated(asked: Asked, value: str) -> Test:
     """The test that `_lastUpdated` asks for: the instant of the current version against ranges."""
     if asked.modifier:
         raise asked.unsupported()
-    return any_of([LastUpdated(_moment_bounds(*_read_date(asked, one))) for one in split(value, ",") if one])
+    return any_of([LastUpdated(moment_bounds(*_read_date(asked, one))) for one in split(value, ",") if one])
 
 
 # `:missing`, strings, URIs
@@ -270,7 +266,7 @@ def _absolute_forms(text: str, wanted: Iterable[str] | None) -> list[str]:
 def _date(asked: Asked, value: str) -> list[Test]:
     if asked.modifier:
         raise asked.unsupported()
-    bounds = _range_bounds(*_read_date(asked, value))
+    bounds = date_bounds(*_read_date(asked, value))
     return _on_each_code(asked, lambda code: DateRange(code, bounds))
 
 
@@ -287,37 +283,6 @@ def _read_date(asked: Asked, value: str) -> tuple[str, int, int]:
         raise asked.refuse("the prefix ap has no meaning here, since it depends on the time of asking")
     margin = abs(dates.microseconds(asked.now) - span[0]) // 10
     return prefix, span[0] - margin, span[1] + margin
-
-
-def _range_bounds(prefix: str, lo: int, hi: int) -> Bounds:
-    """Half-open entry [lo, hi) against half-open [lo, hi) of the search."""
-    table: dict[str, Bounds] = {
-        "eq": ((Bound("lo", ">=", lo), Bound("hi", "<=", hi)),),
-        "ne": ((Bound("lo", "<", lo),), (Bound("hi", ">", hi),)),
-        "gt": ((Bound("hi", ">", hi),),),
-        "lt": ((Bound("lo", "<", lo),),),
-        "ge": ((Bound("hi", ">", hi),), (Bound("lo", ">=", lo),)),
-        "le": ((Bound("lo", "<", lo),), (Bound("hi", "<=", hi),)),
-        "sa": ((Bound("lo", ">=", hi),),),
-        "eb": ((Bound("hi", "<=", lo),),),
-        "ap": ((Bound("lo", "<", hi), Bound("hi", ">", lo)),),
-    }
-    return table[prefix]
-
-
-def _moment_bounds(prefix: str, lo: int, hi: int) -> Bounds:
-    """An instant against half-open [lo, hi) of the search."""
-    first, after = dates.moment(lo), dates.moment(hi)
-    table: dict[str, Bounds] = {
-        "eq": ((Bound("at", ">=", first), Bound("at", "<", after)),),
-        "ne": ((Bound("at", "<", first),), (Bound("at", ">=", after),)),
-        "gt": ((Bound("at", ">=", after),),),
-        "lt": ((Bound("at", "<", first),),),
-        "ge": ((Bound("at", ">=", first),),),
-        "le": ((Bound("at", "<", after),),),
-    }
-    same = {"sa": "gt", "eb": "lt", "ap": "eq"}
-    return table[same.get(prefix, prefix)]
 
 
 # Numbers and quantities
@@ -348,32 +313,7 @@ def _read_number(asked: Asked, text: str) -> Bounds:
     prefix, digits = (found[1] or "eq", found[2]) if found else ("eq", text)
     if _NUMBER.fullmatch(digits) is None:
         raise asked.refuse("it is no number")
-    return _number_bounds(prefix, Decimal(digits))
-
-
-def _number_bounds(prefix: str, exact: Decimal) -> Bounds:
-    """Closed entry [lo, hi] against an exact number, or for eq and ne against its half-open range."""
-    half, tenth = _half_unit(exact), abs(exact) / 10
-    lo, hi = exact - half, exact + half
-    table: dict[str, Bounds] = {
-        "eq": ((Bound("lo", ">=", lo), Bound("hi", "<", hi)),),
-        "ne": ((Bound("lo", "<", lo),), (Bound("hi", ">=", hi),)),
-        "gt": ((Bound("hi", ">", exact),),),
-        "lt": ((Bound("lo", "<", exact),),),
-        "ge": ((Bound("hi", ">=", exact),),),
-        "le": ((Bound("lo", "<=", exact),),),
-        "sa": ((Bound("lo", ">", exact),),),
-        "eb": ((Bound("hi", "<", exact),),),
-        "ap": ((Bound("lo", "<=", exact + tenth), Bound("hi", ">=", exact - tenth)),),
-    }
-    return table[prefix]
-
-
-def _half_unit(number: Decimal) -> Decimal:
-    """Half a unit of the last digit: 100 -> 0.5, 100.00 -> 0.005; 1e2 -> 5, as the specification's example has it."""
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int), "the number was read from digits"
-    return Decimal(5).scaleb(exponent - 1 if exponent <= 0 else exponent - 2)
+    return number_bounds(prefix, Decimal(digits))
 
 
 _MAKERS: dict[str, Callable[[Asked, str], list[Test]]] = {

@@ -1,0 +1,200 @@
+"""Search syntax becomes tests; what cannot be answered is refused by name."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.fhir.predicate import (
+    AnyOf,
+    Bound,
+    IdIn,
+    LastUpdated,
+    Not,
+    Present,
+    QuantityRange,
+    Test,
+    TextContains,
+    TextEquals,
+    TextPrefix,
+)
+from ipf.fhir.query import Sort, parse_criteria, parse_query
+
+UCUM = "http://unitsofmeasure.org"
+TESTS: list[tuple[str, Test]] = [
+    ("Patient?identifier=urn:a|1", TextEquals("identifier", ("1\turn:a",))),
+    ("Patient?identifier=urn:a|1,urn:a|2", TextEquals("identifier", ("1\turn:a", "2\turn:a"))),
+    ("Patient?identifier=|1", TextEquals("identifier", ("1\t",))),
+    ("Patient?identifier=urn:a|", TextEquals("identifier", ("\turn:a",))),
+    ("Patient?identifier=1", TextPrefix("identifier", "1\t")),
+    ("Patient?identifier=a\\|b|1\\,2\\\\", TextEquals("identifier", ("1,2\\\ta|b",))),
+    ("Patient?identifier:not=urn:a|1", Not(TextEquals("identifier", ("1\turn:a",)))),
+    ("Patient?identifier:missing=true", Not(Present("identifier", "text"))),
+    ("Patient?birthdate:missing=false", Present("birthdate", "date")),
+    ("Patient?gender=male", TextEquals("gender", ("male\t",))),
+    ("Patient?gender=http://hl7.org/fhir/administrative-gender|male", TextEquals("gender", ("male\t",))),
+    ("Patient?deceased=true", TextEquals("deceased", ("true\t",))),
+    ("Patient?phone=555", TextEquals("telecom", ("555\tphone",))),
+    ("Patient?phone=email|555", AnyOf(())),
+    ("Patient?phone:missing=false", TextEquals("telecom", ("\tphone",))),
+    ("Patient?name=M%C3%BCl", TextPrefix("name", "mul")),
+    ("Patient?name=Ann+M", TextPrefix("name", "ann m")),
+    ("Patient?name:exact=Ann", TextEquals("name", ("ann\tAnn",))),
+    ("Patient?name:contains=NN", TextContains("name", "nn")),
+    ("Patient?phonetic=ann,bob", AnyOf((TextPrefix("name", "ann"), TextPrefix("name", "bob")))),
+    ("Patient?_id=b,a,b", IdIn(("a", "b"))),
+    ("Encounter?subject=Patient/1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?subject=1", TextEquals("subject", ("Group/1", "Patient/1"))),
+    ("Encounter?subject:Patient=1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?patient=1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?patient=Group/1", AnyOf(())),
+    ("Encounter?patient=http://a/fhir/Patient/1", TextEquals("subject", ("http://a/fhir/Patient/1",))),
+    ("Encounter?patient=http://a/fhir/Group/1", AnyOf(())),
+    ("Encounter?subject=urn:uuid:1", TextEquals("subject", ("urn:uuid:1",))),
+    (
+        "Encounter?patient:missing=false",
+        AnyOf((TextPrefix("subject", "Patient/"), TextContains("subject", "/Patient/"))),
+    ),
+    ("ValueSet?url=http://a|1", TextEquals("url", ("http://a|1",))),
+    ("ValueSet?url:below=http://a", TextPrefix("url", "http://a")),
+    ("ValueSet?url:below=urn:a", AnyOf(())),
+    (
+        "ValueSet?url:above=http://a/b/c",
+        TextEquals("url", ("http://a", "http://a/", "http://a/b", "http://a/b/", "http://a/b/c")),
+    ),
+    (
+        "Observation?value-quantity=gt5.40|http://unitsofmeasure.org|mg",
+        QuantityRange("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), unit_prefix=f"{UCUM}\tmg\t"),
+    ),
+    (
+        "Observation?value-quantity=le5||mg",
+        QuantityRange("value-quantity", ((Bound("lo", "<=", Decimal(5)),),), unit_part="\tmg\t"),
+    ),
+    (
+        "Patient?_lastUpdated=ge2024",
+        LastUpdated(((Bound("at", ">=", datetime(2024, 1, 1, tzinfo=UTC)),),)),
+    ),
+]
+REFUSED = [
+    ("Patient?foo=1", "foo", Category.NOT_SUPPORTED),
+    ("Nonsense?x=1", None, Category.NOT_SUPPORTED),
+    ("Encounter?subject.name=x", "subject.name", Category.NOT_SUPPORTED),
+    ("Encounter?subject:Patient.name=x", "subject:Patient.name", Category.NOT_SUPPORTED),
+    ("Patient?_has:Observation:patient:code=1", "_has:Observation:patient:code", Category.NOT_SUPPORTED),
+    ("Patient?_content=x", "_content", Category.NOT_SUPPORTED),
+    ("Patient?identifier:text=x", "identifier:text", Category.NOT_SUPPORTED),
+    ("Encounter?subject:identifier=x", "subject:identifier", Category.NOT_SUPPORTED),
+    ("Encounter?subject:Device=x", "subject:Device", Category.VALUE),
+    ("Observation?code-value-quantity=1$2", "code-value-quantity", Category.NOT_SUPPORTED),
+    ("Patient?_summary=true", "_summary", Category.NOT_SUPPORTED),
+    ("Patient?_sort=foo", "_sort", Category.NOT_SUPPORTED),
+    ("Patient?_count=-1", "_count", Category.VALUE),
+    ("Patient?_total=xyz", "_total", Category.VALUE),
+    ("Patient?identifier=", "identifier", Category.VALUE),
+    ("Patient?identifier=,", "identifier", Category.VALUE),
+    ("Patient?identifier=a|b|c", "identifier", Category.VALUE),
+    ("Patient?identifier=|", "identifier", Category.VALUE),
+    ("Patient?identifier:missing=1", "identifier:missing", Category.VALUE),
+    ("Patient?name=%20", "name", Category.VALUE),
+    ("Patient?birthdate=soon", "birthdate", Category.VALUE),
+    ("Patient?birthdate=ap2020", "birthdate", Category.VALUE),
+    ("Patient?birthdate:exact=2020", "birthdate:exact", Category.NOT_SUPPORTED),
+    ("Patient?_id:not=a", "_id:not", Category.NOT_SUPPORTED),
+    ("Encounter?subject=a/b", "subject", Category.VALUE),
+    ("Observation?value-quantity=5|mg", "value-quantity", Category.VALUE),
+    ("Observation?value-quantity=five", "value-quantity", Category.VALUE),
+    ("Observation?value-quantity=1e9999", "value-quantity", Category.VALUE),
+]
+
+
+class Terms(TestCase):
+    """One parameter, one test."""
+
+    def test_tests(self) -> None:
+        for criteria, expected in TESTS:
+            (term,) = parse_criteria(criteria).terms
+            self.assertEqual(term.test, expected, criteria)
+
+    def test_refused_by_name(self) -> None:
+        for criteria, name, category in REFUSED:
+            problem = self.assertRaises(Problem, parse_criteria, criteria)
+            self.assertEqual((problem.place, problem.category), (name, category), criteria)
+            self.assertIn((name or criteria).partition("?")[0], problem.text)
+
+    def test_implicit_precision_of_numbers(self) -> None:
+        table = [
+            ("100", "99.5", "100.5"),
+            ("100.00", "99.995", "100.005"),
+            ("1e2", "95", "105"),
+            ("-1.0", "-1.05", "-0.95"),
+        ]
+        for value, lo, hi in table:
+            (term,) = parse_query("RiskAssessment", [("probability", value)]).terms
+            bounds = ((Bound("lo", ">=", Decimal(lo)), Bound("hi", "<", Decimal(hi))),)
+            self.assertEqual(term.test, QuantityRange("probability", bounds))
+
+    def test_a_plus_that_became_a_blank_is_put_back(self) -> None:
+        sent = parse_criteria("Observation?date=2024-01-01T00:00:00+01:00")
+        meant = parse_criteria("Observation?date=2024-01-01T00:00:00%2B01:00")
+        self.assertEqual(sent.terms[0].test, meant.terms[0].test)
+
+
+class Queries(TestCase):
+    """What is asked about the result, and about the query as a whole."""
+
+    def test_result_parameters(self) -> None:
+        text = "Patient?_sort=-birthdate,_lastUpdated,phonetic,-_id&_count=5&_total=accurate&_format=json&_pretty=true"
+        query = parse_criteria(text)
+        order = (
+            Sort("birthdate", "date", True),
+            Sort("_lastUpdated", "last_updated"),
+            Sort("name", "text"),
+            Sort("_id", "id", True),
+        )
+        self.assertEqual((query.terms, query.sort, query.count, query.total), ((), order, 5, "accurate"))
+        self.assertFalse(query.summary_count)
+        self.assertTrue(parse_criteria("Patient?_summary=count").summary_count)
+        self.assertTrue(parse_criteria("Patient?_count=0").summary_count)
+
+    def test_lenient_parsing_leaves_out_what_it_does_not_know(self) -> None:
+        pairs = [("foo", "1"), ("gender", "male"), ("_content", "x"), ("name", ""), ("_sort", "foo")]
+        query = parse_query("Patient", pairs, strict=False)
+        self.assertEqual(query.ignored, ("foo", "_content", "name", "_sort"))
+        self.assertEqual([term.name for term in query.terms], ["gender"])
+        for name, value in (("birthdate", "soon"), ("gender:text", "x"), ("link.name", "x")):
+            self.assertRaises(Problem, parse_query, "Patient", [(name, value)], strict=False)
+
+    def test_all_of_a_type(self) -> None:
+        for text in ("Patient", "Patient?"):
+            self.assertEqual((parse_criteria(text).terms, parse_criteria(text).canonical), ((), "Patient?"))
+
+    def test_a_single_equality_is_known(self) -> None:
+        table = [
+            ("Patient?identifier=urn:a|1", ("identifier", "1\turn:a")),
+            ("Encounter?patient=1", ("subject", "Patient/1")),
+            ("ValueSet?url=http://a", ("url", "http://a")),
+            ("Patient?identifier=1", None),
+            ("Patient?identifier:not=urn:a|1", None),
+            ("Patient?identifier=urn:a|1,urn:a|2", None),
+            ("Patient?identifier=urn:a|1&gender=male", None),
+            ("Patient", None),
+        ]
+        for criteria, expected in table:
+            self.assertEqual(parse_criteria(criteria).single_tokens, expected)
+
+    def test_the_canonical_form_does_not_depend_on_order_or_spelling(self) -> None:
+        same = ["Encounter?patient=1&status=planned", "Encounter?status=planned&subject=Patient/1&_count=3"]
+        other = "Encounter?patient=2&status=planned"
+        forms = {parse_criteria(text).canonical for text in same}
+        self.assertEqual(len(forms), 1)
+        self.assertNotIn(parse_criteria(other).canonical, forms)
+        self.assertEqual(len({parse_criteria(text) for text in (other, other)}), 1)
+
+    def test_approximate_dates_depend_on_now(self) -> None:
+        now = datetime(2024, 1, 1, tzinfo=UTC)
+        (near,) = parse_query("Patient", [("birthdate", "ap2023-12-31")], now=now).terms
+        (far,) = parse_query("Patient", [("birthdate", "ap1924-01-01")], now=now).terms
+        self.assertNotEqual(near.test, far.test)
