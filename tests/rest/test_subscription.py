@@ -1,0 +1,196 @@
+"""Subscriptions on the FHIR surface: what may be registered, what fires, and the service's own changes of status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.fhir.json import loads
+from ipf.ports import DEFAULT_TENANT, Json, Version
+from ipf.rest.subscription_status import set_status
+from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
+from ipf.subscriptions.status import Trigger, origins
+from tests.rest.test_transaction import bundle, entry
+from tests.rest.world import World, delete, issues, patient, put, unit
+
+
+def subscription(criteria: str = "Patient?identifier=urn:mrn|1", **members: Any) -> Json:
+    """A good rest-hook Subscription; None removes a member."""
+    channel = {
+        "type": "rest-hook",
+        "endpoint": "https://hook.example.org",
+        "payload": "application/fhir+json",
+        "header": ["Authorization: Bearer x"],
+    }
+    made = {
+        "resourceType": "Subscription",
+        "status": "requested",
+        "reason": "test",
+        "criteria": criteria,
+        "channel": channel,
+        **members,
+    }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+class RegisterTests(TestCase):
+    def setUp(self) -> None:
+        self.world = World()
+
+    async def test_register(self) -> None:
+        answer = await self.world.send("POST", "Subscription", subscription(error="mine"))
+        stored = loads(answer.body)
+        self.assertEqual((answer.status, stored["status"]), (201, "requested"))
+        self.assertNotIn("error", stored)
+        (state,) = self.world.store.states.values()
+        self.assertEqual((state.id, state.status, state.error), (stored["id"], "requested", None))
+        self.assertEqual(self.world.store.epoch, 1)
+
+    async def test_refusals(self) -> None:
+        channel = subscription()["channel"]
+        table: list[tuple[Json, list[str]]] = [
+            (subscription(status="active"), ["Subscription.status"]),
+            (subscription(status="error"), ["Subscription.status"]),
+            (subscription(status=None), ["Subscription.status"]),
+            (subscription(reason=None), ["Subscription.reason"]),
+            (subscription("Patient?nonsense=1"), ["Subscription.criteria"]),
+            (subscription("Nonsense?a=1"), ["Subscription.criteria"]),
+            (subscription("http://example.org/topic"), ["Subscription.criteria"]),
+            (subscription("urn:topic"), ["Subscription.criteria"]),
+            (subscription(criteria=None), ["Subscription.criteria"]),
+            (subscription(channel={**channel, "type": "websocket"}), ["Subscription.channel.type"]),
+            (subscription(channel={**channel, "type": "email"}), ["Subscription.channel.type"]),
+            (subscription(channel={**channel, "payload": "application/fhir+xml"}), ["Subscription.channel.payload"]),
+            (subscription(channel=None), ["Subscription.channel"]),
+            (
+                subscription("x", status="off", channel={"type": "rest-hook", "endpoint": "http://h.example.org"}),
+                ["Subscription.channel.endpoint", "Subscription.channel.header", "Subscription.criteria"],
+            ),
+        ]
+        for resource, places in table:
+            answer = await self.world.send("POST", "Subscription", resource)
+            self.assertEqual((answer.status, [place for _, _, place in issues(answer)]), (422, places), resource)
+        self.assertEqual(self.world.store.commits, 0)
+
+    async def test_refusals_name_what_is_refused(self) -> None:
+        for criteria, word in (
+            ("Patient?nonsense=1", "nonsense"),
+            ("http://example.org/topic", "http://example.org/topic"),
+        ):
+            answer = await self.world.send("POST", "Subscription", subscription(criteria))
+            ((code, text, _),) = issues(answer)
+            self.assertEqual(code, "business-rule")
+            self.assertIn(word, text)
+
+    async def test_the_check_runs_on_every_way_in(self) -> None:
+        bad = subscription(id="s", channel={**subscription()["channel"], "endpoint": "http://h.example.org"})
+        put_answer = await self.world.send("PUT", "Subscription/s", bad)
+        conditional = await self.world.send("PUT", "Subscription?_id=s", bad)
+        whole = await self.world.send("POST", "", bundle("transaction", entry("POST", "Subscription", bad)))
+        self.assertEqual([put_answer.status, conditional.status, whole.status], [422, 422, 422])
+        self.assertEqual(issues(whole)[0][2], "Bundle.entry[0].resource (Subscription.channel.endpoint)")
+        self.world.policy = ChannelPolicy(PERMISSIVE)
+        self.assertEqual((await self.world.send("PUT", "Subscription/s", bad)).status, 201)
+
+
+class FireTests(TestCase):
+    def setUp(self) -> None:
+        self.world = World()
+
+    async def subscribe(self, id: str, criteria: str, status: str = "requested", tenant: str = DEFAULT_TENANT) -> None:
+        """Register a Subscription."""
+        resource = subscription(criteria, id=id, status=status)
+        answer = await self.world.send("PUT", f"Subscription/{id}", resource, tenant)
+        self.assertIn(answer.status, (200, 201), answer.body)
+
+    def fired(self) -> list[tuple[str, str, int]]:
+        """(subscription, resource, version) of all events so far, which are forgotten."""
+        store = self.world.store
+        events = [(store.states[rid].id, v.id, v.version_id) for rid, v in store.events]
+        store.events = []
+        return events
+
+    async def test_what_fires(self) -> None:
+        await self.subscribe("one", "Patient?identifier=urn:mrn|1")
+        await self.subscribe("men", "Patient?gender=male")
+        await self.subscribe("all", "Patient?")
+        await self.subscribe("off", "Patient?", "off")
+        await self.subscribe("elsewhere", "Patient?", tenant="other")
+        await self.subscribe("visits", "Encounter?")
+        for entry_, expected in (
+            (put(patient("1", id="a")), {"one", "all"}),
+            (put(patient("1", id="a")), set()),
+            (put(patient("1", id="a", gender="male")), {"one", "men", "all"}),
+            (put(patient("2", id="b")), {"all"}),
+            (delete("Patient/a"), set()),
+        ):
+            await self.world.commit(unit(entry_))
+            self.assertEqual({name for name, _, _ in self.fired()}, expected, entry_)
+
+    async def test_each_version_of_one_commit_fires(self) -> None:
+        await self.subscribe("all", "Patient?")
+        units = [unit(put(patient("1", str(number), id="a"))) for number in range(3)]
+        await self.world.commit(*units)
+        self.assertEqual(self.fired(), [("all", "a", 1), ("all", "a", 2), ("all", "a", 3)])
+
+    async def test_units_see_the_subscriptions_of_units_before_them(self) -> None:
+        sub = subscription("Patient?", id="new")
+        await self.world.commit(
+            unit(put(patient("1", id="before"))), unit(put(sub)), unit(put(patient("2", id="after")))
+        )
+        self.assertEqual(self.fired(), [("new", "after", 1)])
+
+    async def test_changes_take_effect_at_once(self) -> None:
+        await self.subscribe("s", "Patient?identifier=urn:mrn|1")
+        await self.subscribe("s", "Patient?identifier=urn:mrn|2")
+        await self.world.commit(unit(put(patient("1", id="a"))), unit(put(patient("2", id="b"))))
+        self.assertEqual([id for _, id, _ in self.fired()], ["b"])
+        await self.world.send("DELETE", "Subscription/s")
+        await self.world.commit(unit(put(patient("2", "Neu", id="b"))))
+        self.assertEqual(self.fired(), [])
+        self.assertEqual([state.status for state in self.world.store.states.values()], ["deleted"])
+
+
+class StatusTests(TestCase):
+    def setUp(self) -> None:
+        self.world = World()
+
+    async def set(self, status: str, error: str | None = None, **options: Any) -> Version:
+        """Change the status of Subscription/s."""
+        parts = self.world.repository
+        return await set_status("default", "s", status, error, parts.store, parts.matcher, parts.clock, **options)
+
+    async def test_changes_are_versions(self) -> None:
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        for status, error, version in (
+            ("active", None, 2),
+            ("active", None, 2),
+            ("error", "410 since 08:05", 3),
+            ("off", None, 4),
+        ):
+            changed = await self.set(status, error)
+            resource = loads(changed.body)
+            self.assertEqual((resource["status"], resource.get("error"), changed.version_id), (status, error, version))
+            (state,) = self.world.store.states.values()
+            self.assertEqual((state.status, state.error), (status, error))
+
+    async def test_a_trigger_that_comes_too_late_changes_nothing(self) -> None:
+        await self.world.send("PUT", "Subscription/s", subscription(id="s", status="off"))
+        version = await self.set("active", when=origins(Trigger.ACTIVATED))
+        self.assertEqual((version.version_id, loads(version.body)["status"]), (1, "off"))
+
+    async def test_the_subscriber_may_ask_again(self) -> None:
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        await self.set("error", "down")
+        answer = await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        self.assertEqual((answer.status, loads(answer.body)["status"]), (200, "requested"))
+
+    async def test_unknown(self) -> None:
+        with self.assertRaises(Problem) as raised:
+            await self.set("off")
+        self.assertEqual(raised.exception.category, Category.NOT_FOUND)
+        with self.assertRaises(Problem) as raised:
+            await self.set("sleeping")
+        self.assertEqual(raised.exception.category, Category.VALUE)

@@ -1,0 +1,171 @@
+"""Transaction and batch Bundles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.fhir.json import loads
+from ipf.ports import Answer, Json
+from ipf.rest.transaction import entries_of
+from ipf.rest.unit import Method
+from tests.rest.world import BASE, World, issues, patient
+
+
+def bundle(kind: str, *entries: Json) -> Json:
+    """A Bundle of these entries."""
+    return {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
+
+
+def entry(method: str, url: str, resource: Json | None = None, full_url: str | None = None, **request: str) -> Json:
+    """One entry."""
+    made: Json = {"request": {"method": method, "url": url, **request}}
+    if resource is not None:
+        made["resource"] = resource
+    if full_url is not None:
+        made["fullUrl"] = full_url
+    return made
+
+
+class EntriesTests(TestCase):
+    def test_entries(self) -> None:
+        made = entries_of(
+            bundle(
+                "transaction",
+                entry("POST", "Patient", patient("1"), "urn:uuid:1", ifNoneExist="identifier=urn:mrn|1"),
+                entry("PUT", "Patient?identifier=urn%3Amrn%7C1", patient("1")),
+                entry("PUT", "Patient/a", patient("1", id="a"), ifMatch='W/"3"'),
+                entry("DELETE", "/Patient/a"),
+                entry("DELETE", "Patient?_id=a"),
+            )
+        )
+        self.assertEqual([one.method for one in made], [Method.CREATE, *[Method.UPDATE] * 2, *[Method.DELETE] * 2])
+        self.assertEqual([one.id for one in made], [None, None, "a", "a", None])
+        self.assertEqual([one.condition is not None for one in made], [True, True, False, False, True])
+        self.assertEqual(made[0].condition.canonical, made[1].condition.canonical)  # type: ignore[union-attr]  # both are there
+        self.assertEqual((made[0].full_url, made[2].if_match, made[4].place), ("urn:uuid:1", 3, "Bundle.entry[4]"))
+        self.assertEqual(entries_of({"resourceType": "Bundle", "type": "transaction"}), ())
+
+    def test_refused_entries(self) -> None:
+        for item, category in (
+            ({}, Category.REQUIRED),
+            (None, Category.REQUIRED),
+            ({"request": {"method": "POST"}}, Category.REQUIRED),
+            (entry("GET", "Patient/a"), Category.NOT_SUPPORTED),
+            (entry("PATCH", "Patient/a", patient("1")), Category.NOT_SUPPORTED),
+            (entry("POST", "Patient/a", patient("1")), Category.VALUE),
+            (entry("POST", "Patient"), Category.VALUE),
+            (entry("POST", "Patient", {"resourceType": "Observation"}), Category.VALUE),
+            (entry("PUT", "Patient", patient("1")), Category.VALUE),
+            (entry("PUT", "Patient/a/b", patient("1")), Category.VALUE),
+            (entry("PUT", "Patient/a_b", patient("1")), Category.VALUE),
+            (entry("PUT", "Patient/a", patient("1", id="b")), Category.VALUE),
+            (entry("DELETE", "Patient"), Category.VALUE),
+            (entry("DELETE", "Patient?nonsense=1"), Category.NOT_SUPPORTED),
+        ):
+            with self.assertRaises(Problem) as raised:
+                entries_of(bundle("transaction", item))  # type: ignore[arg-type]  # some are wrong on purpose
+            self.assertEqual(raised.exception.category, category, item)
+
+
+class TransactionCase(TestCase):
+    def setUp(self) -> None:
+        self.world = World()
+
+    async def post(self, kind: str, *entries: Json, **headers: str) -> Answer:
+        """Send a Bundle."""
+        return await self.world.send("POST", "", bundle(kind, *entries), **headers)
+
+    async def responses(self, kind: str, *entries: Json, **headers: str) -> list[Json]:
+        """The entries of the answer."""
+        answer = await self.post(kind, *entries, **headers)
+        self.assertEqual(answer.status, 200, answer.body)
+        found = loads(answer.body)
+        self.assertEqual(found["type"], f"{kind}-response")
+        items: list[Json] = found["entry"]
+        return items
+
+
+class TransactionTests(TransactionCase):
+    async def test_transaction(self) -> None:
+        await self.world.send("PUT", "Patient/old", patient("old", id="old"))
+        encounter = {"resourceType": "Encounter", "subject": {"reference": "urn:uuid:1"}}
+        answers = await self.responses(
+            "transaction",
+            entry("GET", "Encounter?subject=Patient/new"),
+            entry("POST", "Encounter", encounter, "urn:uuid:2"),
+            entry("PUT", "Patient/new", patient("new", id="new"), "urn:uuid:1"),
+            entry("DELETE", "Patient/old"),
+            entry("GET", f"{BASE}/Patient/old"),
+        )
+        statuses = [one["response"]["status"] for one in answers]
+        self.assertEqual(statuses, ["200 OK", "201 Created", "201 Created", "204 No Content", "410 Gone"])
+        self.assertEqual(answers[0]["resource"]["total"], 1)
+        self.assertEqual(answers[2]["response"]["location"], f"{BASE}/Patient/new/_history/1")
+        self.assertEqual(answers[2]["response"]["etag"], 'W/"1"')
+        self.assertEqual(answers[2]["response"]["lastModified"], "2026-01-31T08:05:09.120Z")
+        self.assertNotIn("resource", answers[2])
+        self.assertEqual(answers[4]["response"]["outcome"]["issue"][0]["code"], "deleted")
+        self.assertEqual(self.world.store.commits, 2)
+
+    async def test_representation(self) -> None:
+        (one,) = await self.responses(
+            "transaction", entry("POST", "Patient", patient("1")), prefer="return=representation"
+        )
+        self.assertEqual(one["resource"]["meta"]["versionId"], "1")
+
+    async def test_one_failure_fails_all(self) -> None:
+        good = entry("PUT", "Patient/a", patient("a", id="a"))
+        for bad, status, place in (
+            (entry("PUT", "Patient/b", patient("b", id="b"), ifMatch='W/"1"'), 412, "Bundle.entry[1]"),
+            (
+                entry("POST", "Patient", {"resourceType": "Patient", "x": 1}),
+                400,
+                "Bundle.entry[1].resource (Patient.x)",
+            ),
+            (entry("PUT", "Patient/a", patient("b", id="a")), 400, "Bundle.entry[1]"),
+            (entry("POST", "Nonsense", {"resourceType": "Nonsense"}), 400, ""),
+            (entry("OPTIONS", "Patient"), 400, "Bundle.entry[1].request.method"),
+        ):
+            answer = await self.post("transaction", good, bad)
+            self.assertEqual(answer.status, status, answer.body)
+            if place:
+                self.assertEqual(issues(answer)[0][2], place)
+        self.assertEqual(self.world.store.commits, 0)
+
+    async def test_what_is_no_transaction(self) -> None:
+        for body in (
+            bundle("history"),
+            {"resourceType": "Patient"},
+            {"resourceType": "Bundle", "type": "transaction", "entry": {}},
+        ):
+            self.assertEqual((await self.world.send("POST", "", body)).status, 400)
+        self.assertEqual((await self.post("transaction")).status, 200)
+
+
+class BatchTests(TransactionCase):
+    async def test_batch(self) -> None:
+        await self.world.send("PUT", "Patient/old", patient("old", id="old"))
+        answers = await self.responses(
+            "batch",
+            entry("GET", "Patient/new"),
+            entry("PUT", "Patient/new", patient("new", id="new")),
+            entry("PUT", "Patient/b", patient("b", id="b"), ifMatch='W/"1"'),
+            entry("POST", "Patient", {"resourceType": "Patient", "x": 1}),
+            entry("DELETE", "Patient/old"),
+            entry("GET", "Nonsense/1"),
+            entry("GET", "Patient/new", ifNoneMatch='W/"1"'),
+        )
+        statuses = [int(one["response"]["status"][:3]) for one in answers]
+        self.assertEqual(statuses, [200, 201, 412, 400, 204, 404, 304])
+        self.assertEqual(answers[0]["resource"]["id"], "new")
+        for number in (2, 3, 5):
+            self.assertEqual(answers[number]["response"]["outcome"]["resourceType"], "OperationOutcome")
+        self.assertEqual(self.world.store.commits, 2)
+
+    async def test_bad_items(self) -> None:
+        items: list[Any] = [None, {}, entry("GET", "Patient?name=%FF")]
+        answers = await self.responses("batch", *items)
+        self.assertEqual([one["response"]["status"][:3] for one in answers], ["400"] * 3)

@@ -1,0 +1,104 @@
+"""A FHIR server for tests: a store, a clock that stands still until moved, and requests as one-liners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl
+
+from ipf.fhir.json import dumps, loads
+from ipf.fhir.query import parse_criteria
+from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request
+from ipf.rest.commit import commit
+from ipf.rest.repository import Repository
+from ipf.rest.router import handler
+from ipf.rest.unit import Entry, Method, Unit
+from ipf.subscriptions.matching import MatchingIndex
+from ipf.subscriptions.policy import ChannelPolicy
+from tests.rest.memory import SmallStore
+
+BASE = "http://localhost:8090/fhir"
+CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
+
+
+@dataclass
+class World:
+    """One server."""
+
+    store: Any = field(default_factory=SmallStore)
+    now: datetime = datetime(2026, 1, 31, 8, 5, 9, 120_456, UTC)
+    policy: ChannelPolicy = ChannelPolicy()
+    matcher: MatchingIndex = field(default_factory=MatchingIndex)
+
+    @property
+    def repository(self) -> Repository:
+        """What interactions are given."""
+        store: FhirStore = self.store
+        return Repository(store, self.matcher, lambda: self.now, self.policy)
+
+    def pass_time(self, seconds: float = 1.0) -> None:
+        """Move the clock."""
+        self.now += timedelta(seconds=seconds)
+
+    async def send(
+        self, method: str, url: str, body: Any = None, tenant: str = DEFAULT_TENANT, **headers: str
+    ) -> Answer:
+        """One request; header names with `_` for `-`; a body that is no bytes is sent as JSON."""
+        path, _, query = url.partition("?")
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = b"" if body is None else body if isinstance(body, bytes) else dumps(body)
+        pairs = tuple(parse_qsl(query, keep_blank_values=True))
+        segments = tuple(path.split("/")) if path else ()
+        request = Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant)
+        return await handler(self.repository)(request)
+
+    async def commit(self, *units: Unit) -> list[Any]:
+        """Store units, as the convert stage does."""
+        repository = self.repository
+        return await commit(units, repository.store, repository.matcher, repository.clock)
+
+
+def unit(*entries: Entry, receipt: str | None = None, tenant: str = DEFAULT_TENANT) -> Unit:
+    """A unit of these entries."""
+    return Unit(tenant, entries, CORRELATION_ID, receipt)
+
+
+def create(resource: Json, exist: str | None = None, full_url: str | None = None) -> Entry:
+    """A create, with `exist` as its If-None-Exist."""
+    condition = parse_criteria(exist) if exist else None
+    return Entry(Method.CREATE, resource["resourceType"], None, resource, condition, full_url)
+
+
+def put(resource: Json, criteria: str | None = None, full_url: str | None = None, if_match: int | None = None) -> Entry:
+    """An update by id, or by criteria."""
+    condition = parse_criteria(criteria) if criteria else None
+    return Entry(
+        Method.UPDATE, resource["resourceType"], resource.get("id"), resource, condition, full_url, if_match=if_match
+    )
+
+
+def delete(reference: str) -> Entry:
+    """A deletion of `Type/id` or `Type?search`."""
+    if "?" in reference:
+        return Entry(Method.DELETE, reference.partition("?")[0], condition=parse_criteria(reference))
+    resource_type, _, id = reference.partition("/")
+    return Entry(Method.DELETE, resource_type, id)
+
+
+def patient(mrn: str, family: str = "Muster", **members: Any) -> Json:
+    """A Patient with one identifier in system `urn:mrn`."""
+    identifier = [{"system": "urn:mrn", "value": mrn}]
+    return {"resourceType": "Patient", "identifier": identifier, "name": [{"family": family}], **members}
+
+
+def by_mrn(mrn: str) -> str:
+    """The search for that patient."""
+    return f"Patient?identifier=urn:mrn|{mrn}"
+
+
+def issues(answer: Answer) -> list[tuple[str, str, str]]:
+    """(code, text, place) of each issue of an OperationOutcome."""
+    outcome = loads(answer.body)
+    assert outcome["resourceType"] == "OperationOutcome", outcome
+    return [(issue["code"], issue["diagnostics"], issue.get("expression", [""])[0]) for issue in outcome["issue"]]

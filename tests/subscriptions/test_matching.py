@@ -1,0 +1,135 @@
+"""The matching index gives the same answer as trying every subscription, and looks at few of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.index import EMPTY, extract
+from ipf.fhir.match import matches
+from ipf.fhir.query import parse_criteria
+from ipf.ports import ActiveSubscription, Change, Json, Version
+from ipf.subscriptions.matching import MatchingIndex
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+CRITERIA = [
+    "Patient?",
+    "Patient?gender=male",
+    "Patient?gender=male,female",
+    "Patient?gender=male,other&identifier=urn:a|2",
+    "Patient?identifier=urn:a|1",
+    "Patient?identifier=1",
+    "Patient?identifier=|1",
+    "Patient?identifier=urn:a|",
+    "Patient?identifier=urn:a|1,urn:b|2",
+    "Patient?identifier=urn:a|1&gender=male",
+    "Patient?gender:not=male",
+    "Patient?gender:missing=true",
+    "Patient?name=mu",
+    "Patient?name:exact=Muster",
+    "Patient?name:contains=ust",
+    "Patient?birthdate=ge2000",
+    "Patient?birthdate=2000-01-01&gender=male",
+    "Patient?_id=p1",
+    "Patient?_id=p1,p2&gender=male",
+    "Patient?organization=Organization/o1",
+    "Patient?organization=o1",
+    "Patient?active=true",
+    "Observation?subject=Patient/p1",
+]
+
+
+def change(resource: Json, tenant: str = "default", deleted: bool = False) -> Change:
+    """A change that made this resource."""
+    version = Version(1, resource["resourceType"], resource["id"], 1, NOW, b"" if deleted else b"{}", deleted)
+    after = EMPTY if deleted else extract(resource)
+    return Change(tenant, version, None if deleted else resource, EMPTY, after, "c", "create")
+
+
+def subscriptions(criteria: list[str], tenant: str = "default") -> list[ActiveSubscription]:
+    """Numbered from 1."""
+    return [
+        ActiveSubscription(tenant, number, f"s{number}", {"criteria": text}) for number, text in enumerate(criteria, 1)
+    ]
+
+
+def index(*rows: ActiveSubscription) -> MatchingIndex:
+    """An index of these."""
+    made = MatchingIndex()
+    made.load(1, rows)
+    return made
+
+
+def optional(**members: Any) -> Any:
+    """Objects in which each member may be absent."""
+    return st.fixed_dictionaries({}, optional=members)
+
+
+PATIENTS = optional(
+    gender=st.sampled_from(["male", "female", "other"]),
+    active=st.booleans(),
+    birthDate=st.sampled_from(["1999", "2000-01-01", "2001-05"]),
+    identifier=st.lists(
+        optional(system=st.sampled_from(["urn:a", "urn:b"]), value=st.sampled_from(["1", "2"])), max_size=2
+    ),
+    name=st.lists(st.builds(dict, family=st.sampled_from(["Muster", "muster", "Must", "Huber"])), max_size=2),
+    managingOrganization=st.builds(dict, reference=st.sampled_from(["Organization/o1", "Organization/o2"])),
+)
+
+
+class MatchingTests(TestCase):
+    @settings(max_examples=60, deadline=None)
+    @given(PATIENTS, st.sampled_from(["p1", "p2", "p3"]), st.lists(st.sampled_from(CRITERIA), max_size=30))
+    def test_as_trying_each(self, members: Json, id: str, criteria: list[str]) -> None:
+        """The index and brute force agree."""
+        resource = {"resourceType": "Patient", "id": id, **members}
+        one = change(resource)
+        expected = [
+            number
+            for number, text in enumerate(criteria, 1)
+            if (query := parse_criteria(text)).resource_type == "Patient"
+            and matches(query, one.after, id=id, last_updated=NOW)
+        ]
+        self.assertEqual(index(*subscriptions(criteria)).match(one), expected)
+
+    def test_tenant_type_and_deletion(self) -> None:
+        rows = index(*subscriptions(["Patient?"]))
+        person = {"resourceType": "Patient", "id": "a"}
+        self.assertEqual(rows.match(change(person)), [1])
+        self.assertEqual(rows.match(change(person, tenant="other")), [])
+        self.assertEqual(rows.match(change(person, deleted=True)), [])
+        self.assertEqual(rows.match(change({"resourceType": "Encounter", "id": "a"})), [])
+
+    def test_load_replaces(self) -> None:
+        rows = MatchingIndex()
+        self.assertEqual(rows.epoch, -1)
+        rows.load(4, subscriptions(["Patient?"]))
+        rows.load(5, subscriptions(["Encounter?"]))
+        self.assertEqual(rows.epoch, 5)
+        self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [])
+
+    def test_a_row_that_cannot_be_read_does_not_stop_the_others(self) -> None:
+        rows = index(*subscriptions(["Patient?nonsense=1", "Patient?"]))
+        self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [2])
+
+    def test_few_candidates_are_looked_at(self) -> None:
+        """Of subscriptions that differ in one equality, a change looks only at its own, whatever the order of terms."""
+        criteria = [f"Observation?code=http://loinc.org|8480-6&subject=Patient/p{number}" for number in range(500)]
+        criteria += [f"Observation?subject=Patient/q{number}&code=8480-6" for number in range(500)]
+        rows = index(*subscriptions(criteria))
+        drawer = rows._drawers["default", "Observation"]
+        coding = [{"system": "http://loinc.org", "code": "8480-6"}]
+        resource = {
+            "resourceType": "Observation",
+            "id": "o",
+            "code": {"coding": coding},
+            "subject": {"reference": "Patient/q7"},
+        }
+        one = change(resource)
+        self.assertEqual(rows.match(one), [508])
+        self.assertLessEqual(len(list(drawer.candidates("o", one.after))), 4)
