@@ -36,7 +36,7 @@ MLLP = "HL7V2_MLLP"
 SUCCESS = "success"
 FAILURE = "failure"
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hints here
+disable_created_metrics()
 
 _REGISTRY = CollectorRegistry()
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -189,7 +189,7 @@ def exposition() -> bytes:
     if VARIABLE not in os.environ:
         return generate_latest(_REGISTRY)
     registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library has no hints here
+    MultiProcessCollector(registry)
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -197,7 +197,7 @@ def exposition() -> bytes:
 def process_ended(pid: int) -> None:
     """A child process is gone: its gauges of living processes go with it, its counters stay."""
     if VARIABLE in os.environ:
-        mark_process_dead(pid)  # type: ignore[no-untyped-call]  # the library has no hints here
+        mark_process_dead(pid)
 
 
 def sample(name: str, **labels: str) -> float:

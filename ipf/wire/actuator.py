@@ -15,8 +15,7 @@ from typing import Any
 
 import orjson
 from klein import Klein
-from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.error import TimeoutError as TwistedTimeoutError
+from twisted.internet.defer import Deferred, TimeoutError, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
@@ -80,7 +79,7 @@ class Health:
 
         try:
             details = await Deferred.fromCoroutine(check()).addTimeout(self._limit_seconds, self._clock)
-        except TwistedTimeoutError:
+        except TimeoutError:
             return {"status": DOWN, "details": {"error": f"no answer within {self._limit_seconds:g} s"}}
         except Exception as error:
             return {"status": DOWN, "details": {"error": _reason(error)}}

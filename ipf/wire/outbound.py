@@ -39,7 +39,7 @@ class Endpoints:
         self._reactor = reactor
         self._connect_seconds = connect_seconds
         self._permits_address = permits_address
-        self._tls = BrowserLikePolicyForHTTPS()  # type: ignore[no-untyped-call]  # Twisted has no hints here
+        self._tls = BrowserLikePolicyForHTTPS()
         self._kept: dict[tuple[bytes, bytes, int], IStreamClientEndpoint] = {}
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:

@@ -70,7 +70,7 @@ class Webhook:
         self._pool = KeptConnections(reactor)
         endpoints = Endpoints(reactor, timeout_seconds, permits_address)
         self._cookies = NoCookies()
-        agent = Agent.usingEndpointFactory(reactor, endpoints, self._pool)  # type: ignore[no-untyped-call]  # Twisted has no hints here
+        agent = Agent.usingEndpointFactory(reactor, endpoints, self._pool)
         self._client = HTTPClient(PlainAgent(agent), self._cookies)
 
     async def send(self, notification: Notification) -> Delivered:
@@ -93,7 +93,7 @@ class Webhook:
 
     async def close(self) -> None:
         """Close the kept connections."""
-        await self._pool.closeCachedConnections()  # type: ignore[no-untyped-call]  # Twisted has no hints here
+        await self._pool.closeCachedConnections()
 
     def _since(self, started: float) -> int:
         return round((self._clock.seconds() - started) * 1000)
@@ -189,7 +189,7 @@ class KeptConnections(HTTPConnectionPool):
     """The pool; `reused` says of the last connection asked for whether it was a kept one."""
 
     def __init__(self, reactor: Any) -> None:
-        super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]  # Twisted has no hints here
+        super().__init__(reactor, persistent=True)
         self.maxPersistentPerHost = KEPT_PER_HOST
         self.cachedConnectionTimeout = KEPT_SECONDS
         self.retryAutomatically = False

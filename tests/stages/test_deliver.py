@@ -1,4 +1,4 @@
-"""Delivery on a clock of its own: order, retries, budget, leases, and that nobody waits for somebody else's endpoint."""
+"""Delivery on a clock of its own: order, retries, budget, leases, and nobody waits for another's endpoint."""
 
 from __future__ import annotations
 

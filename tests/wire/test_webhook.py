@@ -78,9 +78,9 @@ class WebhookTests(TestCase):
         self.addCleanup(hook.close)
         return hook
 
-    async def ask(self, behave: Behaviour, timeout: float = 5.0, **options: object) -> tuple[Delivered, FarEnd]:
+    async def ask(self, behave: Behaviour, limit: float = 5.0, **options: object) -> tuple[Delivered, FarEnd]:
         end, url = self.far_end(behave)
-        return await self.webhook(timeout, **options).send(put(url)), end
+        return await self.webhook(limit, **options).send(put(url)), end
 
     async def test_put_carries_body_headers_and_correlation(self) -> None:
         delivered, end = await self.ask(replies(OK))
@@ -139,7 +139,7 @@ class WebhookTests(TestCase):
         self.assertTrue(delivered.succeeded)
 
     async def test_a_body_that_never_ends_meets_the_time_limit(self) -> None:
-        delivered, _ = await self.ask(replies(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"), timeout=0.2)
+        delivered, _ = await self.ask(replies(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"), limit=0.2)
         self.assertTrue(delivered.succeeded)
         self.assertLess(delivered.duration_ms, 2000)
 
@@ -149,7 +149,7 @@ class WebhookTests(TestCase):
         self.assertTrue(delivered.succeeded)
 
     async def test_silence_meets_the_time_limit(self) -> None:
-        delivered, _ = await self.ask(lambda connection, request: None, timeout=0.2)
+        delivered, _ = await self.ask(lambda connection, request: None, limit=0.2)
         self.assertEqual((delivered.http_status, delivered.error), (None, "no answer within 0.2 s"))
         self.assertGreaterEqual(delivered.duration_ms, 150)
 
@@ -180,7 +180,7 @@ class WebhookTests(TestCase):
         self.assertEqual((delivered.http_status, delivered.error), (None, "no valid HTTP answer"))
 
     async def test_refused_connection_and_unknown_scheme(self) -> None:
-        end, url = self.far_end(replies(OK))
+        end, _ = self.far_end(replies(OK))
         port = reactor.listenTCP(0, end, interface="127.0.0.1")
         closed = port.getHost().port
         await port.stopListening()
@@ -191,7 +191,7 @@ class WebhookTests(TestCase):
             self.assertIsNotNone((await hook.send(put(broken))).error, broken)
 
     async def test_tls_to_a_plain_port_is_an_error(self) -> None:
-        end, url = self.far_end(replies(OK))
+        _, url = self.far_end(replies(OK))
         delivered = await self.webhook(0.3).send(put(url.replace("http:", "https:")))
         self.assertIsNone(delivered.http_status)
         self.assertIsNotNone(delivered.error)
@@ -204,7 +204,7 @@ class WebhookTests(TestCase):
     async def test_registered_headers_are_checked(self) -> None:
         end, url = self.far_end(replies(OK))
         hook = self.webhook()
-        for name, value in (("X-A", "a\r\nHost: evil"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X A", "a")):
+        for name, value in (("X", "a\r\nHost: evil"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X A", "a")):
             delivered = await hook.send(Notification("POST", url, ((name, value),), None, CORRELATION))
             self.assertIn("registered header", delivered.error or "")
         self.assertEqual(end.requests, [])
