@@ -54,7 +54,7 @@ class Bound:
 
 
 Bounds = tuple[tuple[Bound, ...], ...]
-"""Alternatives (or) of conjunctions (and), all about one and the same entry."""
+"""Alternatives (or) of conjunctions (and), all about one and the same entry.  No alternative at all is never true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class LastUpdated:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of the tests is true (values separated by a comma)."""
+    """At least one of the tests (there are two or more) is true: values separated by a comma."""
 
     tests: tuple[Test, ...]
 
@@ -115,3 +115,6 @@ class Not:
 
 
 Test = TextEquals | TextPrefix | TextContains | DateRange | QuantityRange | Present | IdIn | LastUpdated | AnyOf | Not
+
+NOTHING = LastUpdated(())
+"""The test that no resource passes, such as `patient=Group/1`."""

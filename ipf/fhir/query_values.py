@@ -20,6 +20,7 @@ from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import clean, normalise, string_value, token_value
 from ipf.fhir.index_sources import Source
 from ipf.fhir.predicate import (
+    NOTHING,
     AnyOf,
     Bounds,
     DateRange,
@@ -35,9 +36,6 @@ from ipf.fhir.predicate import (
 )
 from ipf.fhir.query_ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.reference import indexed_form, parse_reference
-
-NOTHING = AnyOf(())
-"""The test that no resource passes."""
 
 _PREFIXED = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)?(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)

@@ -104,6 +104,12 @@ class Prefixes(TestCase):
         for value, expected in table:
             self.assertEqual(len(_found(f"Patient?_lastUpdated={value}", {"a": Entries()})), expected, value)
 
+    def test_nothing_passes_where_nothing_can(self) -> None:
+        entries = {"a": extract({"resourceType": "Encounter", "subject": {"reference": "Group/1"}})}
+        table = [("patient=Group/1", 0), ("subject=Group/1", 1), ("patient:missing=true", 1), ("patient=Group/1,b", 0)]
+        for search, expected in table:
+            self.assertEqual(len(_found(f"Encounter?{search}", entries)), expected, search)
+
     def test_terms_are_joined_by_and(self) -> None:
         entries = {"a": extract({"resourceType": "Patient", "gender": "male", "active": True})}
         table = [

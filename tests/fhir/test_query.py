@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.predicate import (
+    NOTHING,
     AnyOf,
     Bound,
     IdIn,
@@ -38,7 +39,7 @@ TESTS: list[tuple[str, Test]] = [
     ("Patient?gender=http://hl7.org/fhir/administrative-gender|male", TextEquals("gender", ("male\t",))),
     ("Patient?deceased=true", TextEquals("deceased", ("true\t",))),
     ("Patient?phone=555", TextEquals("telecom", ("555\tphone",))),
-    ("Patient?phone=email|555", AnyOf(())),
+    ("Patient?phone=email|555", NOTHING),
     ("Patient?phone:missing=false", TextEquals("telecom", ("\tphone",))),
     ("Patient?name=M%C3%BCl", TextPrefix("name", "mul")),
     ("Patient?name=Ann+M", TextPrefix("name", "ann m")),
@@ -50,9 +51,9 @@ TESTS: list[tuple[str, Test]] = [
     ("Encounter?subject=1", TextEquals("subject", ("Group/1", "Patient/1"))),
     ("Encounter?subject:Patient=1", TextEquals("subject", ("Patient/1",))),
     ("Encounter?patient=1", TextEquals("subject", ("Patient/1",))),
-    ("Encounter?patient=Group/1", AnyOf(())),
+    ("Encounter?patient=Group/1", NOTHING),
     ("Encounter?patient=http://a/fhir/Patient/1", TextEquals("subject", ("http://a/fhir/Patient/1",))),
-    ("Encounter?patient=http://a/fhir/Group/1", AnyOf(())),
+    ("Encounter?patient=http://a/fhir/Group/1", NOTHING),
     ("Encounter?subject=urn:uuid:1", TextEquals("subject", ("urn:uuid:1",))),
     (
         "Encounter?patient:missing=false",
@@ -60,7 +61,7 @@ TESTS: list[tuple[str, Test]] = [
     ),
     ("ValueSet?url=http://a|1", TextEquals("url", ("http://a|1",))),
     ("ValueSet?url:below=http://a", TextPrefix("url", "http://a")),
-    ("ValueSet?url:below=urn:a", AnyOf(())),
+    ("ValueSet?url:below=urn:a", NOTHING),
     (
         "ValueSet?url:above=http://a/b/c",
         TextEquals("url", ("http://a", "http://a/", "http://a/b", "http://a/b/", "http://a/b/c")),
