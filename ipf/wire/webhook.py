@@ -93,7 +93,7 @@ class Webhook:
 
     async def close(self) -> None:
         """Close the kept connections."""
-        await self._pool.closeCachedConnections()
+        await self._pool.closeCachedConnections()  # type: ignore[no-untyped-call]  # Twisted has no hints here
 
     def _since(self, started: float) -> int:
         return round((self._clock.seconds() - started) * 1000)
@@ -189,7 +189,7 @@ class KeptConnections(HTTPConnectionPool):
     """The pool; `reused` says of the last connection asked for whether it was a kept one."""
 
     def __init__(self, reactor: Any) -> None:
-        super().__init__(reactor, persistent=True)
+        super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]  # Twisted has no hints here
         self.maxPersistentPerHost = KEPT_PER_HOST
         self.cachedConnectionTimeout = KEPT_SECONDS
         self.retryAutomatically = False
