@@ -102,7 +102,7 @@ class Framer:
         """What became complete with this chunk, in order of arrival."""
         if not self._inside and not self._junk_size and chunk[:1] == START:
             end = chunk.find(END)
-            if end == len(chunk) - 2 and end <= self.limit and chunk.find(START, 1) < 0:
+            if 0 < end == len(chunk) - 2 and end <= self.limit + 1 and chunk.find(START, 1) < 0:
                 return [chunk[1:end]]
         events: list[Event] = []
         position = 0

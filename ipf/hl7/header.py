@@ -21,9 +21,23 @@ _LONGEST_MSH = 64 * 1024
 
 
 class Header:
-    """MSH of one message.  `fields[n]` is MSH-n as sent for n >= 2; `fields[1]` is the field separator."""
+    """MSH of one message.  `fields[n]` is MSH-n as sent for n >= 2; `fields[1]` is the field separator.
 
-    __slots__ = ("codec", "fields", "message_code", "separators", "structure", "trigger")
+    Unescaped, empty when absent or null: `source_system` (MSH-3.1), `source_id` (MSH-10), `message_code`, `trigger` and
+    `structure` (MSH-9.1 to 9.3), `message_type` (`ADT_A01`).  `codec`: Python codec of the message.
+    """
+
+    __slots__ = (
+        "codec",
+        "fields",
+        "message_code",
+        "message_type",
+        "separators",
+        "source_id",
+        "source_system",
+        "structure",
+        "trigger",
+    )
 
     def __init__(self, fields: list[str], separators: Separators, codec: str) -> None:
         self.fields = fields
@@ -33,6 +47,9 @@ class Header:
         self.message_code = _value(parts[0])
         self.trigger = _value(parts[1]) if len(parts) > 1 else ""
         self.structure = _value(parts[2]) if len(parts) > 2 else ""
+        self.message_type = f"{self.message_code}_{self.trigger}" if self.trigger else self.message_code
+        self.source_system = self.first(3)
+        self.source_id = self.first(10)
 
     def field(self, number: int) -> str:
         """MSH-`number` as sent, escapes and repetitions included; empty when absent."""
@@ -45,21 +62,6 @@ class Header:
         if separators.escape and separators.escape in text:
             text = unescape(text, separators, self.codec)
         return _value(text)
-
-    @property
-    def source_system(self) -> str:
-        """MSH-3.1."""
-        return self.first(3)
-
-    @property
-    def source_id(self) -> str:
-        """MSH-10, unescaped."""
-        return self.first(10)
-
-    @property
-    def message_type(self) -> str:
-        """`ADT_A01`: MSH-9.1 and MSH-9.2."""
-        return f"{self.message_code}_{self.trigger}" if self.trigger else self.message_code
 
     @property
     def sending_application(self) -> str:

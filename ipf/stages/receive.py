@@ -321,6 +321,9 @@ def _codec(raw: bytes, header: Header, listener: Listener) -> str:
 
 def _unusable(header: Header) -> Problem | None:
     """Keys that no store can hold."""
+    keys = header.source_id + header.source_system + header.message_type
+    if len(keys) <= _LONGEST_KEY and "\x00" not in keys:
+        return None
     for value, place in (
         (header.source_id, "MSH-10"),
         (header.source_system, "MSH-3.1"),

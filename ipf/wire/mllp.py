@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
 
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
@@ -127,8 +128,6 @@ class Mllp(Protocol):
         self._last_byte = 0.0
         self._frame_began: float | None = None
 
-    # what Twisted calls
-
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
@@ -173,8 +172,6 @@ class Mllp(Protocol):
     def stopProducing(self) -> None:
         self._peer_is_slow = False
 
-    # what the factory and the slots call
-
     def answered(self) -> None:
         """An answer is there: send all that are next in order."""
         slots = self._slots
@@ -201,8 +198,6 @@ class Mllp(Protocol):
     def unanswered(self) -> int:
         """Messages that wait for their answer."""
         return len(self._slots) + len(self._arrived)
-
-    # the rest
 
     def _work(self) -> None:
         """Hand over what arrived, as far as the bounds allow; an answer may come back within the call."""
@@ -363,7 +358,7 @@ class MllpFactory(Factory):
         return len(self._connections)
 
     def buildProtocol(self, addr: IAddress | None) -> Mllp | None:
-        peer = peer_name(addr)
+        peer = f"{addr.host}:{addr.port}" if isinstance(addr, IPv4Address | IPv6Address) else str(addr)
         if self._stopping or len(self._connections) >= self.limits.connections:
             self._warn_refused(peer)
             return None
@@ -419,9 +414,3 @@ class MllpFactory(Factory):
             peer=peer,
             connections=len(self._connections),
         )
-
-
-def peer_name(addr: IAddress | None) -> str:
-    """`host:port`, or what there is (unix sockets)."""
-    host, port = getattr(addr, "host", None), getattr(addr, "port", None)
-    return f"{host}:{port}" if host is not None else str(getattr(addr, "name", None) or addr)

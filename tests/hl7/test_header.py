@@ -1,0 +1,72 @@
+"""MSH: what is read, and what is said when something is missing."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.hl7.header import read_header, scan_header
+from tests.hl7.samples import SAMPLES
+
+GOOD = rb"MSH|^~\&|REG^1.2^ISO|HOSP|IPF|HUB|20240115||ADT^A01^ADT_A01|C1|P|2.5.1|||AL|NE||8859/1~UNICODE"
+
+# bytes -> (category, place)
+FAULTS = {
+    b"": (Category.MALFORMED, "MSH"),
+    b"hello": (Category.MALFORMED, "MSH"),
+    b"PID|1": (Category.MALFORMED, "MSH"),
+    b"MSH": (Category.MALFORMED, "MSH-1"),
+    b"MSH|": (Category.MALFORMED, "MSH-1"),
+    b"MSHA^~\\&A": (Category.MALFORMED, "MSH-1"),
+    b"MSH|^^\\&|": (Category.MALFORMED, "MSH-1"),
+    b"MSH|^~ &|": (Category.MALFORMED, "MSH-1"),
+    b"FHS|^~\\&|": (Category.NOT_SUPPORTED, "MSH"),
+    b"BHS|^~\\&|": (Category.NOT_SUPPORTED, "MSH"),
+    b"MSH|^~\\&|A|||||||C1": (Category.REQUIRED, "MSH-9.1"),
+    b"MSH|^~\\&|A||||||ADT|C1": (Category.REQUIRED, "MSH-9.2"),
+    b'MSH|^~\\&|A||||||ADT^""|C1': (Category.REQUIRED, "MSH-9.2"),
+    b"MSH|^~\\&|A||||||ADT^A01": (Category.REQUIRED, "MSH-10"),
+    b"MSH|^~\\&|||||||ADT^A01|C1": (Category.REQUIRED, "MSH-3.1"),
+    b'MSH|^~\\&|""||||||ADT^A01|C1': (Category.REQUIRED, "MSH-3.1"),
+}
+
+
+class HeaderTests(TestCase):
+    def test_parts(self) -> None:
+        header = read_header(GOOD + b"\rPID|1\r")
+        self.assertEqual(
+            (header.source_system, header.source_id, header.message_type, header.structure),
+            ("REG", "C1", "ADT_A01", "ADT_A01"),
+        )
+        self.assertEqual((header.sending_application, header.receiving_facility), ("REG^1.2^ISO", "HUB"))
+        self.assertEqual((header.version, header.processing_id), ("2.5.1", "P"))
+        self.assertEqual((header.accept_ack, header.application_ack), ("AL", "NE"))
+        self.assertEqual((header.charset_names, header.codec), (("8859/1", "UNICODE"), "iso8859-1"))
+
+    def test_every_sample_can_be_read(self) -> None:
+        for name, text in SAMPLES.items():
+            header = read_header(text.encode())
+            self.assertTrue(header.source_id and header.source_system == "REG", name)
+
+    def test_faults_name_the_place(self) -> None:
+        for raw, (category, place) in FAULTS.items():
+            problem = self.assertRaises(Problem, read_header, raw)
+            self.assertEqual((problem.category, problem.place), (category, place), raw)
+
+    def test_line_ends(self) -> None:
+        for end in (b"\r", b"\n", b"\r\n"):
+            self.assertEqual(read_header(GOOD + end + b"PID|1").charset_names, ("8859/1", "UNICODE"), end)
+
+    def test_escapes_and_characters_in_keys(self) -> None:
+        header = read_header(b"MSH|^~\\&|R\\T\\D||||||ADT^A01|C\\F\\1")
+        self.assertEqual((header.source_system, header.source_id, header.control_id), ("R&D", "C|1", "C\\F\\1"))
+        latin = "MSH|^~\\&|KÖLN||||||ADT^A01|C1|P|2.5||||||8859/1".encode("latin-1")
+        self.assertEqual((read_header(latin).source_system, read_header(latin).codec), ("KÖLN", "iso8859-1"))
+        self.assertEqual(read_header("MSH|^~\\&|KÖLN||||||ADT^A01|C1".encode()).source_system, "KÖLN")
+        self.assertEqual(read_header("MSH|^~\\&|KÖLN||||||ADT^A01|C1".encode("latin-1")).source_system, "KÖLN")
+
+    def test_seen_through(self) -> None:
+        text = "MSH|^~\\&|REG||||||ADT^A01|C1|P|2.5\rPID|1"
+        for raw in (b"\xef\xbb\xbf" + text.encode(), b"\r\n " + text.encode(), text.encode("utf-16")):
+            self.assertEqual(scan_header(raw).source_id, "C1", raw[:6])
+        self.assertEqual(scan_header(text.encode("utf-16-be")).source_id, "C1")
