@@ -38,41 +38,49 @@ def rewrite(resource: Json, names: Mapping[str, str], references: Mapping[str, s
     Parts that hold nothing to replace are shared with the original, which is never changed.  Links in narratives
     (`<a href="urn:uuid:...">`) are replaced as well.
     """
-    rewritten: Json = _rewritten(resource, names, references)
+    rewritten: Json = _in_object(resource, names, references)
     return rewritten
 
 
-def _rewritten(value: Any, names: Mapping[str, str], references: Mapping[str, str]) -> Any:
-    if type(value) is list:
-        items = [
-            (names.get(item, item) if type(item) is str else _rewritten(item, names, references)) for item in value
-        ]
-        return items if any(map(_differs, items, value)) else value
-    if type(value) is not dict:
-        return value
-    changed: dict[str, Any] = {}
+def _in_object(value: Json, names: Mapping[str, str], references: Mapping[str, str]) -> Json:
+    changed: Json = {}
     for name, item in value.items():
-        if type(item) is str:
-            new = _text(name, item, names, references)
-        elif type(item) is dict or type(item) is list:
-            new = _rewritten(item, names, references)
-        else:
-            continue
-        if new is not item:
-            changed[name] = new
+        kind = type(item)
+        if kind is str:
+            if item in names:
+                changed[name] = names[item]
+            elif name == "reference" and item in references:
+                changed[name] = references[item]
+            elif name == "div" and "urn:" in item:
+                changed[name] = _in_narrative(item, names)
+        elif kind is dict:
+            new = _in_object(item, names, references)
+            if new is not item:
+                changed[name] = new
+        elif kind is list:
+            items = _in_list(item, names, references)
+            if items is not item:
+                changed[name] = items
     return {**value, **changed} if changed else value
 
 
-def _text(name: str, text: str, names: Mapping[str, str], references: Mapping[str, str]) -> str:
-    if text in names:
-        return names[text]
-    if name == "reference":
-        return references.get(text, text)
-    if name == "div" and "urn:" in text:
-        for full_url, reference in names.items():
-            text = text.replace(f'"{full_url}"', f'"{reference}"')
+def _in_list(value: list[Any], names: Mapping[str, str], references: Mapping[str, str]) -> list[Any]:
+    changed: list[Any] | None = None
+    for position, item in enumerate(value):
+        kind = type(item)
+        if kind is dict:
+            new: Any = _in_object(item, names, references)
+        elif kind is str:
+            new = names.get(item, item)
+        else:
+            continue
+        if new is not item:
+            changed = changed or list(value)
+            changed[position] = new
+    return changed or value
+
+
+def _in_narrative(text: str, names: Mapping[str, str]) -> str:
+    for full_url, reference in names.items():
+        text = text.replace(f'"{full_url}"', f'"{reference}"')
     return text
-
-
-def _differs(one: object, other: object) -> bool:
-    return one is not other

@@ -31,21 +31,21 @@ def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> J
 
 def says_the_same(one: Json, other: Json) -> bool:
     """Whether two stamped resources differ in nothing but our marks; `1.0` and `1.00` are different."""
-    return one.keys() == other.keys() and all(
-        _same(_unmarked(value), _unmarked(other[name])) if name == "meta" else _same(value, other[name])
-        for name, value in one.items()
-    )
+    first, second = _unmarked(one), _unmarked(other)
+    return first == second and _written_alike(first, second)
 
 
-def _unmarked(meta: Json) -> Json:
-    return {name: value for name, value in meta.items() if name not in _MARKS}
+def _unmarked(resource: Json) -> Json:
+    meta = {name: value for name, value in resource["meta"].items() if name not in _MARKS}
+    return {**resource, "meta": meta}
 
 
-def _same(one: Any, other: Any) -> bool:
-    if type(one) is dict and type(other) is dict:
-        return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
-    if type(one) is list and type(other) is list:
-        return len(one) == len(other) and all(map(_same, one, other))
+def _written_alike(one: Any, other: Any) -> bool:
+    """Whether two equal values are equal in the digits of their numbers and in their types as well."""
+    if type(one) is dict:
+        return all(_written_alike(value, other[name]) for name, value in one.items())
+    if type(one) is list:
+        return all(map(_written_alike, one, other))
     if isinstance(one, Decimal) or isinstance(other, Decimal):
         return dumps(one) == dumps(other)
-    return type(one) is type(other) and bool(one == other)
+    return type(one) is type(other)

@@ -28,7 +28,7 @@ class World:
 
     store: Any = field(default_factory=SmallStore)
     now: datetime = datetime(2026, 1, 31, 8, 5, 9, 120_456, UTC)
-    policy: ChannelPolicy = ChannelPolicy()
+    policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
 
     @property
