@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from hypothesis import given, settings
+from hypothesis import strategies as some
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
@@ -141,6 +144,22 @@ class Terms(TestCase):
         sent = parse_criteria("Observation?date=2024-01-01T00:00:00+01:00")
         meant = parse_criteria("Observation?date=2024-01-01T00:00:00%2B01:00")
         self.assertEqual(sent.terms[0].test, meant.terms[0].test)
+
+
+class Anything(TestCase):
+    """Whatever is sent."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        some.sampled_from(
+            ["identifier", "name", "birthdate", "phone", "organization", "_id", "_lastUpdated", "_profile"]
+        ),
+        some.sampled_from(["", ":exact", ":not", ":missing", ":contains", ":Organization", ":above", ":below"]),
+        some.text(alphabet="aeglt0123456789-:.TZ|,\\$ /\x00\u00e9", max_size=25) | some.text(max_size=9),
+    )
+    def test_it_is_a_question_or_a_problem(self, code: str, modifier: str, value: str) -> None:
+        with contextlib.suppress(Problem):
+            hash(parse_query("Patient", [(code + modifier, value)]))
 
 
 class Queries(TestCase):
