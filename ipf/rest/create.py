@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
-
 from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
-from ipf.rest.exchange import condition, resource_body, written_answer
+from ipf.rest.exchange import condition, parameters, resource_body, written_answer
 from ipf.rest.repository import Repository
 from ipf.rest.unit import Entry, Method, single
 
@@ -18,8 +16,7 @@ async def create(request: Request, repository: Repository) -> Answer:
     search = request.headers.get("if-none-exist")
     query = None
     if search is not None:
-        pairs = parse_qsl(search.rpartition("?")[2], keep_blank_values=True, max_num_fields=100)
-        query = condition(resource_type, pairs)
+        query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(single(entry, correlation_id=request.correlation_id, tenant=request.tenant))
     return written_answer(result.entries[0], request)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from urllib.parse import parse_qsl
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import etag, http_date
@@ -19,6 +20,7 @@ from ipf.rest.unit import EntryResult
 JSON_TYPES = frozenset({"application/fhir+json", "application/json", "text/json", "application/json+fhir", "json"})
 _ANY_TYPES = frozenset({"*/*", "application/*"})
 _PRESENTATION = frozenset({"_format", "_pretty"})
+_MOST_PARAMETERS = 200
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
 
 
@@ -30,7 +32,7 @@ def media_type(header: str) -> str:
 def check_acceptable(request: Request) -> None:
     """Problem NOT_ACCEPTABLE when the caller wants something other than JSON; `_format` goes before `Accept`."""
     wanted = [value for name, value in request.query if name == "_format"]
-    names = wanted or request.headers.get("accept", "*/*").split(",")
+    names = wanted or (request.headers.get("accept") or "*/*").split(",")
     kinds = {media_type(name) for name in names}
     if not kinds & JSON_TYPES and (wanted or not kinds & _ANY_TYPES):
         raise Problem(Category.NOT_ACCEPTABLE, "this server answers application/fhir+json")
@@ -47,6 +49,14 @@ def resource_body(request: Request, resource_type: str) -> Json:
     if resource.get("resourceType") != resource_type:
         raise Problem(Category.VALUE, f"resourceType must be {resource_type}", "resourceType")
     return resource
+
+
+def parameters(text: str, place: str | None = None) -> list[tuple[str, str]]:
+    """A query string as pairs, decoded, in order.  Problem VALUE when it cannot be read."""
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+    except ValueError as refused:
+        raise Problem(Category.VALUE, "the search parameters cannot be read", place) from refused
 
 
 def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

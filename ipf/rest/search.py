@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import Link, searchset
 from ipf.fhir.query import Query, parse_query
 from ipf.ports import Answer, Request
-from ipf.rest.exchange import media_type, preference, selection
+from ipf.rest.exchange import media_type, parameters, preference, selection
 from ipf.rest.repository import Repository
 
 CURSOR = "_cursor"
-_MOST_PARAMETERS = 200
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -32,11 +31,7 @@ async def search_by_post(request: Request, repository: Repository) -> Answer:
     sent = media_type(request.headers.get("content-type", "application/x-www-form-urlencoded"))
     if sent != "application/x-www-form-urlencoded":
         raise Problem(Category.MEDIA_TYPE, f"send application/x-www-form-urlencoded, not {sent}")
-    try:
-        text = request.body.decode()
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
-    except ValueError as refused:
-        raise Problem(Category.MALFORMED, "the form cannot be read") from refused
+    pairs = parameters(request.body.decode("utf-8", "replace"))
     return await _search(request, repository, selection([*request.query, *pairs]))
 
 

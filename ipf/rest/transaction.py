@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import ResponseEntry, etag, response
@@ -19,7 +19,7 @@ from ipf.fhir.query import Query, parse_criteria
 from ipf.ports import Answer, Json, Request
 from ipf.rest.admit import admit
 from ipf.rest.commit import commit
-from ipf.rest.exchange import describe, if_match, location, preference, resource_body
+from ipf.rest.exchange import describe, if_match, location, parameters, preference, resource_body
 from ipf.rest.ids import is_id
 from ipf.rest.outcome import operation_outcome, success
 from ipf.rest.repository import Repository
@@ -28,6 +28,7 @@ from ipf.rest.unit import Entry, EntryResult, Method, Unit
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "DELETE": Method.DELETE}
+_TEXTS = ("ifNoneExist", "ifMatch", "ifNoneMatch")
 _READS = frozenset({"GET", "HEAD"})
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE)
 
@@ -148,15 +149,20 @@ def _status(code: int) -> str:
 
 def _request_of(item: Any, place: str) -> Json:
     asked = item.get("request") if isinstance(item, dict) else None
-    if not isinstance(asked, dict) or not isinstance(asked.get("url"), str):
+    if not isinstance(asked, dict) or not (isinstance(asked.get("url"), str) and isinstance(asked.get("method"), str)):
         raise Problem(Category.REQUIRED, "an entry needs request.method and request.url", f"{place}.request")
+    for name in _TEXTS:
+        if not isinstance(asked.get(name, ""), str):
+            raise Problem(Category.MALFORMED, f"{name} must be a text", f"{place}.request.{name}")
+    if not isinstance(item.get("fullUrl", ""), str):
+        raise Problem(Category.MALFORMED, "fullUrl must be a text", f"{place}.fullUrl")
     return asked
 
 
 def _entry_of(item: Any, place: str, base_url: str | None = None) -> Entry:
     """A Bundle entry as the change it asks for."""
     asked = _request_of(item, place)
-    method = _METHODS.get(asked.get("method", ""))
+    method = _METHODS.get(asked["method"])
     if method is None:
         raise Problem(Category.NOT_SUPPORTED, "the method must be POST, PUT or DELETE", f"{place}.request.method")
     target, search = _target(asked["url"], base_url)
@@ -216,12 +222,8 @@ def _update_id(resource: Json, id: str | None, condition: Query | None, place: s
 def _read_of(asked: Json, outer: Request, place: str) -> Request:
     """The request that a read in a Bundle stands for."""
     target, search = _target(asked["url"], outer.base_url)
-    try:
-        pairs = parse_qsl(search or "", keep_blank_values=True, errors="strict", max_num_fields=200)
-        path = tuple(unquote(segment, errors="strict") for segment in target.split("/"))
-    except ValueError as refused:
-        raise Problem(Category.VALUE, "the url cannot be read", f"{place}.request.url") from refused
-    headers = {}
-    if isinstance(asked.get("ifNoneMatch"), str):
-        headers["if-none-match"] = asked["ifNoneMatch"]
+    pairs = parameters(search or "", f"{place}.request.url")
+    path = tuple(unquote(segment) for segment in target.split("/"))
+    known = asked.get("ifNoneMatch")
+    headers = {"if-none-match": known} if known is not None else {}
     return Request("GET", path, tuple(pairs), headers, b"", outer.base_url, outer.correlation_id, outer.tenant)

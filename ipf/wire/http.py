@@ -66,7 +66,7 @@ class FhirResource(Resource):
             answer = self._refuse(problem)
         except Exception:
             text = "event=request_failed correlation_id={correlation_id}"
-            log.failure(text, Failure(), correlation_id=exchange.correlation_id)  # type: ignore[no-untyped-call]  # Twisted has no types here
+            log.failure(text, Failure(), correlation_id=exchange.correlation_id)
             internal = Problem(Category.INTERNAL, f"internal error; correlation id {exchange.correlation_id}")
             answer = self._refuse(internal)
         exchange.write(answer)

@@ -57,7 +57,7 @@ class WriteTests(InteractionCase):
             for expected in (201, 200) if search.startswith("identifier=urn:") else (200,):
                 answer = await self.send("POST", "Patient", patient("1"), if_none_exist=search)
                 self.assertEqual(answer.status, expected, search)
-        for search, status in (("nonsense=1", 400), ("", 400)):
+        for search, status in (("nonsense=1", 400), ("", 400), ("a=1&" * 300, 400), ("identifier=%FF", 400)):
             answer = await self.send("POST", "Patient", patient("1"), if_none_exist=search)
             self.assertEqual(answer.status, status, search)
         self.assertEqual(self.world.store.commits, 1)

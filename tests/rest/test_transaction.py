@@ -53,6 +53,10 @@ class EntriesTests(TestCase):
             ({}, Category.REQUIRED),
             (None, Category.REQUIRED),
             ({"request": {"method": "POST"}}, Category.REQUIRED),
+            ({"request": {"method": ["PUT"], "url": "Patient/a"}}, Category.REQUIRED),
+            (entry("PUT", "Patient/a", patient("1"), ifMatch=1), Category.MALFORMED),  # type: ignore[arg-type]
+            (entry("POST", "Patient", patient("1"), ifNoneExist=[]), Category.MALFORMED),  # type: ignore[arg-type]
+            (entry("POST", "Patient", patient("1"), full_url=7), Category.MALFORMED),  # type: ignore[arg-type]
             (entry("GET", "Patient/a"), Category.NOT_SUPPORTED),
             (entry("PATCH", "Patient/a", patient("1")), Category.NOT_SUPPORTED),
             (entry("POST", "Patient/a", patient("1")), Category.VALUE),
@@ -166,6 +170,6 @@ class BatchTests(TransactionCase):
         self.assertEqual(self.world.store.commits, 2)
 
     async def test_bad_items(self) -> None:
-        items: list[Any] = [None, {}, entry("GET", "Patient?name=%FF")]
+        items: list[Any] = [None, {}, entry("GET", "Patient?name=%FF"), {"request": {"method": {}, "url": "Patient/1"}}]
         answers = await self.responses("batch", *items)
-        self.assertEqual([one["response"]["status"][:3] for one in answers], ["400"] * 3)
+        self.assertEqual([one["response"]["status"][:3] for one in answers], ["400"] * 4)

@@ -55,7 +55,8 @@ class EndpointTests(TestCase):
     def test_hosts_in_strict(self) -> None:
         refused = (
             "localhost LOCALHOST localhost. a.localhost 127.0.0.1 127.1 2130706433 0x7f.1 0 10.1.2.3 172.16.0.1 "
-            "192.168.1.1 169.254.169.254 100.64.0.1 [::1] [::ffff:10.0.0.1] [fe80::1] [fd00::1] printer.local db.internal 224.0.0.1"
+            "192.168.1.1 169.254.169.254 100.64.0.1 [::1] [::ffff:10.0.0.1] [fe80::1] [fd00::1] printer.local "
+            "db.internal 224.0.0.1"
         )
         for host in refused.split():
             self.assertEqual(len(said(ChannelPolicy(), endpoint=f"https://{host}/x")), 1, host)
