@@ -12,6 +12,8 @@ How connections end:
   oversized frame beyond all bounds, or too much memory in unfinished frames: the rest is kept as a reject and we close.
 * :meth:`MllpFactory.stop`: nothing more is read, what is in hand is answered, then we close.
 
+A peer that does not even read its last answers is cut off after another `frame_timeout`.
+
 Source: HL7 Transport Specification: MLLP; house.md habits 2 and 3.
 """
 
@@ -122,7 +124,8 @@ class Mllp(Protocol):
         self._reading = True
         self._peer_is_slow = False
         self._waiting_for_room = False
-        self._closing = False
+        self._closing = False  # no more input
+        self._closed = False  # told the transport so
         self._lost = False
         self._watch: IDelayedCall | None = None
         self._last_byte = 0.0
@@ -134,7 +137,8 @@ class Mllp(Protocol):
             self.transport.setTcpKeepAlive(True)
         self.transport.registerProducer(self, True)
         self._owner.opened(self)
-        self._attend(self._clock.seconds())
+        self._last_byte = self._clock.seconds()
+        self._attend(self._last_byte)
 
     def dataReceived(self, data: bytes) -> None:
         if self._closing:
@@ -157,8 +161,7 @@ class Mllp(Protocol):
         self._lost = True
         self._give_up("the connection was lost in the middle of a frame")
         self._account(0)
-        if self._watch is not None and self._watch.active():
-            self._watch.cancel()
+        self._stop_watch()
         self._owner.closed(self)
 
     def pauseProducing(self) -> None:
@@ -189,10 +192,6 @@ class Mllp(Protocol):
         """Read nothing more, answer what is in hand, close."""
         self._framer.finish()
         self._give_up("")
-
-    def abort(self) -> None:
-        """Close at once."""
-        self.transport.abortConnection()
 
     @property
     def unanswered(self) -> int:
@@ -239,11 +238,14 @@ class Mllp(Protocol):
         self._work()
 
     def _regulate(self) -> None:
-        """Read or do not read, and close when all is done."""
+        """Read or do not read; close when all is done."""
         if self._lost:
             return
         if self._closing:
-            if not self._arrived and not self._slots:
+            if not self._arrived and not self._slots and not self._closed:
+                self._closed = True
+                self._stop_watch()
+                self._watch = self._clock.callLater(self._limits.frame_timeout, self.transport.abortConnection)
                 self.transport.unregisterProducer()
                 self.transport.loseConnection()
             return
@@ -295,14 +297,16 @@ class Mllp(Protocol):
         """One timer, and only where something can run out."""
         due = self._due()
         self._watch = self._clock.callLater(max(due - now, 0.001), self._look) if due is not None else None
-        if self._last_byte == 0.0:
-            self._last_byte = now
 
     def _due(self) -> float | None:
         """When patience ends, as far as is known now."""
         if self._frame_began is not None:
             return min(self._last_byte + self._limits.frame_timeout, self._frame_began + self._limits.frame_total)
         return self._last_byte + self._limits.idle if self._limits.idle is not None else None
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None and self._watch.active():
+            self._watch.cancel()
 
     def _look(self) -> None:
         self._watch = None
@@ -400,7 +404,7 @@ class MllpFactory(Factory):
                 peer=connection.peer,
                 unanswered=connection.unanswered,
             )
-            connection.abort()
+            connection.transport.abortConnection()
 
     def _warn_refused(self, peer: str) -> None:
         now = self.clock.seconds()

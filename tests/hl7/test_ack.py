@@ -87,7 +87,9 @@ class AcknowledgeTests(TestCase):
             self.assertEqual(str(theirs.segment("ERR")[8]), "no", name)
 
     def test_before_v2_5_the_old_places_say_it_too(self) -> None:
-        ack = self.ack(r"MSH|^~\&|REG|HOSP|IPF|HUB|2024||ADT^A04|C1|P|2.3", "AR", text="why", error_code="101", location="MSH-10")
+        ack = self.ack(
+            r"MSH|^~\&|REG|HOSP|IPF|HUB|2024||ADT^A04|C1|P|2.3", "AR", text="why", error_code="101", location="MSH-10"
+        )
         message = Message.parse(ack)
         (msa,) = message.segments("MSA")
         (err,) = message.segments("ERR")
@@ -96,7 +98,9 @@ class AcknowledgeTests(TestCase):
         self.assertEqual((err.fields[2], err.fields[4], err.fields[8]), ("MSH^1^10", "E", "why"))
 
     def test_of_what_has_no_header(self) -> None:
-        ack = acknowledge(None, "AR", text="what | is this", error_code="100", location="MSH", now=NOW, control_id="OUR1")
+        ack = acknowledge(
+            None, "AR", text="what | is this", error_code="100", location="MSH", now=NOW, control_id="OUR1"
+        )
         message = Message.parse(ack)
         self.assertEqual((message.message_type, message.control_id), ("ACK", "OUR1"))
         self.assertEqual(message.segments("MSA")[0].fields[1:3], ["AR", ""])

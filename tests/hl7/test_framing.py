@@ -126,7 +126,9 @@ class BoundTests(TestCase):
 class FuzzTests(TestCase):
     @settings(max_examples=150, deadline=None)
     @given(
-        st.lists(st.sampled_from([b"\x0b", b"\x1c", b"\r", b"\x1c\r", b"\n", b"MSH|", b"a", b"\x0bMSH", b" "]), max_size=40),
+        st.lists(
+            st.sampled_from([b"\x0b", b"\x1c", b"\r", b"\x1c\r", b"\n", b"MSH|", b"a", b"\x0bMSH", b" "]), max_size=40
+        ),
         st.lists(st.integers(0, 120), max_size=6),
     )
     def test_cuts_never_change_what_is_found(self, parts: list[bytes], cuts: list[int]) -> None:

@@ -92,7 +92,13 @@ class WalkTests(TestCase):
 
     def test_what_is_absent_is_an_empty_list(self) -> None:
         first = self.pid.children("PID_3")[0]
-        for node, name in ((self.pid, "PID_4"), (self.pid, "PID_99"), (self.pid, "PID"), (first, "CX_2"), (first, "CX_0")):
+        for node, name in (
+            (self.pid, "PID_4"),
+            (self.pid, "PID_99"),
+            (self.pid, "PID"),
+            (first, "CX_2"),
+            (first, "CX_0"),
+        ):
             self.assertEqual(node.children(name), [], name)
         self.assertEqual(self.message.children("ZZZ"), [])
 
@@ -155,7 +161,9 @@ class WalkTests(TestCase):
 
 class FuzzTests(TestCase):
     @settings(max_examples=150, deadline=None)
-    @given(st.text(alphabet="MSHPIDOBXZ1|^~\\&\r\n\"\x00 #é", max_size=120), st.sampled_from(["utf-8", "latin-1", "utf-16"]))
+    @given(
+        st.text(alphabet='MSHPIDOBXZ1|^~\\&\r\n"\x00 #é', max_size=120), st.sampled_from(["utf-8", "latin-1", "utf-16"])
+    )
     def test_no_exception_but_problem(self, tail: str, codec: str) -> None:
         for raw in (tail.encode(codec), (MSH + tail).encode(codec), ("MSH" + tail).encode(codec)):
             try:

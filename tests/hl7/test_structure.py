@@ -32,22 +32,24 @@ TREES = [
      "EVN PID PD1 NK1 NK1 PV1 AL1 PROCEDURE(PR1 ROL) PROCEDURE(PR1) INSURANCE(IN1 IN2) INSURANCE(IN1)", 0),
     ("ADT^A01", "2.5.1", "PID PV1", "PID PV1", 0),  # a missing EVN is no reason to lose anything
     ("ADT^A01", "2.5.1", "EVN PID PV1 PD1 NK1", "EVN PID PV1 PD1 NK1", 2),  # out of order
-    ("ADT^A01", "2.5.1", "EVN PID PV1 IN2 IN1", "EVN PID PV1 INSURANCE(IN2) INSURANCE(IN1)", 0),  # group without its head
+    ("ADT^A01", "2.5.1", "EVN PID PV1 IN2 IN1", "EVN PID PV1 INSURANCE(IN2) INSURANCE(IN1)", 0),  # no IN1
     ("ADT^A01", "2.5.1", "EVN PID PV1 IN1 ZIN IN2 ZZZ", "EVN PID PV1 INSURANCE(IN1 ZIN IN2 ZZZ)", 0),
     ("ADT^A01", "2.5.1", "EVN PID PV1 PV1", "EVN PID PV1 PV1", 1),  # one too many
     ("ADT^A01", "2.5.1", "EVN PID PV1 FT1", "EVN PID PV1 FT1", 1),  # not part of it
     ("ADT^A08^ADT_A08", "2.3", "EVN PID PV1 IN1", "EVN PID PV1 INSURANCE(IN1)", 0),  # MSH-9.3 names the event
-    ("ORU^R01", "2.3", "PID PV1 ORC OBR OBX", 
+    ("ORU^R01", "2.3", "PID PV1 ORC OBR OBX",
      "PATIENT_RESULT(PATIENT(PID VISIT(PV1)) ORDER_OBSERVATION(ORC OBR OBSERVATION(OBX)))", 0),
     ("ORU^R01", "2.5.1", "PID NTE OBR NTE OBX NTE OBX SPM OBX OBR OBX PID OBR",
-     "PATIENT_RESULT(PATIENT(PID NTE) ORDER_OBSERVATION(OBR NTE OBSERVATION(OBX NTE) OBSERVATION(OBX) SPECIMEN(SPM OBX)) "
-     "ORDER_OBSERVATION(OBR OBSERVATION(OBX))) PATIENT_RESULT(PATIENT(PID) ORDER_OBSERVATION(OBR))", 0),
+     "PATIENT_RESULT(PATIENT(PID NTE) ORDER_OBSERVATION(OBR NTE OBSERVATION(OBX NTE) OBSERVATION(OBX) "
+     "SPECIMEN(SPM OBX)) ORDER_OBSERVATION(OBR OBSERVATION(OBX))) "
+     "PATIENT_RESULT(PATIENT(PID) ORDER_OBSERVATION(OBR))", 0),
     ("ORU^R01", "2.5.1", "OBR OBX", "PATIENT_RESULT(ORDER_OBSERVATION(OBR OBSERVATION(OBX)))", 0),
     ("ORU^R01", "2.5.1", "PID OBR OBX ZOB OBX",
      "PATIENT_RESULT(PATIENT(PID) ORDER_OBSERVATION(OBR OBSERVATION(OBX ZOB) OBSERVATION(OBX)))", 0),
     ("ORM^O01", "2.5", "PID PV1 ORC OBR NTE OBX ORC RXO",
-     "PATIENT(PID PATIENT_VISIT(PV1)) ORDER(ORC ORDER_DETAIL(OBR NTE OBSERVATION(OBX))) ORDER(ORC ORDER_DETAIL(RXO))", 0),
-    ("SIU^S13", "2.5", "SCH PID RGS AIS AIS AIP", 
+     "PATIENT(PID PATIENT_VISIT(PV1)) ORDER(ORC ORDER_DETAIL(OBR NTE OBSERVATION(OBX))) "
+     "ORDER(ORC ORDER_DETAIL(RXO))", 0),
+    ("SIU^S13", "2.5", "SCH PID RGS AIS AIS AIP",
      "SCH PATIENT(PID) RESOURCES(RGS SERVICE(AIS) SERVICE(AIS) PERSONNEL_RESOURCE(AIP))", 0),
     ("ADT^A40", "2.5.1", "EVN PID MRG PID MRG", "EVN PATIENT(PID MRG) PATIENT(PID MRG)", 0),
     ("ZZZ^Z01", "2.5", "PID ZZ1 PID", "PID ZZ1 PID", 0),  # nobody knows the structure
@@ -102,7 +104,15 @@ class TableTests(TestCase):
             self.assertEqual(structure_name(*parts), expected, parts)
 
     def test_nearest_version(self) -> None:
-        cases = {"2.5.1": "2.5.1", "2.9": "2.8.2", "": "2.5.1", "nonsense": "2.5.1", "2.3.2": "2.3.1", "1.0": "2.1", "2": "2.1"}
+        cases = {
+            "2.5.1": "2.5.1",
+            "2.9": "2.8.2",
+            "": "2.5.1",
+            "nonsense": "2.5.1",
+            "2.3.2": "2.3.1",
+            "1.0": "2.1",
+            "2": "2.1",
+        }
         for asked, expected in cases.items():
             found = structure("ADT_A01", asked)
             assert found is not None

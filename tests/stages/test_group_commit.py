@@ -1,0 +1,170 @@
+"""Group commit: batches without a timer, order, bounds, and what happens when the store fails."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import StoreUnreachable
+from ipf.ports import Inbox, Outcome, Received
+from ipf.stages.group_commit import GroupCommit
+from tests.stages.plain_inbox import PlainInbox
+
+
+def received(number: int, size: int = 10) -> Received:
+    return Received("c", datetime(2024, 1, 1, tzinfo=UTC), "REG", str(number), "ADT_A01", b"x" * size)
+
+
+class GroupCommitTests(TestCase):
+    def setUp(self) -> None:
+        self.inbox = PlainInbox()
+        self.clock = Clock()
+        self.results: dict[str, Any] = {}
+        self.rings = 0
+
+    def commit(self, **bounds: Any) -> GroupCommit:
+        inbox: Any = self.inbox
+        typed: Inbox = inbox  # as much of it as group commit calls
+        return GroupCommit(typed, self.clock, committed=self.ring, **bounds)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+    def submit(self, commit: GroupCommit, *numbers: int, source: object = None, size: int = 10) -> None:
+        for number in numbers:
+            commit.submit(
+                received(number, size),
+                source if source is not None else object(),
+                lambda result, key=str(number): self.results.__setitem__(key, result),
+            )
+
+    def test_a_lone_message_is_stored_at_once(self) -> None:
+        self.submit(self.commit(), 1)
+        self.assertEqual((self.inbox.batches, self.results, self.rings), ([1], {"1": Outcome.STORED}, 1))
+
+    def test_what_came_meanwhile_shares_the_next_commit(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1)
+        self.submit(commit, *range(10))
+        self.assertEqual((self.inbox.batches, commit.backlog), ([1], 9))
+        self.inbox.release()
+        self.assertEqual((self.inbox.batches, commit.backlog), ([1, 9], 0))
+        self.inbox.release()
+        self.assertEqual(len(self.results), 10)
+        self.assertEqual([one.source_id for one in self.inbox.order], [str(n) for n in range(10)])
+        self.assertEqual(self.rings, 2)
+
+    def test_two_writers(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=2)
+        self.submit(commit, 1, 2, 3, 4)
+        self.assertEqual(self.inbox.batches, [1, 1])
+        self.inbox.release(1)
+        self.assertEqual((self.inbox.batches, sorted(self.results)), ([1, 1, 2], ["2"]))
+
+    def test_batches_are_bounded(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1, batch_rows=3, batch_bytes=100)
+        self.submit(commit, *range(8))
+        self.submit(commit, 8, 9, 10, size=60)
+        self.submit(commit, 11, size=5000)
+        for _ in range(10):
+            if self.inbox.held:
+                self.inbox.release()
+        self.assertEqual(self.inbox.batches, [1, 3, 3, 2, 1, 1, 1])
+        self.assertEqual(len(self.results), 12)
+
+    def test_one_connection_is_never_in_two_batches(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=2)
+        self.submit(commit, 1, 2, 3, source="pipelining")
+        self.submit(commit, 4, source="other")
+        self.assertEqual(self.inbox.batches, [1, 1])  # 1, and 4 beside it; 2 and 3 wait for 1
+        self.inbox.release(1)
+        self.assertEqual((self.inbox.batches, sorted(self.results)), ([1, 1], ["4"]))
+        self.inbox.release()
+        self.inbox.release()
+        self.assertEqual([one.source_id for one in self.inbox.order], ["4", "1", "2", "3"])
+
+    def test_unreachable_fails_all_at_once(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1)
+        self.submit(commit, 1, 2, 3)
+        self.inbox.fail = StoreUnreachable()
+        self.inbox.release()
+        self.inbox.release()
+        self.assertTrue(all(isinstance(one, StoreUnreachable) for one in self.results.values()))
+        self.assertEqual((len(self.results), self.inbox.batches, self.rings), (3, [1, 2], 0))
+        self.inbox.fail, self.inbox.hold = None, False
+        self.submit(commit, 4)
+        self.assertEqual(self.results["4"], Outcome.STORED)
+
+    def test_one_poison_row_keeps_no_other_out(self) -> None:
+        self.inbox.hold = True
+        self.inbox.poison = {"3"}
+        commit = self.commit(writers=1)
+        self.submit(commit, 1, 2, 3, 4)
+        self.inbox.hold = False
+        self.inbox.release()
+        self.assertEqual(self.inbox.batches, [1, 3, 1, 1, 1])
+        self.assertEqual([self.results[key] for key in "124"], [Outcome.STORED] * 3)
+        self.assertIsInstance(self.results["3"], ValueError)
+
+    def test_a_store_that_hangs_is_not_waited_for(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1, patience=10)
+        self.submit(commit, 1, 2)
+        self.clock.advance(6)
+        self.submit(commit, 3)
+        self.clock.advance(5)
+        self.assertEqual(sorted(self.results), ["1", "2"])
+        self.assertIsInstance(self.results["1"], StoreUnreachable)
+        self.assertEqual(commit.backlog, 1)  # what was given up no longer waits
+        self.inbox.release()  # the commit came through after all: answered once, stored, rung for
+        self.inbox.release()
+        self.assertIsInstance(self.results["1"], StoreUnreachable)
+        self.assertEqual((self.results["3"], self.rings), (Outcome.STORED, 2))
+        self.clock.advance(20)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_full_by_rows_and_by_bytes_and_room_again(self) -> None:
+        for bounds, size in (({"waiting_rows": 4}, 10), ({"waiting_bytes": 400}, 100)):
+            self.setUp()
+            self.inbox.hold = True
+            commit = self.commit(writers=1, batch_rows=1, **bounds)
+            woken: list[int] = []
+            self.submit(commit, 1, 2, 3, 4, size=size)
+            self.assertFalse(commit.full)
+            self.submit(commit, 5, size=size)
+            self.assertTrue(commit.full)
+            commit.when_room(lambda: woken.append(commit.backlog))  # noqa: B023  # called within the loop
+            self.inbox.release()
+            self.assertEqual((commit.full, woken), (False, []))
+            self.inbox.release()
+            self.assertEqual(woken, [2])
+
+    def test_drained(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1)
+        self.submit(commit, 1, 2)
+        done = Deferred.fromCoroutine(commit.drained())
+        self.inbox.release()
+        self.assertNoResult(done)
+        self.inbox.release()
+        self.successResultOf(done)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_failing_callback_harms_nobody(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=1)
+        self.submit(commit, 1)
+        commit.submit(received(2), "s", lambda result: 1 / 0 and None)
+        self.submit(commit, 3)
+        self.inbox.release()
+        self.inbox.release()
+        self.assertEqual(self.results, {"1": Outcome.STORED, "3": Outcome.STORED})
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
