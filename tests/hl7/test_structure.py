@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from typing import Any
 
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SkipTest, TestCase
 
 from ipf.data import folder
 from ipf.hl7.message import Message
@@ -126,3 +127,16 @@ class TableTests(TestCase):
                 self.assertEqual(parse_syntax(syntax).slots[0].alternatives[0].name, "MSH", name)
         for meant in tables["events"].values():
             self.assertIn(meant, tables["structures"])
+
+    def test_the_committed_tables_are_what_the_generator_makes(self) -> None:
+        path = folder("fhir") / "v2/generate.py"
+        spec = importlib.util.spec_from_file_location("generate_v2", path)
+        if importlib.util.find_spec("hl7apy") is None or spec is None or spec.loader is None:
+            raise SkipTest("hl7apy is not installed")
+        generator = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(generator)
+        if generator.digest() != generator.PINNED:
+            raise SkipTest("another hl7apy is installed than the tables were made from")
+        committed = json.loads((folder("fhir") / "v2/structures.json").read_text())
+        self.assertEqual(committed["events"], generator.events())
+        self.assertEqual(committed["structures"], generator.structures())
