@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.trial.unittest import TestCase
+from twisted.internet.task import deferLater
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.json import loads
-from ipf.ports import Json, Version
+from ipf.ports import Version, Writes
 from ipf.rest.unit import UnitResult
-from tests.rest.world import World, by_mrn, create, delete, patient, put, unit
+from tests.fakes import MemoryFhirStore
+from tests.rest.world import OnMemory, OnPostgres, Suite, World, by_mrn, create, delete, patient, put, unit
 
 
 def outcomes(results: list[Any]) -> list[Any]:
@@ -24,22 +28,16 @@ def outcomes(results: list[Any]) -> list[Any]:
     ]
 
 
-class CommitTests(TestCase):
-    def setUp(self) -> None:
-        self.world = World()
+class CommitSuite(Suite):
+    """What one caller at a time sees."""
 
-    async def body(self, reference: str) -> Json:
-        """The current resource."""
-        resource_type, id = reference.split("/")
-        version = await self.world.store.read("default", resource_type, id)
-        resource: Json = loads(version.body)
-        return resource
+    world: World
 
     async def test_create_sets_id_version_and_time(self) -> None:
         (result,) = await self.world.commit(unit(create(patient("1", meta={"versionId": "9", "tag": [{"code": "t"}]}))))
         version: Version = result.entries[0].version
         resource = loads(version.body)
-        self.assertEqual((result.entries[0].status, version.version_id, version.rid), (201, 1, 1))
+        self.assertEqual((result.entries[0].status, version.version_id), (201, 1))
         self.assertEqual(list(resource)[:3], ["resourceType", "id", "meta"])
         self.assertEqual(resource["id"], version.id)
         self.assertRegex(version.id, "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
@@ -71,7 +69,7 @@ class CommitTests(TestCase):
             self.world.pass_time()
             results = await self.world.commit(unit(entry))
             self.assertEqual(outcomes(results), [[(outcome, version)]], entry)
-        rows = self.world.store.versions["default", "Patient", "a"]
+        rows = await self.world.versions("Patient/a")
         self.assertEqual([row.version_id for row in rows], [1, 2, 3, 4, 5, 6, 7])
         self.assertEqual({row.rid for row in rows}, {rows[0].rid})
         self.assertEqual([row.deleted for row in rows], [False, False, False, True, False, False, True])
@@ -89,12 +87,12 @@ class CommitTests(TestCase):
             (put({**patient("9"), "id": "p0"}, by_mrn("9")), Category.CONFLICT),
         ):
             self.assertEqual(outcomes(await self.world.commit(unit(entry))), [category], entry)
-        self.assertEqual(self.world.store.commits, 1)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 3})
 
     async def test_decimals_keep_their_digits(self) -> None:
         text = b'{"resourceType":"Observation","id":"o","valueQuantity":{"value":1.10}}'
         await self.world.commit(unit(put(loads(text))))
-        self.assertIn(b'"value":1.10}', self.world.store.current(("default", "Observation", "o")).body)
+        self.assertIn(b'"value":1.10}', (await self.world.versions("Observation/o"))[0].body)
         self.assertEqual(outcomes(await self.world.commit(unit(put(loads(text))))), [[("unchanged", 1)]])
         finer = loads(text.replace(b"1.10", b"1.100"))
         self.assertEqual(outcomes(await self.world.commit(unit(put(finer)))), [[("updated", 2)]])
@@ -119,8 +117,10 @@ class CommitTests(TestCase):
                 [("created", 1)],
             ],
         )
-        self.assertEqual(self.world.store.commits, 1)
-        self.assertEqual(sorted(map(len, self.world.store.versions.values())), [1, 3])
+        first, last = results[0].entries[0].version, results[-1].entries[0].version
+        self.assertNotEqual(first.id, last.id)
+        stored = [len(await self.world.versions(f"Patient/{version.id}")) for version in (first, last)]
+        self.assertEqual((stored, await self.world.store.counts()), ([3, 1], {"Patient": 1}))
 
     async def test_a_failed_unit_leaves_no_trace(self) -> None:
         results = await self.world.commit(
@@ -128,8 +128,9 @@ class CommitTests(TestCase):
             unit(put(patient("1"), by_mrn("1"))),
         )
         self.assertEqual(outcomes(results), [Category.PRECONDITION, [("created", 1)]])
-        self.assertEqual(self.world.store.receipts, set())
-        self.assertEqual(len(self.world.store.versions), 1)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 1})
+        (again,) = await self.world.commit(unit(create(patient("1")), receipt="r1"))
+        self.assertFalse(again.already_done)
 
     async def test_receipts(self) -> None:
         first, second = await self.world.commit(
@@ -140,7 +141,7 @@ class CommitTests(TestCase):
         done = UnitResult(already_done=True)
         self.assertEqual((second, third), (done, done))
         self.assertEqual((outcomes([first]), outcomes([other])), ([[("created", 1)]], [[("created", 1)]]))
-        self.assertEqual(len(self.world.store.versions), 2)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 2})
 
     async def test_tenants_are_apart(self) -> None:
         await self.world.commit(unit(put(patient("1"), by_mrn("1")), tenant="a"))
@@ -155,9 +156,10 @@ class CommitTests(TestCase):
         self.assertEqual(outcomes(results), [[("deleted", 2)], [("deleted", 2)]])
 
 
-class ReferenceTests(TestCase):
-    def setUp(self) -> None:
-        self.world = World()
+class ReferenceSuite(Suite):
+    """What becomes of references."""
+
+    world: World
 
     async def test_names_of_entries_become_references_everywhere(self) -> None:
         encounter = {
@@ -226,52 +228,89 @@ class ReferenceTests(TestCase):
             refers = {"resourceType": "Encounter", "subject": {"reference": search}}
             results = await self.world.commit(unit(create(patient("5"))), unit(create(patient("6")), create(refers)))
             self.assertEqual(outcomes(results)[1], category)
-        self.assertEqual(len(self.world.store.versions), 2 + 3)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 2 + 3})
 
     async def test_one_resource_twice(self) -> None:
         a = {**patient("1"), "id": "a"}
         for entries, expected in (
+            ((put(a), put(a)), [("created", 1), ("unchanged", 1)]),
             ((put(a), put({**a, "active": True})), Category.VALUE),
             ((delete("Patient/a"), put(a)), Category.VALUE),
-            ((put(a), put(a)), [("created", 1), ("unchanged", 1)]),
             ((put(a, by_mrn("1")), put({**a, "active": True}, by_mrn("1"))), Category.VALUE),
             ((create(patient("8"), by_mrn("8")), create(patient("8"), by_mrn("8"))), [("created", 1), ("found", 1)]),
         ):
-            world = World()
-            if expected is Category.VALUE:
-                await world.commit(unit(put({**a, "gender": "male"})))
-            self.assertEqual(outcomes(await world.commit(unit(*entries))), [expected])
+            self.assertEqual(outcomes(await self.world.commit(unit(*entries))), [expected])
 
 
-class ConcurrencyTests(TestCase):
-    async def test_equal_conditional_creates_at_once_make_one_resource(self) -> None:
-        world = World()
-        world.store.pause = Deferred()
-        work = [Deferred.fromCoroutine(world.commit(unit(put(patient("1"), by_mrn("1"))))) for _ in range(50)]
-        world.store.pause.callback(None)
-        results = [result for (result,) in await gatherResults(work)]
-        self.assertEqual(sorted(outcomes(results)), [[("created", 1)]] + [[("unchanged", 1)]] * 49)
+class ConcurrencySuite(Suite):
+    """What many callers at a time see."""
+
+    world: World
+
+    async def at_once(self, units: list[Any]) -> list[Any]:
+        """The results of commits that run together."""
+        work = [Deferred.fromCoroutine(self.world.commit(one)) for one in units]
+        return [result for (result,) in await gatherResults(work)]
+
+    async def test_equal_conditional_creates_make_one_resource(self) -> None:
+        results = await self.at_once([unit(create(patient("1"), by_mrn("1"))) for _ in range(50)])
+        self.assertEqual(sorted(outcomes(results)), [[("created", 1)]] + [[("found", 1)]] * 49)
+
+    async def test_conditional_updates_of_the_same_resources_in_any_order(self) -> None:
+        units = [
+            unit(*(put(patient(str((number + step) % 5)), by_mrn(str((number + step) % 5))) for step in range(3)))
+            for number in range(20)
+        ]
+        results = await self.at_once(units)
+        self.assertEqual([one for one in results if isinstance(one, Problem)], [])
+        self.assertEqual(await self.world.store.counts(), {"Patient": 5})
 
     async def test_conflicts_are_planned_again(self) -> None:
-        world = World()
-        world.store.pause = Deferred()
-        work = [Deferred.fromCoroutine(world.commit(unit(put({**patient(str(n)), "id": "a"})))) for n in range(8)]
-        world.store.pause.callback(None)
-        results = [result for (result,) in await gatherResults(work)]
+        results = await self.at_once([unit(put({**patient(str(number)), "id": "a"})) for number in range(8)])
         self.assertEqual(sorted(end.entries[0].version.version_id for end in results), list(range(1, 9)))
 
+    async def test_equal_receipts_are_stored_once(self) -> None:
+        results = await self.at_once([unit(create(patient("1")), receipt="m1") for _ in range(8)])
+        self.assertEqual(sorted(result.already_done for result in results), [False] + [True] * 7)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 1})
+
+
+class CommitTests(OnMemory, CommitSuite):
+    pass
+
+
+class CommitOnPostgresTests(OnPostgres, CommitSuite):
+    pass
+
+
+class ReferenceTests(OnMemory, ReferenceSuite):
+    pass
+
+
+class ReferenceOnPostgresTests(OnPostgres, ReferenceSuite):
+    pass
+
+
+class ConcurrencyTests(OnMemory, ConcurrencySuite):
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.world.store = Slow(self.world.store)
+
     async def test_endless_conflicts_end_unit_by_unit(self) -> None:
-        world = World()
-        world.store = Overtaken(world.store)
-        results = await world.commit(
+        self.world.store = Overtaken(MemoryFhirStore())
+        results = await self.world.commit(
             unit(put({**patient("1"), "id": "hot"})), unit(put({**patient("2"), "id": "cold"}))
         )
         self.assertIsInstance(results[0], WriteConflict)
         self.assertEqual(outcomes(results[1:]), [[("created", 1)]])
 
 
-class Overtaken:
-    """A store in which somebody is always faster with Patient/hot."""
+class ConcurrencyOnPostgresTests(OnPostgres, ConcurrencySuite):
+    pass
+
+
+class Intercepted:
+    """A store whose transactions do something else before they commit."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -279,24 +318,33 @@ class Overtaken:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def transaction(self) -> Any:
-        """A transaction that loses."""
-        outer = self._store.transaction()
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A transaction of the store within."""
+        async with self._store.transaction() as transaction:
+            commit = transaction.commit
 
-        class Losing:
-            async def __aenter__(self) -> Any:
-                transaction = await outer.__aenter__()
-                commit = transaction.commit
+            async def intercepted(writes: Writes) -> None:
+                await self.before(writes)
+                await commit(writes)
 
-                async def lose(writes: Any) -> None:
-                    if any(change.version.id == "hot" for change in writes.changes):
-                        raise WriteConflict
-                    await commit(writes)
+            transaction.commit = intercepted
+            yield transaction
 
-                transaction.commit = lose
-                return transaction
+    async def before(self, writes: Writes) -> None:
+        """What is done first."""
 
-            async def __aexit__(self, *reason: Any) -> Any:
-                return await outer.__aexit__(*reason)
 
-        return Losing()
+class Slow(Intercepted):
+    """Others come in between questions and commit."""
+
+    async def before(self, writes: Writes) -> None:
+        await deferLater(reactor, 0, lambda: None)
+
+
+class Overtaken(Intercepted):
+    """Somebody is always faster with Patient/hot."""
+
+    async def before(self, writes: Writes) -> None:
+        if any(change.version.id == "hot" for change in writes.changes):
+            raise WriteConflict

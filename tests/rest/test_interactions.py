@@ -5,11 +5,9 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from twisted.trial.unittest import TestCase
-
 from ipf.fhir.json import loads
 from ipf.ports import Answer, Json
-from tests.rest.world import BASE, World, issues, patient
+from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
 
 
 def header(answer: Answer, name: str) -> str | None:
@@ -17,9 +15,10 @@ def header(answer: Answer, name: str) -> str | None:
     return dict(answer.headers).get(name)
 
 
-class InteractionCase(TestCase):
-    def setUp(self) -> None:
-        self.world = World()
+class Interactions(Suite):
+    """Requests to one server."""
+
+    world: World
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         """One request."""
@@ -32,7 +31,7 @@ class InteractionCase(TestCase):
         return answer
 
 
-class WriteTests(InteractionCase):
+class WriteSuite(Interactions):
     async def test_create(self) -> None:
         answer = await self.send("POST", "Patient", patient("1"))
         stored = loads(answer.body)
@@ -60,7 +59,7 @@ class WriteTests(InteractionCase):
         for search, status in (("nonsense=1", 400), ("", 400), ("a=1&" * 300, 400), ("identifier=%FF", 400)):
             answer = await self.send("POST", "Patient", patient("1"), if_none_exist=search)
             self.assertEqual(answer.status, status, search)
-        self.assertEqual(self.world.store.commits, 1)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 1})
 
     async def test_update(self) -> None:
         self.assertEqual((await self.put("a")).status, 201)
@@ -126,7 +125,7 @@ class WriteTests(InteractionCase):
         for method, url, body, headers, status, code in table:
             answer = await self.send(method, url, body, **headers)
             self.assertEqual((answer.status, issues(answer)[0][0]), (status, code), (method, url, body))
-        self.assertEqual(self.world.store.commits, 0)
+        self.assertEqual(await self.world.store.counts(), {})
 
     async def test_method_not_allowed_says_what_is(self) -> None:
         answer = await self.send("PATCH", "Patient/a")
@@ -175,7 +174,7 @@ class WriteTests(InteractionCase):
         self.assertEqual((answer.status, issues(answer)[0][1]), (400, "nested too deeply"))
 
 
-class ReadTests(InteractionCase):
+class ReadSuite(Interactions):
     async def test_read(self) -> None:
         stored = await self.put("a")
         answer = await self.send("GET", "Patient/a")
@@ -252,7 +251,7 @@ class ReadTests(InteractionCase):
             self.assertEqual((await self.world.send("GET", url, tenant="other")).status, 404)
 
 
-class SearchTests(InteractionCase):
+class SearchSuite(Interactions):
     async def found(self, method: str, url: str, body: bytes | None = None, **headers: str) -> Json:
         """A searchset."""
         answer = await self.send(method, url, body, **headers)
@@ -310,7 +309,7 @@ class SearchTests(InteractionCase):
         self.assertEqual((bundle["total"], "entry" in bundle), (1, False))
 
 
-class MetadataTests(InteractionCase):
+class MetadataSuite(Interactions):
     async def test_metadata(self) -> None:
         statement = loads((await self.send("GET", "metadata")).body)
         self.assertEqual((statement["resourceType"], statement["fhirVersion"]), ("CapabilityStatement", "4.0.1"))
@@ -319,3 +318,35 @@ class MetadataTests(InteractionCase):
         self.assertGreater(len(resources), 140)
         parameters = {parameter["name"] for parameter in resources["Patient"]["searchParam"]}
         self.assertLessEqual({"_id", "identifier", "name", "birthdate"}, parameters)
+
+
+class WriteTests(OnMemory, WriteSuite):
+    pass
+
+
+class WriteOnPostgresTests(OnPostgres, WriteSuite):
+    pass
+
+
+class ReadTests(OnMemory, ReadSuite):
+    pass
+
+
+class ReadOnPostgresTests(OnPostgres, ReadSuite):
+    pass
+
+
+class SearchTests(OnMemory, SearchSuite):
+    pass
+
+
+class SearchOnPostgresTests(OnPostgres, SearchSuite):
+    pass
+
+
+class MetadataTests(OnMemory, MetadataSuite):
+    pass
+
+
+class MetadataOnPostgresTests(OnPostgres, MetadataSuite):
+    pass

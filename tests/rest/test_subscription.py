@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
-from ipf.ports import DEFAULT_TENANT, Json, Version
+from ipf.ports import DEFAULT_TENANT, Json, SubscriptionState, Version
 from ipf.rest.subscription_status import set_status
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
@@ -35,6 +35,11 @@ def subscription(criteria: str = "Patient?identifier=urn:mrn|1", **members: Any)
     return {name: value for name, value in made.items() if value is not None}
 
 
+def states(world: World) -> list[SubscriptionState]:
+    """The service's own rows."""
+    return [stream.state for stream in world.store.streams.values()]
+
+
 class RegisterTests(TestCase):
     def setUp(self) -> None:
         self.world = World()
@@ -44,7 +49,7 @@ class RegisterTests(TestCase):
         stored = loads(answer.body)
         self.assertEqual((answer.status, stored["status"]), (201, "requested"))
         self.assertNotIn("error", stored)
-        (state,) = self.world.store.states.values()
+        (state,) = states(self.world)
         self.assertEqual((state.id, state.status, state.error), (stored["id"], "requested", None))
         self.assertEqual(self.world.store.epoch, 1)
 
@@ -107,9 +112,10 @@ class FireTests(TestCase):
 
     def fired(self) -> list[tuple[str, str, int]]:
         """(subscription, resource, version) of all events so far, which are forgotten."""
-        store = self.world.store
-        events = [(store.states[rid].id, v.id, v.version_id) for rid, v in store.events]
-        store.events = []
+        events = []
+        for stream in self.world.store.streams.values():
+            events += [(stream.state.id, event.id, event.version_id) for event in stream.events]
+            stream.events = []
         return events
 
     async def test_what_fires(self) -> None:
@@ -150,7 +156,7 @@ class FireTests(TestCase):
         await self.world.send("DELETE", "Subscription/s")
         await self.world.commit(unit(put(patient("2", "Neu", id="b"))))
         self.assertEqual(self.fired(), [])
-        self.assertEqual([state.status for state in self.world.store.states.values()], ["deleted"])
+        self.assertEqual([state.status for state in states(self.world)], ["deleted"])
 
 
 class StatusTests(TestCase):
@@ -173,7 +179,7 @@ class StatusTests(TestCase):
             changed = await self.set(status, error)
             resource = loads(changed.body)
             self.assertEqual((resource["status"], resource.get("error"), changed.version_id), (status, error, version))
-            (state,) = self.world.store.states.values()
+            (state,) = states(self.world)
             self.assertEqual((state.status, state.error), (status, error))
 
     async def test_a_trigger_that_comes_too_late_changes_nothing(self) -> None:

@@ -1,22 +1,29 @@
-"""A FHIR server for tests: a store, a clock that stands still until moved, and requests as one-liners."""
+"""A FHIR server for tests: a store, a clock that stands still until moved, and requests as one-liners.
+
+A suite is written once, on the world's ports, and runs on memory (`OnMemory`) and on PostgreSQL (`OnPostgres`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
+
+from twisted.trial.unittest import TestCase
 
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import parse_criteria
-from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request
+from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Version
 from ipf.rest.commit import commit
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
+from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
-from tests.rest.memory import SmallStore
+from tests import postgres
+from tests.fakes import MemoryFhirStore
 
 BASE = "http://localhost:8090/fhir"
 CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
@@ -26,7 +33,7 @@ CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
 class World:
     """One server."""
 
-    store: Any = field(default_factory=SmallStore)
+    store: Any = field(default_factory=MemoryFhirStore)
     now: datetime = datetime(2026, 1, 31, 8, 5, 9, 120_456, UTC)
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
@@ -57,6 +64,41 @@ class World:
         """Store units, as the convert stage does."""
         repository = self.repository
         return await commit(units, repository.store, repository.matcher, repository.clock)
+
+    async def body(self, reference: str) -> Json:
+        """The current resource, parsed."""
+        resource_type, _, id = reference.partition("/")
+        version = await self.repository.store.read(DEFAULT_TENANT, resource_type, id)
+        resource: Json = loads(version.body if version else b"{}")
+        return resource
+
+    async def versions(self, reference: str) -> list[Version]:
+        """All versions, oldest first."""
+        resource_type, _, id = reference.partition("/")
+        found = await self.repository.store.history(DEFAULT_TENANT, resource_type, id, 100, None)
+        return found[::-1]
+
+
+if TYPE_CHECKING:
+    Suite = TestCase
+else:
+    Suite = object  # a suite is collected only where it is joined with OnMemory or OnPostgres
+
+
+class OnMemory(TestCase):
+    """Runs a suite on the store in memory."""
+
+    async def setUp(self) -> None:
+        self.world = World()
+
+
+class OnPostgres(TestCase):
+    """Runs a suite on a fresh PostgreSQL database."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:
+        self.world = World(PostgresFhirStore(await postgres.database(self, "fhir")))
 
 
 def unit(*entries: Entry, receipt: str | None = None, tenant: str = DEFAULT_TENANT) -> Unit:
