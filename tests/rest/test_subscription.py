@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
-from ipf.ports import DEFAULT_TENANT, Json, SubscriptionState, Version
+from ipf.ports import DEFAULT_TENANT, DeliveryQueue, Json, SubscriptionState, Version
 from ipf.rest.subscription_status import set_status
+from ipf.store.deliveries import PostgresDeliveryQueue
+from ipf.subscriptions.notification import notification
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
+from tests.fakes import MemoryDeliveryQueue
 from tests.rest.test_transaction import bundle, entry
-from tests.rest.world import World, delete, issues, patient, put, unit
+from tests.rest.world import CORRELATION_ID, OnMemory, OnPostgres, Suite, World, delete, issues, patient, put, unit
 
 
 def subscription(criteria: str = "Patient?identifier=urn:mrn|1", **members: Any) -> Json:
@@ -157,6 +162,68 @@ class FireTests(TestCase):
         await self.world.commit(unit(put(patient("2", "Neu", id="b"))))
         self.assertEqual(self.fired(), [])
         self.assertEqual([state.status for state in states(self.world)], ["deleted"])
+
+
+class LifeSuite(Suite):
+    """From registration to the events that a deliverer is given."""
+
+    world: World
+    queue: DeliveryQueue
+
+    async def test_life(self) -> None:
+        send, parts = self.world.send, self.world.repository
+        await send("PUT", "Subscription/s", subscription("Patient?gender=male", id="s"))
+        await send("PUT", "Patient/a", patient("1", id="a", gender="male"))
+        self.assertEqual(await self.queue.requested(10), [("default", "s")])
+        until = datetime.now(UTC) + timedelta(minutes=1)
+        self.assertEqual(await self.queue.lease("w", 10, until), [])
+        await set_status("default", "s", "active", None, parts.store, parts.matcher, parts.clock)
+        self.assertEqual(await self.queue.requested(10), [])
+        await send("PUT", "Patient/b", patient("2", id="b", gender="female"))
+        changed = await send("PUT", "Patient/a", patient("1", "Neu", id="a", gender="male"))
+        (lease,) = await self.queue.lease("w", 10, until)
+        events = await self.queue.events(lease, 10)
+        self.assertEqual([(event.number, event.id, event.version_id) for event in events], [(1, "a", 1), (2, "a", 2)])
+        self.assertEqual((events[1].body, events[1].correlation_id), (changed.body, CORRELATION_ID))
+        told = notification(lease.resource, events[1])
+        self.assertEqual((told.method, told.url), ("PUT", "https://hook.example.org/Patient/a"))
+
+    async def test_status_changes_are_versions_of_the_resource(self) -> None:
+        parts = self.world.repository
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        for status in ("active", "error"):
+            await set_status("default", "s", status, None, parts.store, parts.matcher, parts.clock)
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        history = [loads(version.body)["status"] for version in await self.world.versions("Subscription/s")]
+        self.assertEqual(history, ["requested", "active", "error", "requested"])
+        health = await self.queue.health("default", "s")
+        self.assertEqual(health and health.status, "requested")
+
+    async def test_writers_and_changes_of_subscriptions_at_once(self) -> None:
+        """Every patient that was stored after the subscription was, and no other, has an event."""
+        parts = self.world.repository
+        works = [Deferred.fromCoroutine(self.world.commit(unit(put(patient(str(n), id=f"p{n}"))))) for n in range(10)]
+        works.append(Deferred.fromCoroutine(self.world.commit(unit(put(subscription("Patient?", id="s"))))))
+        works += [Deferred.fromCoroutine(self.world.commit(unit(put(patient(str(n), id=f"q{n}"))))) for n in range(10)]
+        self.assertEqual([one for (one,) in await gatherResults(works) if isinstance(one, Problem)], [])
+        await set_status("default", "s", "active", None, parts.store, parts.matcher, parts.clock)
+        await self.world.commit(unit(put(patient("x", id="last"))))
+        (lease,) = await self.queue.lease("w", 10, datetime.now(UTC) + timedelta(minutes=1))
+        events = await self.queue.events(lease, 100)
+        self.assertEqual([event.number for event in events], list(range(1, len(events) + 1)))
+        self.assertEqual(events[-1].id, "last")
+
+
+class LifeTests(OnMemory, LifeSuite):
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.queue = MemoryDeliveryQueue(self.world.store)
+
+
+class LifeOnPostgresTests(OnPostgres, LifeSuite):
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.queue = PostgresDeliveryQueue(self.database)
 
 
 class StatusTests(TestCase):

@@ -98,7 +98,8 @@ class OnPostgres(TestCase):
     timeout = 60
 
     async def setUp(self) -> None:
-        self.world = World(PostgresFhirStore(await postgres.database(self, "fhir")))
+        self.database = await postgres.database(self, "fhir")
+        self.world = World(PostgresFhirStore(self.database))
 
 
 def unit(*entries: Entry, receipt: str | None = None, tenant: str = DEFAULT_TENANT) -> Unit:
