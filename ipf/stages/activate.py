@@ -32,11 +32,14 @@ class Activate:
     def __init__(self, queue: DeliveryQueue, set_status: SetStatus) -> None:
         self._queue = queue
         self._set_status = set_status
+        self._refused: dict[tuple[str, str], str] = {}
 
     async def step(self) -> bool:
         """True when at least one subscription was activated.  StoreUnreachable passes through."""
         activated = 0
-        for tenant, subscription_id in await self._queue.requested(BATCH):
+        waiting = await self._queue.requested(BATCH)
+        self._refused = {each: self._refused[each] for each in waiting if each in self._refused}
+        for tenant, subscription_id in waiting:
             activated += await self._activate(tenant, subscription_id)
         return activated > 0
 
@@ -47,7 +50,9 @@ class Activate:
             raise
         except Problem as problem:
             # Deleted or changed meanwhile: it is looked at again in the next step if it still waits.
-            log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
+            if self._refused.get((tenant, subscription_id)) != str(problem):
+                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
+            self._refused[tenant, subscription_id] = str(problem)
             return False
         log.info("Subscription/{id} is active", id=subscription_id)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
@@ -31,8 +32,8 @@ class ActivateTests(TestCase):
         self.calls.append((tenant, subscription_id, status, error))
         self.queue.waiting.remove((tenant, subscription_id))
 
-    def step(self) -> bool:
-        stage = Activate(self.queue, self.set_status)
+    def step(self, stage: Activate | None = None) -> bool:
+        stage = stage or Activate(self.queue, self.set_status)
         return self.successResultOf(Deferred.fromCoroutine(stage.step()))
 
     def test_each_becomes_active(self) -> None:
@@ -48,6 +49,23 @@ class ActivateTests(TestCase):
         self.assertTrue(self.step())
         self.assertEqual([call[1] for call in self.calls], ["a", "c"])
         self.assertFalse(self.step())
+
+    def test_a_refusal_is_written_once(self) -> None:
+        lines: list[object] = []
+
+        def observe(event: dict[str, object]) -> None:
+            if event.get("log_namespace") == "ipf.stages.activate" and "problem" in event:
+                lines.append(event["problem"])
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.errors["b"] = Problem(Category.INVALID, "no")
+        stage = Activate(self.queue, self.set_status)
+        for _ in range(5):
+            self.step(stage)
+        self.errors["b"] = Problem(Category.INVALID, "still no")
+        self.step(stage)
+        self.assertEqual(lines, ["no", "still no"])
 
     def test_a_store_that_is_away_is_the_workers_matter(self) -> None:
         self.errors["a"] = StoreUnreachable()
