@@ -210,7 +210,10 @@ class _Parser:
         """`name`, `name(...)`, `$this`."""
         if self.token.kind == lex.THIS:
             return ast.This(self.take().value)
-        name = self.name("a name" if focus is not None else "an expression")
+        if focus is not None and self.token.kind == lex.NAME:
+            name = self.take().value  # after a dot a word is a name, also `div`
+        else:
+            name = self.name("a name" if focus is not None else "an expression")
         if not self.is_symbol("("):
             return ast.Member(focus, name)
         self.take()

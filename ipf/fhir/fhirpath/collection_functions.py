@@ -1,0 +1,193 @@
+"""Functions on whole collections: counting, subsets, combining, walking the tree.
+
+Sources: http://hl7.org/fhirpath/N1/#functions (5.1, 5.3, 5.4, 5.8), https://hl7.org/fhir/R4/fhirpath.html#functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.context import MAX_ITEMS, Context
+from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.nodes import Items, all_children, is_foreign, plain, type_of
+from ipf.fhir.fhirpath.registry import plain_function
+
+
+@plain_function("empty")
+def empty(context: Context, focus: Items) -> Items:
+    """Whether there is no item."""
+    return [not focus]
+
+
+@plain_function("not")
+def negation(context: Context, focus: Items) -> Items:
+    """The opposite of a boolean."""
+    value = op.truth(focus)
+    return [] if value is None else [not value]
+
+
+@plain_function("count")
+def count(context: Context, focus: Items) -> Items:
+    """How many items."""
+    return [len(focus)]
+
+
+@plain_function("distinct")
+def distinct(context: Context, focus: Items) -> Items:
+    """Without repeats."""
+    return op.distinct(focus)
+
+
+@plain_function("isDistinct")
+def is_distinct(context: Context, focus: Items) -> Items:
+    """Whether nothing repeats."""
+    return [len(op.distinct(focus)) == len(focus)]
+
+
+def _booleans(focus: Items, name: str) -> list[bool]:
+    values = [plain(item) for item in focus]
+    if not all(isinstance(value, bool) for value in values):
+        raise FhirPathError(f"{name}() needs booleans")
+    return values
+
+
+@plain_function("allTrue")
+def all_true(context: Context, focus: Items) -> Items:
+    """Whether all booleans are true."""
+    return [all(_booleans(focus, "allTrue"))]
+
+
+@plain_function("anyTrue")
+def any_true(context: Context, focus: Items) -> Items:
+    """Whether some boolean is true."""
+    return [any(_booleans(focus, "anyTrue"))]
+
+
+@plain_function("allFalse")
+def all_false(context: Context, focus: Items) -> Items:
+    """Whether all booleans are false."""
+    return [not any(_booleans(focus, "allFalse"))]
+
+
+@plain_function("anyFalse")
+def any_false(context: Context, focus: Items) -> Items:
+    """Whether some boolean is false."""
+    return [not all(_booleans(focus, "anyFalse"))]
+
+
+def _keys(items: Items) -> set[Any]:
+    return {op.key_of(item) for item in items}
+
+
+@plain_function("subsetOf", 1)
+def subset_of(context: Context, focus: Items, other: Items) -> Items:
+    """Whether the other collection has every item."""
+    return [_keys(focus) <= _keys(other)]
+
+
+@plain_function("supersetOf", 1)
+def superset_of(context: Context, focus: Items, other: Items) -> Items:
+    """Whether every item of the other collection is here."""
+    return [_keys(other) <= _keys(focus)]
+
+
+@plain_function("single")
+def single(context: Context, focus: Items) -> Items:
+    """The one item; more than one is an error."""
+    if len(focus) > 1:
+        raise FhirPathError(f"single() found {len(focus)} items")
+    return focus
+
+
+@plain_function("first")
+def first(context: Context, focus: Items) -> Items:
+    """The first item."""
+    return focus[:1]
+
+
+@plain_function("last")
+def last(context: Context, focus: Items) -> Items:
+    """The last item."""
+    return focus[-1:]
+
+
+@plain_function("tail")
+def tail(context: Context, focus: Items) -> Items:
+    """All but the first."""
+    return focus[1:]
+
+
+def _number(value: Items, name: str) -> int | None:
+    number = op.single(value, name)
+    if number is not None and type(number) is not int:
+        raise FhirPathError(f"{name} needs an integer")
+    return number
+
+
+@plain_function("skip", 1)
+def skip(context: Context, focus: Items, number: Items) -> Items:
+    """All but the first n."""
+    n = _number(number, "skip()")
+    return [] if n is None else focus[max(n, 0) :]
+
+
+@plain_function("take", 1)
+def take(context: Context, focus: Items, number: Items) -> Items:
+    """The first n."""
+    n = _number(number, "take()")
+    return [] if n is None else focus[: max(n, 0)]
+
+
+@plain_function("intersect", 1)
+def intersect(context: Context, focus: Items, other: Items) -> Items:
+    """The items that are in both, each once."""
+    keys = _keys(other)
+    return op.distinct([item for item in focus if op.key_of(item) in keys])
+
+
+@plain_function("exclude", 1)
+def exclude(context: Context, focus: Items, other: Items) -> Items:
+    """The items that are not in the other collection, repeats kept."""
+    keys = _keys(other)
+    return [item for item in focus if op.key_of(item) not in keys]
+
+
+@plain_function("union", 1)
+def union(context: Context, focus: Items, other: Items) -> Items:
+    """Both, without repeats."""
+    return op.distinct(combine(context, focus, other))
+
+
+@plain_function("combine", 1)
+def combine(context: Context, focus: Items, other: Items) -> Items:
+    """Both, repeats kept."""
+    context.spend(len(focus) + len(other))
+    if len(focus) + len(other) > MAX_ITEMS:
+        raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")
+    return focus + other
+
+
+@plain_function("children")
+def children(context: Context, focus: Items) -> Items:
+    """All direct children."""
+    found = all_children(focus, context.model)
+    context.spend(len(found))
+    return found
+
+
+@plain_function("descendants")
+def descendants(context: Context, focus: Items) -> Items:
+    """All children, their children, and so on."""
+    found: Items = []
+    level = children(context, focus)
+    while level:
+        found.extend(level)
+        level = children(context, level)
+    return found
+
+
+@plain_function("type")
+def type_function(context: Context, focus: Items) -> Items:
+    """The type of each item."""
+    return [info for item in focus if not is_foreign(item) and (info := type_of(item, context.model)) is not None]

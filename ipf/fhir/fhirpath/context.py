@@ -1,0 +1,88 @@
+"""The state of one evaluation, and what the surroundings lend to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.model import Model
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, wrap_all
+
+MAX_STEPS = 1_000_000
+MAX_ITEMS = 1_000_000
+_CONSTANTS = {
+    "sct": "http://snomed.info/sct",
+    "loinc": "http://loinc.org",
+    "ucum": "http://unitsofmeasure.org",
+    "vs": "http://hl7.org/fhir/ValueSet/",
+    "ext": "http://hl7.org/fhir/StructureDefinition/",
+}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Everything an expression may ask for that is not in its data.  Each part may be absent.
+
+    `resolve(reference)` gives a resource or None.  `member_of(json, value_set)` and `conforms_to(json, profile)` give
+    True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `trace(name, values)` receives
+    what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.
+    """
+
+    resolve: Callable[[str], Any] | None = None
+    member_of: Callable[[Any, str], bool | None] | None = None
+    conforms_to: Callable[[Any, str], bool | None] | None = None
+    subsumes: Callable[[Any, Any], bool | None] | None = None
+    trace: Callable[[str, list[Any]], None] | None = None
+    clock: Callable[[], datetime] = _now
+
+
+class Context:
+    """What `$this`, `%name` and the functions see.  Made anew for each evaluation; bounded in steps."""
+
+    __slots__ = ("focus", "host", "index", "model", "moment", "steps", "this", "total", "variables")
+
+    def __init__(self, focus: Items, variables: Mapping[str, Any], model: Model, host: Host) -> None:
+        self.focus = focus
+        self.this = focus
+        self.index: int | None = None
+        self.total: Items = []
+        self.variables = dict(variables)
+        self.model = model
+        self.host = host
+        self.steps = MAX_STEPS
+        self.moment: datetime | None = None
+
+    def spend(self, steps: int = 1) -> None:
+        """Count work, so that no expression runs for ever."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise FhirPathError(f"more than {MAX_STEPS} steps")
+
+    def now(self) -> datetime:
+        """The moment of this evaluation: the same whenever it is asked for."""
+        if self.moment is None:
+            self.moment = self.host.clock()
+        return self.moment
+
+    def variable(self, name: str) -> Items:
+        """The value of `%name`; an unknown name is an error."""
+        if name in self.variables:
+            return wrap_all(self.variables[name])
+        if name == "context":
+            return self.focus
+        if name in ("resource", "rootResource"):
+            return [item for item in self.focus if type(item) is FhirNode]
+        constant = _CONSTANTS.get(name)
+        if constant is not None:
+            return [constant]
+        prefix, mark, rest = name.partition("-")
+        if mark and prefix in ("vs", "ext"):
+            return [_CONSTANTS[prefix] + rest]
+        raise FhirPathError(f"unknown variable %{name}")

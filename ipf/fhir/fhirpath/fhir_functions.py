@@ -1,0 +1,218 @@
+"""The functions that FHIR adds: extensions, references, terminology, profiles, narrative.
+
+What an expression cannot know by itself (other resources, value sets, profiles) is asked of the `Host`.
+Source: https://hl7.org/fhir/R4/fhirpath.html#functions
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.context import Context
+from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, member, plain, wrap
+from ipf.fhir.fhirpath.registry import Compiling, Run, plain_function, shaped_function
+from ipf.fhir.fhirpath.text_functions import text_of
+
+_CORE = "http://hl7.org/fhir/StructureDefinition/"
+_XHTML = "{http://www.w3.org/1999/xhtml}"
+_HTML_ELEMENTS = """
+    a abbr acronym b big blockquote br caption cite code col colgroup dd dfn div dl dt em h1 h2 h3 h4 h5 h6 hr i
+    img li map area ol p pre q samp small span strong sub sup table tbody td tfoot th thead tr tt ul var bdo kbd
+    del ins
+"""
+_HTML_ATTRIBUTES = """
+    abbr accesskey align alt axis bgcolor border cellhalign cellpadding cellspacing cellvalign char charoff
+    charset cite class colspan compact coords dir frame headers height href hreflang hspace id lang longdesc
+    name nowrap rel rev rowspan rules scope shape span src start style summary tabindex title type usemap valign
+    value vspace width
+"""
+_ELEMENTS = frozenset(_HTML_ELEMENTS.split())
+_ATTRIBUTES = frozenset(_HTML_ATTRIBUTES.split())
+
+
+@plain_function("extension", 1)
+def extension(context: Context, focus: Items, url: Items) -> Items:
+    """The extensions with this url, also those beside a primitive."""
+    wanted = text_of(url, "extension")
+    if wanted is None:
+        return []
+    found = member(focus, "extension", context.model)
+    return [item for item in found if isinstance(item.value, dict) and item.value.get("url") == wanted]
+
+
+@plain_function("hasValue")
+def has_value(context: Context, focus: Items) -> Items:
+    """Whether there is one primitive with a value (not only extensions)."""
+    return [bool(get_value(context, focus))]
+
+
+@plain_function("getValue")
+def get_value(context: Context, focus: Items) -> Items:
+    """The value of the one primitive."""
+    if len(focus) != 1:
+        return []
+    item = focus[0]
+    if type(item) is FhirNode and isinstance(item.value, (dict, list)):
+        return []
+    value = plain(item)
+    return [] if value is None else [value]
+
+
+@plain_function("resolve")
+def resolve(context: Context, focus: Items) -> Items:
+    """The resources that References and uris point at: contained, in the Bundle, or as the host finds them."""
+    found: Items = []
+    for item in focus:
+        reference = _reference(item)
+        target = _target(context, reference) if reference else None
+        if target is not None:
+            found.append(wrap(target))
+    return found
+
+
+def _reference(item: Any) -> str | None:
+    value = item.value if type(item) is FhirNode else plain(item)
+    if isinstance(value, dict):
+        value = value.get("reference")
+    return value if isinstance(value, str) else None
+
+
+def _target(context: Context, reference: str) -> Any:
+    roots = [item.value for item in context.variable("rootResource") if isinstance(item.value, dict)]
+    for root in roots:
+        if reference.startswith("#"):
+            return _contained(root, reference[1:])
+        for entry in root.get("entry", ()) if root.get("resourceType") == "Bundle" else ():
+            if isinstance(entry, dict) and _is_entry(entry, reference):
+                return entry.get("resource")
+    return context.host.resolve(reference) if context.host.resolve is not None else None
+
+
+def _contained(root: dict[str, Any], identifier: str) -> Any:
+    if not identifier or root.get("id") == identifier:
+        return root
+    contained = root.get("contained", ())
+    return next((each for each in contained if isinstance(each, dict) and each.get("id") == identifier), None)
+
+
+def _is_entry(entry: dict[str, Any], reference: str) -> bool:
+    resource, full_url = entry.get("resource"), entry.get("fullUrl")
+    if full_url == reference or not isinstance(resource, dict):
+        return full_url == reference
+    return reference == f"{resource.get('resourceType')}/{resource.get('id')}"
+
+
+@plain_function("memberOf", 1)
+def member_of(context: Context, focus: Items, value_set: Items) -> Items:
+    """Whether the one code, Coding or CodeableConcept is in the value set; empty when the host cannot know."""
+    url = text_of(value_set, "memberOf")
+    if len(focus) != 1 or url is None:
+        return []
+    if context.host.member_of is None:
+        raise FhirPathError("memberOf() needs value sets, and none are loaded")
+    return _answer(context.host.member_of(_json(focus[0]), url))
+
+
+@plain_function("conformsTo", 1)
+def conforms_to(context: Context, focus: Items, profile: Items) -> Items:
+    """Whether the one item is valid by the profile; without a host only R4's own types are known."""
+    url = text_of(profile, "conformsTo")
+    if len(focus) != 1 or url is None:
+        return []
+    if context.host.conforms_to is not None:
+        answer = context.host.conforms_to(_json(focus[0]), url)
+        if answer is not None:
+            return [answer]
+    name = url.removeprefix(_CORE)
+    if not url.startswith(_CORE) or not context.model.is_known(name):
+        raise FhirPathError("conformsTo() does not know this profile")
+    item = focus[0]
+    return [type(item) is FhirNode and item.type is not None and context.model.is_a(item.type, name)]
+
+
+def _subsumption(name: str, swap: bool) -> None:
+    def run(context: Context, focus: Items, other: Items) -> Items:
+        if len(focus) != 1 or len(other) != 1:
+            return []
+        if context.host.subsumes is None:
+            raise FhirPathError(f"{name}() needs code systems, and none are loaded")
+        a, b = (other[0], focus[0]) if swap else (focus[0], other[0])
+        return _answer(context.host.subsumes(_json(a), _json(b)))
+
+    plain_function(name, 1)(run)
+
+
+_subsumption("subsumes", swap=False)
+_subsumption("subsumedBy", swap=True)
+
+
+def _json(item: Any) -> Any:
+    return item.value if type(item) is FhirNode else plain(item)
+
+
+def _answer(known: bool | None) -> Items:
+    return [] if known is None else [known]
+
+
+@shaped_function("checkModifiers", 0, 20)
+def check_modifiers(compiler: Compiling, source: Run, args: tuple[ast.Node, ...]) -> Run:
+    """The focus; an error when an item has a modifier extension that is not among those understood."""
+    understood = [compiler.compile(arg) for arg in args]
+
+    def run(context: Context) -> Items:
+        items = source(context)
+        urls = {text_of(each(context), "checkModifiers") for each in understood}
+        for found in member(items, "modifierExtension", context.model):
+            if not isinstance(found.value, dict) or found.value.get("url") not in urls:
+                raise FhirPathError("a modifier extension that is not understood")
+        return items
+
+    return run
+
+
+@plain_function("htmlChecks")
+def html_checks(context: Context, focus: Items) -> Items:
+    """Whether the one xhtml is a narrative as R4 allows it (txt-1 and txt-2): known elements only, and some content."""
+    text = text_of(focus, "htmlChecks")
+    return [] if text is None else [_is_narrative(text)]
+
+
+def _is_narrative(text: str) -> bool:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return False
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError):
+        return False
+    content = False
+    for element in root.iter():
+        name = str(element.tag).removeprefix(_XHTML)
+        if name not in _ELEMENTS or any(not _is_allowed_attribute(key) for key in element.attrib):
+            return False
+        content = content or name == "img" or bool((element.text or "").strip() or (element.tail or "").strip())
+    return content and root.tag == _XHTML + "div"
+
+
+def _is_allowed_attribute(name: str) -> bool:
+    return name in _ATTRIBUTES or name.startswith("{http://www.w3.org/XML/1998/namespace}")
+
+
+@plain_function("elementDefinition")
+def element_definition(context: Context, focus: Items) -> Items:
+    """Not offered: the compact definitions have no ElementDefinition to hand out."""
+    raise FhirPathError("elementDefinition() is not supported")
+
+
+@plain_function("slice", 2)
+def slice_function(context: Context, focus: Items, structure: Items, name: Items) -> Items:
+    """Not offered: slices are decided by the validator."""
+    raise FhirPathError("slice() is not supported")
+
+
+def boolean_of(items: Items) -> bool:
+    """Whether an answer counts as true: used by invariants and `where` clauses of maps."""
+    return op.truth(items) is True

@@ -1,0 +1,316 @@
+"""What an expression works on: typed views of JSON, and plain values.
+
+An item of a collection is one of: a `FhirNode` (an element of a resource: its JSON, its FHIR type, and what stands
+beside a primitive under `_name`), a plain value (str, bool, int, Decimal, a class of `values.py`), or a node of another
+tree with `.children(name)` and `.text` (HL7 v2).  JSON is never copied or changed.
+Sources: http://hl7.org/fhirpath/N1/#data-types, https://hl7.org/fhir/R4/json.html#primitive
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from ipf.fhir.fhirpath.model import QUANTITY_TYPES, RESOURCE_ROOTS, Model
+from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
+
+Items = list[Any]
+UCUM_SYSTEM = "http://unitsofmeasure.org"
+
+
+class FhirNode:
+    """One element: JSON `value` (None: it has only extensions), FHIR `type` (None: unknown), `extra` = its `_name`."""
+
+    __slots__ = ("extra", "type", "value")
+
+    def __init__(self, value: Any, type: str | None = None, extra: Any = None) -> None:
+        self.value = value
+        self.type = type
+        self.extra = extra
+
+
+@dataclass(frozen=True, slots=True)
+class TypeInfo:
+    """What `type()` answers."""
+
+    namespace: str
+    name: str
+    base: str = ""
+
+
+def resource_type(value: dict[str, Any]) -> str | None:
+    """What a JSON object says it is; None when it does not say, or says nonsense."""
+    kind = value.get("resourceType")
+    return kind if isinstance(kind, str) else None
+
+
+def wrap(value: Any, type_name: str | None = None) -> Any:
+    """Data from outside as an item: a JSON object becomes a node, typed by its resourceType when it has one."""
+    if isinstance(value, dict):
+        return FhirNode(value, resource_type(value) or type_name)
+    if type_name is not None and isinstance(value, (str, bool, int, float, Decimal)):
+        return FhirNode(value, type_name)
+    return Decimal(repr(value)) if type(value) is float else value
+
+
+def wrap_all(value: Any, type_name: str | None = None) -> Items:
+    """The same for one value, a list of values or nothing (None)."""
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        return [wrap(each, type_name) for each in value if each is not None]
+    return [wrap(value, type_name)]
+
+
+def unwrap(items: Items) -> Items:
+    """Items as the caller wants them: the JSON itself; elements that have only extensions are left out."""
+    return [
+        item.value if type(item) is FhirNode else item
+        for item in items
+        if type(item) is not FhirNode or item.value is not None
+    ]
+
+
+def is_foreign(item: Any) -> bool:
+    """Whether the item is a node of another tree, such as an HL7 v2 message."""
+    return hasattr(item, "children") and type(item) is not FhirNode
+
+
+def plain(item: Any) -> Any:
+    """The value of an item as the operators want it: dates and quantities as their classes; None when it has no value.
+
+    A structure stays a FhirNode.
+    """
+    if type(item) is FhirNode:
+        return _plain_node(item)
+    if type(item) is str:
+        return item
+    return item.text if is_foreign(item) else item
+
+
+def _plain_node(node: FhirNode) -> Any:
+    value = node.value
+    kind = type(value)
+    if kind is str:
+        decode = _DECODE.get(node.type)
+        return value if decode is None else decode(value) or value
+    if kind is dict:
+        return (to_quantity(value) or node) if node.type in QUANTITY_TYPES else node
+    if kind is float or (kind is int and node.type == "decimal"):
+        return Decimal(repr(value))
+    return value
+
+
+_DECODE: dict[str | None, Any] = {
+    "date": parse_date,
+    "dateTime": parse_datetime,
+    "instant": parse_datetime,
+    "time": parse_time,
+}
+_UCUM_CALENDAR = {"a": "year", "mo": "month"}
+
+
+def to_quantity(value: dict[str, Any]) -> Quantity | None:
+    """A FHIR Quantity as a value; None when it has no number, or a comparator that makes it a range."""
+    number = value.get("value")
+    if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)) or value.get("comparator"):
+        return None
+    unit = value.get("code") if value.get("system") in (UCUM_SYSTEM, None) else None
+    unit = unit or value.get("unit") or value.get("code") or "1"
+    return Quantity(decimal_of(number), str(unit))
+
+
+def decimal_of(number: int | float | Decimal) -> Decimal:
+    """A JSON number with its digits."""
+    return number if isinstance(number, Decimal) else Decimal(repr(number))
+
+
+def to_decimal(text: str) -> Decimal | None:
+    """A decimal literal, None for anything else (also for NaN and Infinity)."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() else None
+
+
+def member(items: Items, name: str, model: Model) -> Items:
+    """`items.name`."""
+    found: Items = []
+    for item in items:
+        if type(item) is FhirNode:
+            _member_of_node(found, item, name, model)
+        elif isinstance(item, TypeInfo):
+            if name in ("name", "namespace"):
+                found.append(getattr(item, name))
+        elif isinstance(item, Quantity):
+            if name in ("value", "unit", "code"):
+                found.append(item.value if name == "value" else item.unit)
+        elif is_foreign(item):
+            found.extend(item.children(name))
+    return found
+
+
+def _member_of_node(found: Items, node: FhirNode, name: str, model: Model) -> None:
+    value = node.value
+    if type(value) is not dict:
+        if type(node.extra) is dict and name in ("extension", "id"):
+            value = node.extra
+        else:
+            return
+    if node.type is None or "resourceType" in value:
+        _member_of_unknown(found, node, name, model)
+        return
+    step = model.step(node.type, name)
+    if step is None:
+        _append(found, value.get(name), value.get("_" + name), None)
+    elif step.choices:
+        _append_choice(found, value, step.choices)
+    else:
+        _append(found, value.get(name), value.get("_" + name), step.type)
+
+
+def _member_of_unknown(found: Items, node: FhirNode, name: str, model: Model) -> None:
+    """A resource is read by its resourceType; an object of unknown type by the shape of its JSON."""
+    value = node.value if type(node.value) is dict else node.extra
+    kind = resource_type(value) if node.type is None or node.type in RESOURCE_ROOTS else node.type
+    step = model.step(kind, name) if kind is not None else None
+    if step is not None and step.choices:
+        _append_choice(found, value, step.choices)
+    elif step is not None:
+        _append(found, value.get(name), value.get("_" + name), step.type)
+    elif name in value or "_" + name in value:
+        _append(found, value.get(name), value.get("_" + name), None)
+    elif kind is None:
+        _append_guess(found, value, name, model)
+
+
+def _append_guess(found: Items, value: dict[str, Any], name: str, model: Model) -> None:
+    """`value` of an object of unknown type that has `valueQuantity`."""
+    for key in value:
+        suffix = key[len(name) :]
+        if suffix and key.startswith(name) and suffix[0].isupper():
+            lower = suffix[0].lower() + suffix[1:]
+            kind = lower if model.is_primitive(lower) else suffix
+            if model.is_known(kind):
+                _append(found, value[key], value.get("_" + key), kind)
+                return
+
+
+def _append_choice(found: Items, value: dict[str, Any], choices: Any) -> None:
+    for key in value:
+        if key in choices:
+            _append(found, value[key], value.get("_" + key), choices[key])
+        elif key[:1] == "_" and key[1:] in choices and key[1:] not in value:
+            _append(found, None, value[key], choices[key[1:]])
+
+
+def _append(found: Items, raw: Any, extra: Any, kind: str | None) -> None:
+    if raw is None and extra is None:
+        return
+    if type(raw) is list or type(extra) is list:
+        _append_list(found, raw or [], extra or [], kind)
+    else:
+        found.append(_node(raw, kind, extra))
+
+
+def _append_list(found: Items, raw: Any, extra: Any, kind: str | None) -> None:
+    raw = raw if type(raw) is list else [raw]
+    extra = extra if type(extra) is list else [extra]
+    for i in range(max(len(raw), len(extra))):
+        value = raw[i] if i < len(raw) else None
+        beside = extra[i] if i < len(extra) else None
+        if value is not None or beside is not None:
+            found.append(_node(value, kind, beside))
+
+
+def _node(value: Any, kind: str | None, extra: Any) -> FhirNode:
+    if (kind is None or kind in RESOURCE_ROOTS) and type(value) is dict:
+        kind = resource_type(value) or kind
+    return FhirNode(value, kind, extra)
+
+
+def all_children(items: Items, model: Model) -> Items:
+    """`children()`: every child of every item."""
+    found: Items = []
+    for item in items:
+        if type(item) is FhirNode:
+            value = item.value if type(item.value) is dict else item.extra
+            if type(value) is dict:
+                for key in _names(value):
+                    found.extend(_child(item, value, key, model))
+    return found
+
+
+def _names(value: dict[str, Any]) -> Iterable[str]:
+    for key in value:
+        if key == "resourceType":
+            continue
+        if key[:1] != "_":
+            yield key
+        elif key[1:] not in value:
+            yield key[1:]
+
+
+def _child(item: FhirNode, value: dict[str, Any], key: str, model: Model) -> Items:
+    step = model.step(item.type, key) if item.type is not None else None
+    found: Items = []
+    _append(found, value.get(key), value.get("_" + key), step.type if step else None)
+    return found
+
+
+def type_of(item: Any, model: Model) -> TypeInfo | None:
+    """The type of an item; None for a node of another tree."""
+    if type(item) is FhirNode:
+        return _type_of_node(item, model)
+    for kind, name in _SYSTEM_NAMES:
+        if isinstance(item, kind):
+            return TypeInfo("System", name, "System.Any")
+    return None
+
+
+def _type_of_node(node: FhirNode, model: Model) -> TypeInfo:
+    name = node.type
+    if name is None:
+        name = next((fhir for kind, fhir in _JSON_NAMES if isinstance(node.value, kind)), "Element")
+    base = model.base(name) or ""
+    if "." in name:
+        name, base = base, "Element"
+    return TypeInfo("FHIR", name, f"FHIR.{base}" if base else "System.Any")
+
+
+_SYSTEM_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "Boolean"),
+    (str, "String"),
+    (int, "Integer"),
+    (Decimal, "Decimal"),
+    (Date, "Date"),
+    (DateTime, "DateTime"),
+    (Time, "Time"),
+    (Quantity, "Quantity"),
+)
+_JSON_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (str, "string"),
+    (int, "integer"),
+    (float, "decimal"),
+    (Decimal, "decimal"),
+)
+
+
+def is_type(item: Any, namespace: str, name: str, model: Model, *, exact_primitive: bool = False) -> bool:
+    """Whether the item is of the type (`namespace` "" = either).  `exact_primitive`: a code is then no string."""
+    if type(item) is FhirNode:
+        if namespace == "System":
+            return False
+        inner = item.type is not None and "." in item.type
+        kind = item.type if inner and item.type else _type_of_node(item, model).name
+        if exact_primitive and model.is_primitive(kind):
+            return kind == name
+        return model.is_a(kind, name)
+    if namespace == "FHIR":
+        return False
+    info = type_of(item, model)
+    return info is not None and name in (info.name, "Any")

@@ -1,0 +1,161 @@
+"""Whatever text arrives: an answer or a FhirPathError, soon."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial import unittest
+
+from ipf.fhir.fhirpath import FhirPathError, compile
+from ipf.fhir.fhirpath.parser import parse, parse_prefix
+from ipf.fhir.fhirpath.registry import FUNCTIONS
+
+PATIENT: dict[str, Any] = {
+    "resourceType": "Patient",
+    "active": True,
+    "birthDate": "1974-12-25",
+    "_birthDate": {"extension": [{"url": "http://example.org/time", "valueDateTime": "1974-12-25T14:35:45-05:00"}]},
+    "name": [{"family": "Müller", "given": ["Anna", None], "_given": [None, {"extension": []}]}, {"use": "old"}],
+    "multipleBirthInteger": 2,
+    "contained": [{"resourceType": "Observation", "valueQuantity": {"value": Decimal("1.50"), "code": "mg"}}],
+}
+WORDS = [
+    *sorted(FUNCTIONS),
+    *("Patient", "name", "given", "birthDate", "contained", "value", "multipleBirth", "active", "Quantity", "string"),
+    *("1", "0", "-1", "2.50", "'a'", "'(a+)+$'", "''", "true", "{}", "@2015-02", "@2015-02-04T14:34:28Z", "@T14:30"),
+    *("1 'mg'", "4 days", "1 year", "%context", "%resource", "%x", "$this", "$index", "$total", "9999999999"),
+    *(".", ".", ".", "(", ")", "(", ")", "[", "]", ",", "|", "&", "+", "-", "*", "/", "div", "mod", "=", "!=", "~"),
+    *("!~", "<", ">", "<=", ">=", "in", "contains", "is", "as", "and", "or", "xor", "implies", " "),
+]
+LIMITS = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def run(text: str) -> None:
+    """Compile and evaluate; only FhirPathError may come out, within two seconds."""
+    started = time.perf_counter()
+    try:
+        compile(text).evaluate(PATIENT, {"x": ["1", 2, {"a": 1}]})
+    except FhirPathError as error:
+        assert error.kind in ("syntax", "semantic", "execution")
+    assert time.perf_counter() - started < 2, f"slow: {text}"
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> str:
+    """Chains of function calls with arguments of every kind."""
+    text = draw(st.sampled_from(["name", "Patient.birthDate", "1", "'ab'", "@2015", "2 'cm'", "contained", "{}"]))
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from(sorted(FUNCTIONS)))
+        arguments = draw(st.lists(st.sampled_from([*WORDS[-70:-40], "$this", "given", "1", "'x'"]), max_size=2))
+        text += f".{name}({', '.join(arguments)})"
+    return text
+
+
+class FuzzTest(unittest.TestCase):
+    """Random texts, random words, random calls, random data."""
+
+    @LIMITS
+    @given(st.text(max_size=80))
+    def test_any_text(self, text: str) -> None:
+        run(text)
+
+    @LIMITS
+    @given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
+    def test_any_words(self, text: str) -> None:
+        run(text)
+
+    @LIMITS
+    @given(calls())
+    def test_any_calls(self, text: str) -> None:
+        run(text)
+
+    @LIMITS
+    @given(st.text(alphabet="ab.() '->,;x", max_size=40), st.integers(0, 10))
+    def test_any_prefix(self, text: str, start: int) -> None:
+        try:
+            _, end = parse_prefix(text, min(start, len(text)))
+        except FhirPathError:
+            return
+        self.assertLessEqual(end, len(text))
+
+    @LIMITS
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.decimals(allow_nan=False),
+            lambda inner: st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["resourceType", "name", "_name", "given", "family", "value"]), inner),
+            max_leaves=12,
+        )
+    )
+    def test_any_data(self, data: Any) -> None:
+        if isinstance(data, dict):
+            data = {**data, "resourceType": "Patient"}
+        for text in ("Patient.name.given.first()", "name.family = 'x'", "name.where(use='a').given | name.family"):
+            try:
+                compile(text).evaluate(data)
+            except FhirPathError:
+                pass
+
+
+class LimitTest(unittest.TestCase):
+    """Texts made to exhaust the stack, the memory or the clock."""
+
+    def refused(self, text: str) -> None:
+        started = time.perf_counter()
+        self.assertRaises(FhirPathError, lambda: compile(text).evaluate({"resourceType": "Patient"}))
+        self.assertLess(time.perf_counter() - started, 10)
+
+    def test_deep_brackets(self) -> None:
+        self.refused("(" * 50_000 + "1")
+        self.refused("a[" * 50_000)
+        self.refused("-" * 50_000 + "1")
+
+    def test_long_chains(self) -> None:
+        self.refused("+".join(["1"] * 20_000))
+        self.refused(".".join(["a"] * 20_000))
+
+    def test_the_deepest_that_is_allowed_evaluates(self) -> None:
+        self.assertEqual([199], compile("+".join(["1"] * 199)).evaluate({"resourceType": "Patient"}))
+        nested = "(" * 59 + "1" + ")" * 59
+        self.assertEqual([1], compile(nested).evaluate({"resourceType": "Patient"}))
+        self.assertIsNotNone(parse("iif(true," * 30 + "1" + ")" * 30))
+
+    def test_endless_repeat(self) -> None:
+        self.refused("1.repeat($this + 1)")
+        self.refused("'a'.repeat($this & 'a')")
+
+    def test_growing_totals(self) -> None:
+        numbers = "(" + "|".join(map(str, range(100))) + ")"
+        self.refused(f"{numbers}.aggregate($total & $total & 'aaaaaaaaaaaaaaaaaaaa', 'a')")
+        self.refused(f"{numbers}.aggregate($total.combine($total), 1)")
+        self.assertEqual([], compile(f"{numbers}.aggregate($total * $total, 3)").evaluate({}))
+
+    def test_nested_loops(self) -> None:
+        numbers = "(" + "|".join(map(str, range(100))) + ")"
+        self.refused(f"{numbers}.select({numbers}.select({numbers}.select({numbers}.count())))")
+
+    def test_patterns_that_blow_up(self) -> None:
+        for pattern in ("(a+)+$", "(a|aa)+$", "(a*)*b", "([a-zA-Z]+)*$", "(.*a){20}$", "(a|a|b)*c"):
+            started = time.perf_counter()
+            try:
+                compile(f"'{'a' * 40}!'.matches('{pattern}')").evaluate({})
+            except FhirPathError:
+                pass
+            self.assertLess(time.perf_counter() - started, 2, pattern)
+
+    def test_deep_data(self) -> None:
+        data: Any = {"x": 1}
+        for _ in range(20_000):
+            data = {"item": [data]}
+        data["resourceType"] = "Questionnaire"
+        started = time.perf_counter()
+        for text in ("Questionnaire.descendants().count()", "Questionnaire = Questionnaire", "item | item"):
+            try:
+                compile(text).evaluate(data)
+            except FhirPathError:
+                pass
+        self.assertLess(time.perf_counter() - started, 10)
