@@ -100,6 +100,7 @@ class MatchingIndex:
     def __init__(self) -> None:
         self._epoch = -1
         self._drawers: dict[tuple[str, str], _Drawer] = {}
+        self._read: dict[str, Query] = {}
 
     @property
     def epoch(self) -> int:
@@ -108,10 +109,11 @@ class MatchingIndex:
 
     def load(self, epoch: int, subscriptions: Sequence[ActiveSubscription]) -> None:
         """Replace the whole index.  A row that cannot be read (any more) is logged and never fires."""
-        self._drawers = {}
+        self._drawers, before, self._read = {}, self._read, {}
         for subscription in subscriptions:
+            criteria = str(subscription.resource.get("criteria"))
             try:
-                query = query_of(subscription.resource)
+                query = self._read[criteria] = before.get(criteria) or query_of(subscription.resource)
             except Problem as refused:
                 text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
                 log.warn(text, subscription_id=subscription.id, reason=str(refused))
