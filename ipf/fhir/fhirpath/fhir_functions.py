@@ -44,6 +44,12 @@ def extension(context: Context, focus: Items, url: Items) -> Items:
     return [item for item in found if isinstance(item.value, dict) and item.value.get("url") == wanted]
 
 
+@plain_function("hasExtension", 1)
+def has_extension(context: Context, focus: Items, url: Items) -> Items:
+    """Whether there is such an extension (R4's own search parameter `item-subject` uses it)."""
+    return [bool(extension(context, focus, url))]
+
+
 @plain_function("hasValue")
 def has_value(context: Context, focus: Items) -> Items:
     """Whether there is one primitive with a value (not only extensions)."""
