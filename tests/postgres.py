@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from twisted.internet import defer, reactor
+from twisted.internet import defer, reactor, task
 from twisted.trial.unittest import TestCase
 
 from ipf.store import deliveries, inbox, resources
@@ -81,6 +81,11 @@ async def database(case: TestCase, kind: Kind, *, size: int = 4, **options: Any)
     opened = await fresh(kind, size=size, **options)
     case.addCleanup(lambda: defer.Deferred.fromCoroutine(opened.close()))
     return opened
+
+
+async def pause(seconds: float) -> None:
+    """Wait, for what PostgreSQL's own clock decides."""
+    await task.deferLater(reactor, seconds)
 
 
 async def _template(running: EmbeddedPostgres, kind: Kind) -> str:

@@ -127,7 +127,7 @@ class Database:
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
-        self._opening = 0
+        self._opening: set[Deferred[None]] = set()
         self._down = False
         self._closed = False
         self._healing: Any = None
@@ -140,7 +140,7 @@ class Database:
         """Open all connections.  StoreUnreachable when the server cannot be reached now (healing goes on meanwhile)."""
         first = await self._borrow()
         self._give_back(first)
-        while len(self._all) + self._opening < self._size:
+        while self._room():
             self._open_one()
 
     async def close(self) -> None:
@@ -152,6 +152,8 @@ class Database:
             if not connection.lent:
                 self._drop(connection)
         self._fail_waiting(StoreUnreachable("the store is closed"))
+        for opening in list(self._opening):
+            await opening
         busy = [connection.settled() for connection in list(self._all)]
         for settled in busy:
             await settled
@@ -255,9 +257,15 @@ class Database:
             raise StoreUnreachable()
         waiting: Deferred[Connection] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
-        if len(self._all) + self._opening < self._size:
-            self._open_one()
+        self._open_more()
         return await waiting
+
+    def _room(self) -> bool:
+        return len(self._all) + len(self._opening) < self._size
+
+    def _open_more(self) -> None:
+        if self._room():
+            self._open_one()
 
     def _give_back(self, connection: Connection) -> None:
         connection.lent = False
@@ -274,26 +282,32 @@ class Database:
         if connection in self._idle:
             self._idle.remove(connection)
         connection.close()
-        if self._waiting and not self._closed and not self._down and len(self._all) + self._opening < self._size:
-            self._open_one()
+        if self._waiting and not self._closed and not self._down:
+            self._open_more()
 
     def _open_one(self) -> None:
-        self._opening += 1
-        Deferred.fromCoroutine(self._open()).addErrback(lambda failure: log.failure("opening a connection", failure))
+        opening = Deferred.fromCoroutine(self._open())
+        if not opening.called:
+            self._opening.add(opening)
+        opening.addErrback(lambda failure: log.failure("opening a connection", failure))
+        opening.addBoth(lambda _: self._opened(opening))
 
     async def _open(self) -> None:
         try:
             connection = await self._connected()
         except Problem as problem:
-            self._opening -= 1
             self._server_gone(problem)
             return
-        self._opening -= 1
         if self._down:
             log.info("event=store_back the store can be reached again", event="store_back")
         self._down = False
         self._all.add(connection)
         self._give_back(connection)
+
+    def _opened(self, opening: Deferred[None]) -> None:
+        self._opening.discard(opening)
+        if self._waiting and not self._down and not self._closed:
+            self._open_more()
 
     async def _connected(self) -> Connection:
         return await connect(
@@ -320,8 +334,8 @@ class Database:
             self._healing = self._reactor.callLater(HEAL_SECONDS, self._heal)
 
     def _heal(self) -> None:
-        if not self._closed and not self._opening and len(self._all) < self._size:
-            self._open_one()
+        if not self._closed and not self._opening:
+            self._open_more()
 
     def _fail_waiting(self, problem: Problem) -> None:
         while self._waiting:

@@ -44,7 +44,7 @@ FROM subscription_states s
 JOIN subscription_events e ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
 JOIN resources r ON r.rid = e.resource_rid
 JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id
-WHERE s.rid = $1 AND s.lease_token = $2 ORDER BY e.event_number LIMIT $3""",
+WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL ORDER BY e.event_number LIMIT $3""",
 )
 
 # $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts column by column.

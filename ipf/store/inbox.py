@@ -94,10 +94,17 @@ class PostgresInbox:
         """See `ports.Inbox.claim`.  Goes on while all it found had to be put off, within a bound."""
         for _ in range(_PUT_OFF_ROUNDS):
             rows = await self._database.many(inbox_sql.CLAIM.call(worker, limit))
-            claimed = [_claimed(row) for row in rows if row[0] is not None]
-            if claimed or not rows:
-                return claimed
+            put_off = [row[0] for row in rows if row[1] is None]
+            if put_off:
+                await self._look_again(put_off)
+            if len(rows) > len(put_off) or not rows:
+                return [_claimed(row) for row in rows if row[1] is not None]
         return []
+
+    async def _look_again(self, ids: Sequence[int]) -> None:
+        """Take back those put off whose predecessor ended meanwhile; see `inbox_sql`."""
+        call = inbox_sql.LOOK_AGAIN.call(joined(ids))
+        await _retried(lambda: self._database.many(call))
 
     async def renew(self, claims: Sequence[Claimed]) -> None:
         """See `ports.Inbox.renew`."""
@@ -111,8 +118,8 @@ class PostgresInbox:
             return []
         call = _settle_call(settlements)
         rows = await _retried(lambda: self._database.many(call))
-        settled = {row[0] for row in rows}
-        return [settlement.id in settled for settlement in settlements]
+        settled = {(row[0], row[1]) for row in rows}
+        return [(settlement.id, settlement.fence) in settled for settlement in settlements]
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
         """See `ports.Inbox.recover_stale`."""
@@ -150,7 +157,8 @@ def _key(message: Received) -> _Key:
 
 
 def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
-    """Column by column; all payloads as one bytea, cut apart by their lengths on the server."""
+    """Column by column."""
+    payloads = [_payload(message.raw) for message in batch]
     return inbox_sql.STORE.call(
         joined(message.tenant for message in batch),
         joined(message.received_at for message in batch),
@@ -163,10 +171,20 @@ def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
         joined(message.listener for message in batch),
         joined(message.charset for message in batch),
         joined(message.raw_content_type for message in batch),
-        joined(len(message.raw) for message in batch),
-        b"".join(message.raw for message in batch),
+        joined(kind for kind, _ in payloads),
+        joined(content for _, content in payloads),
         joined(digests),
     )
+
+
+def _payload(raw: bytes) -> tuple[str, str | bytes]:
+    """("t", text) when the bytes are UTF-8 that a statement may hold, else ("x", bytes)."""
+    if b"\x00" in raw or b"\x1e" in raw or b"\x1f" in raw:
+        return "x", raw
+    try:
+        return "t", raw.decode()
+    except UnicodeDecodeError:
+        return "x", raw
 
 
 def _settle_call(settlements: Sequence[Settlement]) -> str:

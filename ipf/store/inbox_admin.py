@@ -29,7 +29,7 @@ RETRY = Statement(
 WITH s AS (
     UPDATE message_states
     SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
-    WHERE id = $1 AND status IN ('FAILED', 'DEAD_LETTER') RETURNING *
+    WHERE id = $1 AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
 )
 SELECT {_FULL} FROM s JOIN message_bodies b ON b.id = s.id""",
 )
@@ -37,7 +37,7 @@ DELETE = Statement(
     "inbox_delete",
     "bigint",
     """
-WITH s AS (DELETE FROM message_states WHERE id = $1 AND status = 'DEAD_LETTER' RETURNING id)
+WITH s AS (DELETE FROM message_states WHERE id = $1 AND status::text = 'DEAD_LETTER' RETURNING id)
 DELETE FROM message_bodies b USING s WHERE b.id = s.id RETURNING b.id""",
 )
 COUNTS = Statement("inbox_counts", "", "SELECT status::text, count(*) FROM message_states GROUP BY status")

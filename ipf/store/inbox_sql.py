@@ -15,42 +15,44 @@ Why the claim is right when many run at once (READ COMMITTED; S is the snapshot 
 
 Blocked rows are put off, or they would be looked at again by every claim.  The row directly behind the blocker waits
 until the blocker is due (FAILED) or one second.  All further rows wait a minute: the row before them wakes them when
-it ends (`woken` in settle), so that a row is put off once and woken once, however long the queue.  The minute only
-matters when a wake-up was lost to the race named above.
+it ends (`woken` in settle), so that a row is put off once and woken once, however long the queue.
+
+No wake-up is lost, though a claim C that puts off row r and a settle T that ends the row before it may not see each
+other.  T locks r before it looks at it, and C looks again (`LOOK_AGAIN`, snapshot R) after its commit.  When T commits
+before R, C sees the end and takes r back.  Otherwise T was still running at R; had it locked r before C did, C would
+have skipped r; so T locked r after C's commit, and saw that it was put off.  The minute is only a safety net.
 """
 
 from __future__ import annotations
 
 from ipf.store.quoting import Statement
 
+# Where a row is found by its id, `status::text` keeps the planner from walking a partial index on that status instead.
+
 WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
 
-# Parameters: nine joined texts (tenant, received_at, protocol, system, id, type, correlation, key, listener, charset,
-# content type), then all payloads as one bytea, and their lengths and digests.
+# A payload that is UTF-8 without separators travels as text (kind t): hexadecimal (kind x) would double what is sent,
+# read and parsed, which is the larger part of the cost of storing a message.
 STORE = Statement(
     "inbox_store",
-    "text, text, text, text, text, text, text, text, text, text, text, text, bytea, text",
+    "text, text, text, text, text, text, text, text, text, text, text, text, text, text",
     r"""
-WITH arrays AS (
-    SELECT string_to_array($12, E'\x1f')::integer[] AS lengths
-), input AS (
-    SELECT u.*, substring($13 FROM u.until - u.length + 1 FOR u.length) AS raw
-    FROM (
-        SELECT t.*, sum(t.length) OVER (ORDER BY t.n ROWS UNBOUNDED PRECEDING)::integer AS until
-        FROM arrays, unnest(
-            string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'),
-            string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f'), string_to_array($6, E'\x1f'),
-            string_to_array($7, E'\x1f'), string_to_array($8, E'\x1f', E'\x1e'), string_to_array($9, E'\x1f'),
-            string_to_array($10, E'\x1f'), string_to_array($11, E'\x1f'), lengths, string_to_array($14, E'\x1f')
-        ) WITH ORDINALITY AS t(tenant, received_at, source_protocol, source_system, source_id, message_type,
-                               correlation_id, ordering_key, listener, charset, content_type, length, digest, n)
-    ) u
+WITH input AS (
+    SELECT t.*, CASE WHEN kind = 't' THEN convert_to(coalesce(raw, ''), 'UTF8') ELSE raw::bytea END AS bytes
+    FROM unnest(
+        string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'),
+        string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f'), string_to_array($6, E'\x1f'),
+        string_to_array($7, E'\x1f'), string_to_array($8, E'\x1f', E'\x1e'), string_to_array($9, E'\x1f'),
+        string_to_array($10, E'\x1f'), string_to_array($11, E'\x1f'), string_to_array($12, E'\x1f'),
+        string_to_array($13, E'\x1f'), string_to_array($14, E'\x1f')
+    ) WITH ORDINALITY AS t(tenant, received_at, source_protocol, source_system, source_id, message_type,
+                           correlation_id, ordering_key, listener, charset, content_type, kind, raw, digest, n)
 ), bodies AS (
     INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
         correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
     SELECT coalesce(tenant, ''), received_at::timestamptz, source_protocol, coalesce(source_system, ''),
         coalesce(source_id, ''), coalesce(message_type, ''), correlation_id::uuid, ordering_key::bigint,
-        coalesce(listener, ''), coalesce(charset, ''), coalesce(content_type, ''), digest::bytea, raw
+        coalesce(listener, ''), coalesce(charset, ''), coalesce(content_type, ''), digest::bytea, bytes
     FROM input ORDER BY n
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
     RETURNING id, received_at, ordering_key, tenant, source_system, source_id
@@ -72,7 +74,7 @@ JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_sy
      AND b.tenant = coalesce(t.tenant, '')""",
 )
 
-# One row for each message taken; and one with id NULL when candidates were put off, so that the caller goes on.
+# One row for each message taken, and one without fence for each that was put off (then LOOK_AGAIN must follow).
 CLAIM = Statement(
     "inbox_claim",
     "text, integer",
@@ -117,8 +119,20 @@ SELECT t.id, t.fence, b.correlation_id::text, b.received_at, b.source_system, b.
        b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant
 FROM taken t JOIN message_bodies b ON b.id = t.id
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE EXISTS (SELECT 1 FROM put_off)
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
 ORDER BY 1""",
+)
+
+LOOK_AGAIN = Statement(
+    "inbox_look_again",
+    "text",
+    r"""
+UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
+FROM unnest(string_to_array($1, E'\x1f')::bigint[]) AS p(id)
+WHERE s.id = p.id AND s.status::text IN ('RECEIVED', 'FAILED') AND s.ready_at > now() AND NOT EXISTS (
+    SELECT 1 FROM message_states e
+    WHERE e.ordering_key = s.ordering_key AND e.id < s.id AND e.ordering_key IS NOT NULL
+      AND e.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'))""",
 )
 
 RENEW = Statement(
@@ -127,7 +141,7 @@ RENEW = Statement(
     r"""
 UPDATE message_states s SET leased_at = now()
 FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[]) AS c(id, fence)
-WHERE s.id = c.id AND s.fence = c.fence AND s.status = 'TRANSFORMING'""",
+WHERE s.id = c.id AND s.fence = c.fence AND s.status::text = 'TRANSFORMING'""",
 )
 
 # The tail of settle and of recovery: the next rows of each key that has an ended row become ready.
@@ -135,15 +149,15 @@ _WOKEN = f""", ended AS (
     SELECT ordering_key, max(id) AS id FROM settled
     WHERE ordering_key IS NOT NULL AND status IN ('DELIVERED', 'DEAD_LETTER') GROUP BY ordering_key
 ), behind AS MATERIALIZED (
-    SELECT n.id FROM ended e CROSS JOIN LATERAL (
+    SELECT n.id FROM (SELECT * FROM ended ORDER BY ordering_key) e CROSS JOIN LATERAL (
         SELECT s.id, s.ready_at FROM message_states s
         WHERE s.ordering_key = e.ordering_key AND s.id > e.id AND s.ordering_key IS NOT NULL
-          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED')
-        ORDER BY s.id LIMIT {WAKE_LIMIT}
-    ) n WHERE n.ready_at > now() ORDER BY n.id
+          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED') AND s.status::text <> 'TRANSFORMING'
+        ORDER BY s.id LIMIT {WAKE_LIMIT} FOR UPDATE OF s
+    ) n WHERE n.ready_at > now()
 ), woken AS (
     UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
-    FROM behind b WHERE s.id = b.id AND s.status IN ('RECEIVED', 'FAILED')
+    FROM behind b WHERE s.id = b.id AND s.status::text IN ('RECEIVED', 'FAILED')
 )"""
 
 SETTLE = Statement(
@@ -168,10 +182,10 @@ WITH settled AS (
         string_to_array($5, E'\x1f', E'\x1e'), string_to_array($6, E'\x1f', E'\x1e')::timestamptz[],
         string_to_array($7, E'\x1f', E'\x1e'), string_to_array($8, E'\x1f', E'\x1e')::real[]
     ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms)
-    WHERE s.id = i.id AND s.fence = i.fence AND s.status = 'TRANSFORMING'
-    RETURNING s.id, s.ordering_key, s.status
+    WHERE s.id = i.id AND s.fence = i.fence AND s.status::text = 'TRANSFORMING'
+    RETURNING s.id, s.fence, s.ordering_key, s.status
 ){_WOKEN}
-SELECT id FROM settled""",
+SELECT id, fence FROM settled""",
 )
 
 
@@ -221,4 +235,4 @@ INSERT INTO rejects (tenant, received_at, correlation_id, listener, peer, reason
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
-STATEMENTS = (STORE, DIGESTS, CLAIM, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)
+STATEMENTS = (STORE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)

@@ -82,9 +82,9 @@ CREATE TABLE receipts (
 );
 
 -- Ends a transaction whose expectation about rows does not hold any more, as a serialisation failure: it is tried again.
-CREATE FUNCTION expect_rows(found bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION expect_rows(counted bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    IF found <> wanted THEN
+    IF counted <> wanted THEN
         RAISE EXCEPTION 'rows changed meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
     RETURN true;

@@ -1,0 +1,220 @@
+"""What `ports.Inbox` promises."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from twisted.internet import reactor, task
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.ports import (
+    Backoff,
+    Claimed,
+    Inbox,
+    MessageFilter,
+    Outcome,
+    Received,
+    Rejected,
+    Settlement,
+    Status,
+    WrongState,
+)
+
+BACKOFF = Backoff(base_ms=50, factor=2.0, max_ms=1000, max_attempts=2)
+_numbers = itertools.count(1)
+
+
+def received(source_id: str | None = None, *, key: int | None = None, raw: bytes = b"MSH|", **other: str) -> Received:
+    """A message; every one has its own control id unless told otherwise."""
+    return Received(
+        str(uuid4()), datetime.now(UTC), other.get("system", "LAB"), source_id or f"ID{next(_numbers)}",
+        other.get("message_type", "ADT_A01"), raw, ordering_key=key, tenant=other.get("tenant", "default"),
+    )  # fmt: skip
+
+
+def ended(claim: Claimed, status: Status = Status.DELIVERED) -> Settlement:
+    """The end of a claim."""
+    return Settlement(claim.id, claim.fence, status)
+
+
+def failed(claim: Claimed, seconds: float, status: Status = Status.FAILED) -> Settlement:
+    """A failed attempt, due again after so many seconds."""
+    due = datetime.now(UTC) + timedelta(seconds=seconds)
+    return Settlement(claim.id, claim.fence, status, claim.attempt_count + 1, "no map", due)
+
+
+class InboxContract(TestCase):
+    """Mixed into a case that sets `self.inbox` in `setUp`."""
+
+    inbox: Inbox
+
+    async def _ids(self, limit: int = 50, worker: str = "w") -> list[str]:
+        return [claim.source_id for claim in await self.inbox.claim(worker, limit)]
+
+    # -- storing
+
+    async def test_repeats_make_no_row(self) -> None:
+        """The key is system and id within a tenant; other content is told apart; also inside one batch."""
+        first = received("A", raw=b"one")
+        batch = [first, first, received("A", raw=b"two"), received("B"), received("A", system="OTHER")]
+        outcomes = await self.inbox.store(batch)
+        expected = ["stored", "duplicate", "conflicting_duplicate", "stored", "stored"]
+        self.assertEqual([outcome.value for outcome in outcomes], expected)
+        again = await self.inbox.store([received("A", raw=b"one"), received("C"), received("A", raw=b"three")])
+        self.assertEqual(again, [Outcome.DUPLICATE, Outcome.STORED, Outcome.CONFLICTING_DUPLICATE])
+        self.assertEqual(await self.inbox.store([received("A", tenant="north")]), [Outcome.STORED])
+        self.assertEqual((await self.inbox.counts())[Status.RECEIVED], 5)
+        self.assertEqual(await self.inbox.store([]), [])
+
+    async def test_bytes_come_back_as_they_were(self) -> None:
+        """Any byte, any size; quotes and backslashes in names."""
+        payloads = [bytes(range(256)) * 3, "Müller's \\ \r".encode(), b"\xfc latin-1", b"", b"x" * 300_000, b"\x1e"]
+        batch = [received(f"it's \\{n}", raw=raw) for n, raw in enumerate(payloads)]
+        await self.inbox.store(batch)
+        claims = await self.inbox.claim("w", 50)
+        self.assertEqual([claim.raw for claim in claims], payloads)
+        self.assertEqual([claim.source_id for claim in claims], [message.source_id for message in batch])
+        row = await self.inbox.get(claims[0].id)
+        assert row is not None
+        expected = (payloads[0], "utf-8", batch[0].raw_content_type)
+        self.assertEqual((row.raw, row.charset, row.raw_content_type), expected)
+
+    async def test_rejects_are_kept(self) -> None:
+        """A frame that is no message makes a reject, no row."""
+        await self.inbox.reject(Rejected(datetime.now(UTC), str(uuid4()), "lab", "10.0.0.1", "no MSH", b"\x00\xff", 2))
+        self.assertEqual(sum((await self.inbox.counts()).values()), 0)
+
+    # -- claiming
+
+    async def test_claims_are_disjoint_and_oldest_first(self) -> None:
+        """Two workers at once never hold the same row."""
+        await self.inbox.store([received(f"{n}") for n in range(10)])
+        first, second = await self._ids(4, "a"), await self._ids(50, "b")
+        self.assertEqual(first + second, [f"{n}" for n in range(10)])
+        self.assertEqual(await self._ids(), [])
+
+    async def test_order_of_a_key(self) -> None:
+        """A message waits for earlier open ones of its key that are not in the same claim; other keys go on."""
+        names = (("1a", 1), ("1b", 1), ("2a", 2), ("1c", 1))
+        await self.inbox.store([received(name, key=key) for name, key in names])
+        (first,) = await self.inbox.claim("w", 1)
+        others = await self.inbox.claim("w", 50)
+        self.assertEqual([claim.source_id for claim in others], ["2a"])
+        await self.inbox.settle([failed(first, 0.3)])
+        self.assertEqual(await self._ids(), [])
+        await task.deferLater(reactor, 0.35)
+        (again,) = await self.inbox.claim("w", 1)
+        self.assertEqual((again.source_id, again.attempt_count), ("1a", 1))
+        await self.inbox.settle([ended(again)])
+        self.assertEqual(await self._ids(), ["1b", "1c"])
+
+    async def test_dead_letters_hold_nobody(self) -> None:
+        """The one behind a dead-lettered message goes at once."""
+        await self.inbox.store([received("1", key=5), received("2", key=5)])
+        (first,) = await self.inbox.claim("w", 1)
+        self.assertEqual(await self._ids(), [])
+        await self.inbox.settle([failed(first, 0, Status.DEAD_LETTER)])
+        self.assertEqual(await self._ids(), ["2"])
+
+    # -- settling
+
+    async def test_lifecycle(self) -> None:
+        """Fields of each state as the specification lists them."""
+        await self.inbox.store([received("1")])
+        (claim,) = await self.inbox.claim("w", 1)
+        self.assertEqual(await self.inbox.settle([failed(claim, 0)]), [True])
+        row = await self.inbox.get(claim.id)
+        assert row is not None
+        self.assertEqual((row.status, row.attempt_count, row.last_error), (Status.FAILED, 1, "no map"))
+        self.assertIsNotNone(row.next_attempt_at)
+        self.assertIsNotNone(row.last_attempt_at)
+        (claim,) = await self.inbox.claim("w", 1)
+        self.assertEqual(claim.attempt_count, 1)
+        await self.inbox.settle([ended(claim)])
+        row = await self.inbox.get(claim.id)
+        assert row is not None
+        self.assertEqual((row.status, row.attempt_count, row.last_error), (Status.DELIVERED, 1, None))
+        self.assertIsNone(row.next_attempt_at)
+        self.assertIsNotNone(row.delivered_at)
+
+    async def test_lost_lease(self) -> None:
+        """Who lost a row can neither settle nor renew it; a row handed back counts no attempt."""
+        await self.inbox.store([received("1")])
+        (lost,) = await self.inbox.claim("a", 1)
+        self.assertEqual(await self.inbox.settle([ended(lost, Status.RECEIVED)]), [True])
+        (held,) = await self.inbox.claim("b", 1)
+        self.assertEqual((held.attempt_count, held.fence > lost.fence), (0, True))
+        self.assertEqual(await self.inbox.settle([ended(lost)]), [False])
+        await self.inbox.renew([lost])
+        self.assertEqual(await self.inbox.settle([ended(held), ended(lost)]), [True, False])
+        self.assertEqual(await self.inbox.settle([ended(held)]), [False])
+
+    async def test_stale_rows_are_failed_attempts(self) -> None:
+        """Renewed ones are left alone; the budget ends in DEAD_LETTER; the next of the key goes on."""
+        await self.inbox.store([received("1", key=1), received("2", key=1), received("3")])
+        claims = await self.inbox.claim("w", 50)
+        await task.deferLater(reactor, 0.25)
+        await self.inbox.renew([claim for claim in claims if claim.source_id == "3"])
+        recovered = await self.inbox.recover_stale(0.2, BACKOFF)
+        self.assertEqual([(one.source_id, one.settled, one.attempt_count) for one in recovered],
+                         [("1", Status.FAILED, 1), ("2", Status.FAILED, 1)])  # fmt: skip
+        self.assertEqual(await self.inbox.settle([ended(claim) for claim in claims]), [False, False, True])
+        await task.deferLater(reactor, 0.1)
+        self.assertEqual(await self._ids(worker="dead"), ["1", "2"])
+        dead = await self.inbox.recover_worker("dead", BACKOFF)
+        self.assertEqual({one.settled for one in dead}, {Status.DEAD_LETTER})
+        self.assertEqual(await self.inbox.recover_worker("dead", BACKOFF), [])
+        row = await self.inbox.get(dead[0].id)
+        assert row is not None
+        self.assertIsNone(row.next_attempt_at)
+
+    # -- the operator
+
+    async def test_pages(self) -> None:
+        """Newest first, exact totals, filters combine."""
+        await self.inbox.store([received(f"{n}", message_type=f"ADT_A0{n % 2}") for n in range(5)])
+        await self.inbox.store([received("x", tenant="north")])
+        page = await self.inbox.page(MessageFilter(), 2, 2)
+        self.assertEqual((page.total, [row.source_id for row in page.rows]), (5, ["2", "1"]))
+        self.assertIsNone(page.rows[0].raw)
+        (claim,) = await self.inbox.claim("w", 1)
+        for wanted, found in (
+            (MessageFilter(status=Status.TRANSFORMING), ["0"]),
+            (MessageFilter(status=Status.RECEIVED, message_type="ADT_A01"), ["3", "1"]),
+            (MessageFilter(source_id="4", source_system="LAB"), ["4"]),
+            (MessageFilter(correlation_id=claim.correlation_id), ["0"]),
+            (MessageFilter(correlation_id="no uuid"), []),
+            (MessageFilter(source_system="it's"), []),
+            (MessageFilter(tenant="north"), ["x"]),
+        ):
+            page = await self.inbox.page(wanted, 50, 0)
+            self.assertEqual((page.total, [row.source_id for row in page.rows]), (len(found), found))
+
+    async def test_retry_and_delete(self) -> None:
+        """Only in the states of the operation matrix."""
+        await self.inbox.store([received("1")])
+        (claim,) = await self.inbox.claim("w", 1)
+        for operation in (self.inbox.retry, self.inbox.delete):
+            refused = await self.assertFailure(operation_of(operation, claim.id), WrongState)
+            self.assertIs(refused.current, Status.TRANSFORMING)
+            missing = await self.assertFailure(operation_of(operation, 99), Problem)
+            self.assertIs(missing.category, Category.NOT_FOUND)
+        await self.inbox.settle([failed(claim, 60)])
+        await self.assertFailure(operation_of(self.inbox.delete, claim.id), WrongState)
+        row = await self.inbox.retry(claim.id)
+        self.assertEqual((row.status, row.attempt_count, row.last_error, row.next_attempt_at, row.raw),
+                         (Status.RECEIVED, 0, None, None, b"MSH|"))  # fmt: skip
+        (claim,) = await self.inbox.claim("w", 1)
+        await self.inbox.settle([failed(claim, 0, Status.DEAD_LETTER)])
+        await self.inbox.delete(claim.id)
+        self.assertIsNone(await self.inbox.get(claim.id))
+        self.assertEqual(await self.inbox.store([received("1")]), [Outcome.STORED])
+
+
+def operation_of(operation, *arguments):  # type: ignore[no-untyped-def]  # any port method
+    """The Deferred of a coroutine method."""
+    return Deferred.fromCoroutine(operation(*arguments))

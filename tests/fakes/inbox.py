@@ -1,0 +1,235 @@
+"""The inbox in memory: the same behaviour as `ipf/store/inbox.py`, held by `tests/contracts/inbox.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from ipf.errors import Category, Problem
+from ipf.ports import (
+    OPEN_STATES,
+    Backoff,
+    Claimed,
+    Clock,
+    Inbox,
+    MessageFilter,
+    MessagePage,
+    MessageRow,
+    Outcome,
+    Received,
+    Rejected,
+    Settlement,
+    StaleRecovery,
+    Status,
+    WrongState,
+)
+
+
+@dataclass
+class _Row:
+    """One message and its state."""
+
+    id: int
+    message: Received
+    ready_at: datetime
+    status: Status = Status.RECEIVED
+    attempt_count: int = 0
+    last_attempt_at: datetime | None = None
+    next_attempt_at: datetime | None = None
+    last_error: str | None = None
+    delivered_at: datetime | None = None
+    fence: int = 0
+    claimed_by: str | None = None
+    leased_at: datetime | None = None
+    map_url: str | None = None
+
+
+class MemoryInbox:
+    """`ports.Inbox` without a database.  `broken`: raised by every call while it is set."""
+
+    def __init__(self, clock: Clock = lambda: datetime.now(UTC)) -> None:
+        self.rows: dict[int, _Row] = {}
+        self.rejects: list[Rejected] = []
+        self.broken: Problem | None = None
+        self._clock = clock
+        self._last_id = 0
+
+    async def store(self, batch: Sequence[Received]) -> list[Outcome]:
+        """See `ports.Inbox.store`."""
+        self._check()
+        return [self._store_one(message) for message in batch]
+
+    def _store_one(self, message: Received) -> Outcome:
+        for row in self.rows.values():
+            known = row.message
+            if (known.tenant, known.source_system, known.source_id) == (
+                message.tenant, message.source_system, message.source_id,
+            ):  # fmt: skip
+                return Outcome.DUPLICATE if known.raw == message.raw else Outcome.CONFLICTING_DUPLICATE
+        self._last_id += 1
+        self.rows[self._last_id] = _Row(self._last_id, message, self._clock())
+        return Outcome.STORED
+
+    async def reject(self, rejected: Rejected) -> None:
+        """See `ports.Inbox.reject`."""
+        self._check()
+        self.rejects.append(rejected)
+
+    async def claim(self, worker: str, limit: int) -> list[Claimed]:
+        """See `ports.Inbox.claim`."""
+        self._check()
+        now, blocked = self._clock(), set()
+        taken: list[_Row] = []
+        for row in sorted(self.rows.values(), key=lambda row: row.id):
+            key = row.message.ordering_key
+            due = row.status in (Status.RECEIVED, Status.FAILED) and row.ready_at <= now
+            if due and key not in blocked and len(taken) < limit:
+                taken.append(row)
+            elif row.status in OPEN_STATES and key is not None:
+                blocked.add(key)
+        for row in taken:
+            row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
+        return [_claimed(row) for row in taken]
+
+    async def renew(self, claims: Sequence[Claimed]) -> None:
+        """See `ports.Inbox.renew`."""
+        self._check()
+        for claim in claims:
+            row = self._held(claim.id, claim.fence)
+            if row is not None:
+                row.leased_at = self._clock()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """See `ports.Inbox.settle`."""
+        self._check()
+        return [self._settle_one(settlement) for settlement in settlements]
+
+    def _settle_one(self, end: Settlement) -> bool:
+        if end.status is Status.TRANSFORMING:
+            raise Problem(Category.INTERNAL, "a message cannot be settled as TRANSFORMING")
+        row, now = self._held(end.id, end.fence), self._clock()
+        if row is None:
+            return False
+        row.status, row.claimed_by, row.leased_at, row.ready_at = end.status, None, None, now
+        row.map_url = end.map_url or row.map_url
+        row.next_attempt_at = end.next_attempt_at if end.status is Status.FAILED else None
+        if end.status in (Status.FAILED, Status.DEAD_LETTER):
+            row.attempt_count, row.last_error = end.attempt_count, end.error or ""
+            row.ready_at = row.next_attempt_at or now
+        if end.status is Status.DELIVERED:
+            row.last_error, row.delivered_at = None, now
+        if end.status is not Status.RECEIVED:
+            row.last_attempt_at = now
+        return True
+
+    async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
+        """See `ports.Inbox.recover_stale`."""
+        limit = self._clock() - timedelta(seconds=older_than_seconds)
+        return self._recover(lambda row: row.leased_at is not None and row.leased_at < limit, backoff)
+
+    async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
+        """See `ports.Inbox.recover_worker`."""
+        return self._recover(lambda row: row.claimed_by == worker, backoff)
+
+    def _recover(self, lost: Callable[[_Row], bool], backoff: Backoff) -> list[StaleRecovery]:
+        self._check()
+        now, found = self._clock(), []
+        for row in self.rows.values():
+            if row.status is not Status.TRANSFORMING or not lost(row):
+                continue
+            row.attempt_count += 1
+            due = now + timedelta(milliseconds=backoff.delay_ms(row.attempt_count))
+            dead = row.attempt_count >= backoff.max_attempts
+            row.status = Status.DEAD_LETTER if dead else Status.FAILED
+            row.next_attempt_at, row.ready_at, row.last_attempt_at = None if dead else due, due, now
+            row.last_error, row.claimed_by, row.leased_at = "the worker that held this message was lost", None, None
+            message = row.message
+            names = (message.source_system, message.source_id, message.message_type)
+            found.append(StaleRecovery(row.id, message.correlation_id, *names, row.attempt_count, row.status))
+        return found
+
+    async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
+        """See `ports.Inbox.page`."""
+        self._check()
+        rows = [row for row in self.rows.values() if _selected(row, wanted)]
+        rows.sort(key=lambda row: (row.message.received_at, row.id), reverse=True)
+        return MessagePage(len(rows), tuple(_shown(row) for row in rows[offset : offset + limit]))
+
+    async def get(self, message_id: int) -> MessageRow | None:
+        """See `ports.Inbox.get`."""
+        self._check()
+        row = self.rows.get(message_id)
+        return None if row is None else _full(row)
+
+    async def retry(self, message_id: int) -> MessageRow:
+        """See `ports.Inbox.retry`."""
+        row = self._in_state(message_id, Status.FAILED, Status.DEAD_LETTER)
+        row.status, row.attempt_count, row.ready_at = Status.RECEIVED, 0, self._clock()
+        row.next_attempt_at = row.last_error = None
+        return _full(row)
+
+    async def delete(self, message_id: int) -> None:
+        """See `ports.Inbox.delete`."""
+        del self.rows[self._in_state(message_id, Status.DEAD_LETTER).id]
+
+    async def counts(self) -> dict[Status, int]:
+        """See `ports.Inbox.counts`."""
+        self._check()
+        return {status: sum(row.status is status for row in self.rows.values()) for status in Status}
+
+    def _check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    def _held(self, message_id: int, fence: int) -> _Row | None:
+        row = self.rows.get(message_id)
+        held = row is not None and row.status is Status.TRANSFORMING and row.fence == fence
+        return row if held else None
+
+    def _in_state(self, message_id: int, *allowed: Status) -> _Row:
+        self._check()
+        row = self.rows.get(message_id)
+        if row is None:
+            raise Problem(Category.NOT_FOUND, f"there is no message {message_id}")
+        if row.status not in allowed:
+            raise WrongState(message_id, row.status)
+        return row
+
+
+def _claimed(row: _Row) -> Claimed:
+    message = row.message
+    return Claimed(
+        row.id, row.fence, message.correlation_id, message.received_at, message.source_system, message.source_id,
+        message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key, message.tenant,
+    )  # fmt: skip
+
+
+def _shown(row: _Row) -> MessageRow:
+    message = row.message
+    return MessageRow(
+        row.id, message.received_at, message.source_protocol, message.source_system, message.source_id,
+        message.message_type, row.status, row.attempt_count, row.last_attempt_at, row.last_error, row.delivered_at,
+        message.correlation_id,
+    )  # fmt: skip
+
+
+def _full(row: _Row) -> MessageRow:
+    message = row.message
+    return replace(
+        _shown(row), next_attempt_at=row.next_attempt_at, raw=message.raw, charset=message.charset,
+        raw_content_type=message.raw_content_type,
+    )  # fmt: skip
+
+
+def _selected(row: _Row, wanted: MessageFilter) -> bool:
+    message = row.message
+    pairs = (
+        (wanted.status, row.status), (wanted.source_id, message.source_id),
+        (wanted.source_system, message.source_system), (wanted.message_type, message.message_type),
+        (wanted.correlation_id, message.correlation_id), (wanted.tenant, message.tenant),
+    )  # fmt: skip
+    return all(asked is None or asked == found for asked, found in pairs)
+
+
+_: type[Inbox] = MemoryInbox

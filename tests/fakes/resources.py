@@ -1,0 +1,236 @@
+"""The FHIR store in memory: the same behaviour as `ipf/store/resources.py`, held by `tests/contracts/resources.py`.
+
+Transactions are optimistic here too: `commit` checks every expectation and applies all or nothing.  Locks of match keys
+and of the set of subscriptions are held until the transaction ends, as in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import DeferredLock
+
+from ipf.errors import Category, Problem, WriteConflict
+from ipf.fhir.entries import EMPTY, Entries
+from ipf.fhir.json import loads
+from ipf.fhir.match import matches
+from ipf.fhir.query import Query
+from ipf.ports import (
+    ActiveSubscription,
+    Answers,
+    Asks,
+    Event,
+    FhirStore,
+    FhirTransaction,
+    SearchPage,
+    SubscriptionState,
+    Version,
+    Writes,
+)
+
+Key = tuple[str, str, str]
+"""(tenant, resource type, id)"""
+
+
+@dataclass
+class Stream:
+    """A subscription's state and its events."""
+
+    state: SubscriptionState
+    events: list[Event] = field(default_factory=list)
+
+
+class MemoryFhirStore:
+    """`ports.FhirStore` without a database.  `broken`: raised by every call while it is set."""
+
+    def __init__(self) -> None:
+        self.versions: dict[Key, list[Version]] = {}
+        self.entries: dict[Key, Entries] = {}
+        self.receipts: set[tuple[str, str]] = set()
+        self.streams: dict[int, Stream] = {}
+        self.epoch = 0
+        self.commits = 0
+        self.broken: Problem | None = None
+        self._last_rid = 0
+        self._locks: dict[tuple[str, str, str], DeferredLock] = {}
+
+    def check(self) -> None:
+        """Fail while broken."""
+        if self.broken is not None:
+            raise self.broken
+
+    def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
+        """See `ports.FhirStore.transaction`."""
+        return self._transaction()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[FhirTransaction]:
+        transaction = MemoryTransaction(self)
+        try:
+            yield transaction
+        finally:
+            transaction.end()
+
+    def lock_of(self, tenant: str, query: Query) -> DeferredLock:
+        """The lock of one match key."""
+        return self._locks.setdefault((tenant, query.resource_type, repr(query.terms)), DeferredLock())
+
+    async def new_rid(self) -> int:
+        """See `ports.FhirStore.new_rid`."""
+        self._last_rid += 1
+        return self._last_rid
+
+    async def read(self, tenant: str, resource_type: str, id: str) -> Version | None:
+        """See `ports.FhirStore.read`."""
+        self.check()
+        return self.current((tenant, resource_type, id))
+
+    def current(self, key: Key) -> Version | None:
+        """The newest version."""
+        found = self.versions.get(key)
+        return found[-1] if found else None
+
+    async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
+        """See `ports.FhirStore.read_version`."""
+        self.check()
+        found = self.versions.get((tenant, resource_type, id), ())
+        return next((version for version in found if version.version_id == version_id), None)
+
+    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+        """See `ports.FhirStore.history`."""
+        self.check()
+        found = self.versions.get((tenant, resource_type, id), [])
+        return [version for version in reversed(found) if before is None or version.version_id < before][:limit]
+
+    def matching(self, tenant: str, query: Query) -> list[Version]:
+        """All live matches in order of rid."""
+        found = []
+        for key, versions in self.versions.items():
+            version = versions[-1]
+            if key[:2] != (tenant, query.resource_type) or version.deleted:
+                continue
+            if matches(query, self.entries[key], id=version.id, last_updated=version.last_updated):
+                found.append(version)
+        return sorted(found, key=lambda version: version.rid)
+
+    async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
+        """See `ports.FhirStore.search`.  Pages by offset; sorts by `_id` and `_lastUpdated` only."""
+        self.check()
+        found = self.matching(tenant, query)
+        for sort in reversed(query.sort):
+            found.sort(key=lambda v, kind=sort.kind: getattr(v, kind), reverse=sort.descending)  # type: ignore[misc]
+        total = None if query.total == "none" else len(found)
+        count = 50 if query.count is None else query.count
+        if query.summary_count or count == 0:
+            return SearchPage(len(found), (), None)
+        try:
+            start = 0 if after is None else int(after)
+        except ValueError as refused:
+            raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
+        end = start + count
+        return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None)
+
+    async def counts(self) -> dict[str, int]:
+        """See `ports.FhirStore.counts`."""
+        self.check()
+        found: dict[str, int] = {}
+        for (_, resource_type, _), versions in self.versions.items():
+            if not versions[-1].deleted:
+                found[resource_type] = found.get(resource_type, 0) + 1
+        return found
+
+
+class MemoryTransaction:
+    """`ports.FhirTransaction` on a MemoryFhirStore."""
+
+    def __init__(self, store: MemoryFhirStore) -> None:
+        self._store = store
+        self._held: list[DeferredLock] = []
+        self._epoch: int | None = None
+        self._owns_subscriptions = False
+
+    def end(self) -> None:
+        """Give back the locks."""
+        while self._held:
+            self._held.pop().release()
+
+    async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
+        """See `ports.FhirTransaction.ask`."""
+        store = self._store
+        store.check()
+        self._owns_subscriptions = subscriptions_change
+        self._epoch = store.epoch
+        return Answers(
+            [store.current(key) for key in asks.ids],
+            [store.matching(tenant, query)[:2] for tenant, query in asks.conditions],
+            frozenset(key for key in asks.receipts if key in store.receipts),
+            store.epoch,
+        )
+
+    async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
+        """See `ports.FhirTransaction.lock`."""
+        keyed = {repr((tenant, query.terms)): self._store.lock_of(tenant, query) for tenant, query in conditions}
+        for _, lock in sorted(keyed.items()):
+            if lock not in self._held:
+                await lock.acquire()
+                self._held.append(lock)
+        self._store.check()
+        return [self._store.matching(tenant, query)[:2] for tenant, query in conditions]
+
+    async def subscriptions(self) -> list[ActiveSubscription]:
+        """See `ports.FhirTransaction.subscriptions`."""
+        found = []
+        for rid, stream in sorted(self._store.streams.items()):
+            state = stream.state
+            version = self._store.current((state.tenant, "Subscription", state.id))
+            if state.status in ("requested", "active", "error") and version is not None and not version.deleted:
+                found.append(ActiveSubscription(state.tenant, rid, state.id, loads(version.body)))
+        return found
+
+    async def commit(self, writes: Writes) -> None:
+        """See `ports.FhirTransaction.commit`."""
+        store = self._store
+        store.check()
+        if writes.subscriptions and not self._owns_subscriptions:
+            raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
+        if self._epoch != store.epoch:
+            raise WriteConflict()
+        self._expect(writes)
+        store.commits += 1
+        store.receipts.update((receipt.tenant, receipt.key) for receipt in writes.receipts)
+        for change in writes.changes:
+            key = (change.tenant, change.version.resource_type, change.version.id)
+            store.versions.setdefault(key, []).append(change.version)
+            store.entries[key] = EMPTY if change.version.deleted else change.after
+        for state in writes.subscriptions:
+            store.epoch += 1
+            store.streams.setdefault(state.rid, Stream(state)).state = state
+        for event in sorted(writes.events, key=lambda event: event.change):
+            self._number(writes, event.subscription_rid, event.change)
+        self.end()
+
+    def _expect(self, writes: Writes) -> None:
+        """Every version follows the one that is there; no receipt is there yet."""
+        if any((receipt.tenant, receipt.key) in self._store.receipts for receipt in writes.receipts):
+            raise WriteConflict()
+        expected: dict[Key, int] = {}
+        for change in writes.changes:
+            version = change.version
+            key = (change.tenant, version.resource_type, version.id)
+            current = self._store.current(key)
+            last = expected.get(key, 0 if current is None else current.version_id)
+            if version.version_id != last + 1:
+                raise WriteConflict()
+            expected[key] = version.version_id
+
+    def _number(self, writes: Writes, subscription_rid: int, change_number: int) -> None:
+        change = writes.changes[change_number]
+        version, stream = change.version, self._store.streams[subscription_rid]
+        number, named = len(stream.events) + 1, (version.resource_type, version.id, version.version_id)
+        stream.events.append(Event(number, *named, version.last_updated, change.correlation_id, version.body))
+
+
+_: type[FhirStore] = MemoryFhirStore
+__: type[FhirTransaction] = MemoryTransaction

@@ -1,0 +1,119 @@
+"""The inbox on PostgreSQL and in memory; and what only the real one can show: many at once, long queues, plans."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from twisted.internet import defer
+
+from ipf.errors import Category, Problem
+from ipf.ports import Settlement, Status
+from ipf.store.inbox import PostgresInbox
+from tests import postgres
+from tests.contracts import inbox as contract
+from tests.contracts.inbox import ended, received
+from tests.fakes import MemoryInbox
+
+
+class MemoryInboxTest(contract.InboxContract):
+    """The fake."""
+
+    def setUp(self) -> None:
+        self.inbox = MemoryInbox()
+
+
+class PostgresInboxTest(contract.InboxContract):
+    """The real one."""
+
+    async def setUp(self) -> None:
+        self.database = await postgres.database(self, "ipf")
+        self.inbox = PostgresInbox(self.database)
+
+    async def test_what_cannot_be_stored_is_refused(self) -> None:
+        """NUL in a name: MALFORMED, nothing of the batch is stored."""
+        refused = await self.assertFailure(
+            defer.Deferred.fromCoroutine(self.inbox.store([received("a"), received("b\x00")])), Problem
+        )
+        self.assertIs(refused.category, Category.MALFORMED)
+        self.assertEqual(sum((await self.inbox.counts()).values()), 0)
+
+    async def test_many_claimers(self) -> None:
+        """Four workers drain 400 rows of 20 keys: each row once, each key in order."""
+        await self.inbox.store([received(f"{n}", key=n % 20) for n in range(400)])
+        done: list[tuple[int, str]] = []
+
+        async def drain(worker: str) -> None:
+            idle = 0
+            while idle < 3:
+                claims = await self.inbox.claim(worker, 7)
+                idle = 0 if claims else idle + 1
+                for claim in claims:
+                    done.append((claim.ordering_key or 0, claim.source_id))
+                await self.inbox.settle([ended(claim) for claim in claims])
+                if not claims:
+                    await postgres.pause(0.05)
+
+        await together([drain(f"w{n}") for n in range(4)])
+        while len(done) < 400:  # a wake-up lost between two workers costs up to a second, never a message
+            await postgres.pause(0.2)
+            await drain("last")
+        self.assertEqual(len({source_id for _, source_id in done}), 400)
+        for key in range(20):
+            order = [int(source_id) for found, source_id in done if found == key]
+            self.assertEqual(order, sorted(order))
+
+    async def test_same_messages_at_once(self) -> None:
+        """The same 50 messages by two connections in opposite order: 50 rows, no deadlock is seen."""
+        batch = [received(f"{n}") for n in range(50)]
+        first, second = await together([self.inbox.store(batch), self.inbox.store(batch[::-1])])
+        stored = sum(outcome.value == "stored" for outcome in (*first, *second))
+        self.assertEqual((stored, (await self.inbox.counts())[Status.RECEIVED]), (50, 50))
+
+    async def test_a_long_queue_behind_one_message(self) -> None:
+        """3,000 rows wait behind a failed one: they are put off once, then others are claimed at full speed."""
+        for start in range(0, 3000, 500):
+            await self.inbox.store([received(f"k{start + n}", key=7) for n in range(500)])
+        (first,) = await self.inbox.claim("w", 1)
+        due = datetime.now(UTC) + timedelta(hours=1)
+        await self.inbox.settle([Settlement(first.id, first.fence, Status.FAILED, 1, "x", due)])
+        await self.inbox.store([received(f"o{n}", key=100 + n) for n in range(100)])
+        claims: list[Any] = []
+        for _ in range(5):
+            claims += await self.inbox.claim("w", 50)
+        self.assertEqual(len(claims), 100)
+        waiting = await self.database.one(
+            "SELECT count(*) FROM message_states WHERE ready_at <= now() AND status = 'RECEIVED'"
+        )
+        self.assertEqual(waiting[0], 0)
+
+    async def test_full_table_plans(self) -> None:
+        """With 50,000 stored rows and statistics, the hot statements still walk their own indexes."""
+        await self.database.many(
+            "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type, "
+            "correlation_id, listener, charset, raw_content_type, content_digest, raw_message) "
+            "SELECT 'default', now(), 'HL7V2_MLLP', 'LAB', 'old' || n, 'ADT_A01', gen_random_uuid(), '', 'utf-8', '', "
+            "'\\x00', '\\x00' FROM generate_series(1, 50000) n;"
+            "INSERT INTO message_states (id, status, received_at, ready_at, ordering_key) "
+            "SELECT id, 'DELIVERED', received_at, received_at, id FROM message_bodies;"
+            "INSERT INTO message_states (id, status, received_at, ready_at) "
+            "SELECT -n, 'RECEIVED', now(), now() FROM generate_series(1, 100) n"
+        )
+        await self.database.many("ANALYZE message_states; ANALYZE message_bodies")
+        for call, index in (
+            ("inbox_claim('w', 50)", "message_states_claim"),
+            ("inbox_claim('w', 50)", "message_states_order"),
+            ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_lease"),
+            ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '')", "message_states_pkey"),
+            ("inbox_get(1)", "message_bodies_pkey"),
+        ):
+            plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN EXECUTE {call}"))
+            self.assertIn(index, plan, plan)
+            self.assertNotIn("Seq Scan", plan)
+            self.assertNotIn("Filter: (id =", plan)
+
+
+async def together(coroutines: list[Any]) -> list[Any]:
+    """Run all at once; their results in order."""
+    return await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in coroutines], consumeErrors=True)
+
