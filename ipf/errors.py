@@ -1,7 +1,8 @@
 """What can go wrong, as categories; each category is rendered in exactly one place.
 
 A :class:`Problem` is raised by pure code and by stages.  The skins render it: `rest/outcome.py` as a FHIR
-OperationOutcome, `wire/admin.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error body.
+OperationOutcome, `wire/admin.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error
+body.
 
 Sources: https://hl7.org/fhir/R4/http.html (status codes), https://hl7.org/fhir/R4/valueset-issue-type.html,
 HL7 v2.5.1 table 0357 (ERR-3), interface specification "Errors", decisions section 3.
@@ -57,7 +58,7 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding: what is wrong and where (a FHIRPath such as `Patient.name[0].given`, or a segment such as `PID^1^3`)."""
+    """One finding: what is wrong and where (a FHIRPath, `Patient.name[0].given`, or a place in a message, `PID^1^3`)."""
 
     text: str
     place: str | None = None

@@ -20,10 +20,7 @@ from typing import IO, Any, cast
 
 from twisted.application.service import IService, Service
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString
-from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import ILogObserver, Logger
 from twisted.python.components import Componentized
@@ -31,7 +28,6 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
-from ipf import __version__
 from ipf.converter import (
     NAME,
     ConvertingPart,
@@ -46,33 +42,22 @@ from ipf.converter import (
     tune_collector,
     worker_name,
 )
-from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.doors import Doors
+from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.library import Library
-from ipf.ports import Answer, Backoff, Handler, Request, Status
-from ipf.rest.outcome import refuse
-from ipf.rest.repository import Repository
-from ipf.rest.router import handler
+from ipf.ports import Backoff, Status
 from ipf.rest.subscription_status import set_status
-from ipf.settings import Listener, Settings
+from ipf.settings import Settings
 from ipf.stages.activate import Activate
 from ipf.stages.convert import report_recovery
 from ipf.stages.deliver import Deliver
-from ipf.stages.group_commit import GroupCommit
-from ipf.stages.receive import Listener as Entrance
-from ipf.stages.receive import Receiver
 from ipf.stages.worker import Worker
 from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.migrate import migrate
 from ipf.subscriptions.notification import notification
-from ipf.subscriptions.policy import ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
 from ipf.telemetry import metrics
-from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, level_named
-from ipf.wire import actuator, admin
-from ipf.wire.actuator import Component, Health
-from ipf.wire.http import FhirResource, site
-from ipf.wire.mllp import Limits, MllpFactory
 from ipf.wire.processes import ConverterProcesses
 from ipf.wire.webhook import Webhook
 
@@ -88,16 +73,6 @@ def log_stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:
         return (sys.__stdout__ or sys.stdout).buffer
     path = str(Path(logfile or "twistd.log").resolve())
     return cast("IO[bytes]", LogFile.fromFullPath(path, rotateLength=100_000_000, maxRotatedFiles=10))
-
-
-def bound(endpoint: str, is_protected: bool) -> str:
-    """An endpoint string; a TCP listener that nothing protects is bound to loopback unless it names an interface.
-
-    Source: decisions section 1.
-    """
-    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
-        return endpoint
-    return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
 
 
 @implementer(IService)
@@ -143,7 +118,7 @@ class Ipf(Service):
             log.failure("ipf cannot start", failure)
         # twistd ends with status 0 whatever happened, and systemd must see that this was no clean end.
         reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
-        reactor.stop()
+        reactor.callWhenRunning(reactor.stop)  # what fails at once fails before the reactor runs
 
     async def _stop(self) -> None:
         if self._starting is not None and not self._starting.called:
@@ -176,8 +151,9 @@ class Ipf(Service):
         await self._subscriptions(stores)
         if settings.worker_enabled:
             self._conversion(stores, library, urls)
-        await self._http(stores)
-        await self._mllp(stores, library)
+        doors = Doors(settings, stores, self._on_stop)
+        await doors.open_http(lambda: self._processes)
+        await doors.open_mllp(library)
         tune_collector()
         log.info("event=started ipf accepts messages")
 
@@ -319,123 +295,3 @@ class Ipf(Service):
     def _write_line(self, line: bytes) -> None:
         self._stream.write(line)
         self._stream.flush()
-
-    # -- the doors
-
-    async def _http(self, stores: Stores) -> None:
-        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
-        repository = Repository(
-            stores.fhir,
-            stores.matcher,
-            now,
-            ChannelPolicy(settings.channel_security, settings.endpoint_allow),
-            software_version=__version__,
-        )
-        health = Health(self._components(stores), reactor)
-        mounts = {
-            "fhir": FhirResource(ringing(handler(repository), bell), refuse),
-            "admin": admin.resource(stores.inbox, bell, settings.admin_token),
-            "actuator": actuator.resource(health),
-        }
-        factory = site(mounts, max_body=settings.http_max_body_bytes)
-        port = await self._listen(settings.http_listen, factory, "HTTP")
-        self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
-
-    def _components(self, stores: Stores) -> dict[str, Component]:
-        async def inbox() -> Mapping[str, Any]:
-            return dict((await stores.inbox.counts()).items())
-
-        async def fhir() -> None:
-            await stores.fhir_database.one("SELECT 1")
-
-        async def converters() -> Mapping[str, Any]:
-            processes = self._processes
-            if processes is not None and processes.running < processes.wanted:
-                raise RuntimeError(f"{processes.running} of {processes.wanted} converter processes run")
-            return {"processes": processes.wanted if processes is not None else 0}
-
-        return {
-            "inbox": Component(inbox),
-            "fhir": Component(fhir),
-            "converters": Component(converters, required=False),
-        }
-
-    async def _mllp(self, stores: Stores, library: Library) -> None:
-        settings = self._settings
-        bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
-        commit = GroupCommit(
-            stores.inbox,
-            reactor,
-            writers=settings.inbox_writers,
-            patience=settings.inbox_timeout_seconds,
-            committed=lambda: bell.ring("inbox"),
-        )
-        receiver = Receiver(
-            stores.inbox,
-            commit,
-            reactor,
-            now=now,
-            new_correlation_id=new_correlation_id,
-            ordering=settings.ordering,
-            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), library),
-            observe=count_received,
-        )
-        for listener in settings.mllp_listen:
-            await self._mllp_listener(listener, receiver)
-
-    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
-        settings = self._settings
-        door = receiver.door(Entrance(listener.name, settings.mllp_fallback_charset))
-        limits = Limits(
-            message=settings.mllp_max_frame_bytes,
-            discard=8 * settings.mllp_max_frame_bytes,
-            connections=settings.mllp_max_connections,
-            frame_timeout=settings.mllp_frame_timeout_seconds,
-        )
-        factory = MllpFactory(listener.name, door, reactor, limits)
-        port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
-
-        async def stop() -> None:
-            await maybeDeferred(port.stopListening)
-            await factory.stop(settings.stop_seconds)
-
-        self._on_stop(f"MLLP {listener.name}", stop)
-
-    async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
-        place = bound(endpoint, is_protected=False)
-        try:
-            port: IListeningPort = await serverFromString(reactor, place).listen(factory)
-        except (CannotListenError, ValueError) as error:
-            raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
-        log.info("{what} listens on {place}", what=what, place=place)
-        return port
-
-
-def is_map_missing(required: frozenset[str], library: Library, message_type: str) -> bool:
-    """Whether a message of this type is refused for want of a map (`IPF_REQUIRE_MAP_TYPES`)."""
-    return message_type in required and not library.has_map(message_type)
-
-
-def count_received(result: str, source_system: str) -> None:
-    """`Receiver.observe` on Prometheus."""
-    if result == "stored":
-        metrics.message_received(source_system)
-    elif result in ("duplicate", "conflicting_duplicate"):
-        metrics.duplicate_received(conflicting=result == "conflicting_duplicate")
-    elif result == "rejected":
-        metrics.frame_rejected("AR")
-    elif result in ("map_missing", "unavailable", "failed"):
-        metrics.frame_rejected("AE")
-
-
-def ringing(handle: Handler, bell: TwoBells) -> Handler:
-    """A handler that rings for activation and delivery after each request that may have written."""
-
-    async def handle_and_ring(request: Request) -> Answer:
-        answer = await handle(request)
-        if request.method not in ("GET", "HEAD") and answer.status < 300:
-            bell.ring("subscription")
-            bell.ring("delivery")
-        return answer
-
-    return handle_and_ring

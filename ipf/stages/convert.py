@@ -343,6 +343,6 @@ def as_problem(error: Exception, correlation_id: str) -> Problem:
     """
     if isinstance(error, Problem):
         return error
-    failed = Failed(error)  # type: ignore[no-untyped-call]  # Twisted declares no types here
+    failed = Failed(error)
     log.failure("a conversion failed unexpectedly", failed, correlation_id=correlation_id)
     return Problem(Category.INTERNAL, f"unexpected {type(error).__name__}")

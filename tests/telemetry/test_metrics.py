@@ -77,12 +77,14 @@ class MetricsTests(TestCase):
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         os.makedirs(folder)
-        (Path(folder) / "counter_1.db").write_bytes(b"left over")
+        dead = Path(folder) / "999999999"
+        dead.mkdir()
+        (dead / "counter_1.db").write_bytes(b"left over")
         for run in ("first", "second"):
             child = subprocess.run(
                 [sys.executable, "-c", CHILD, folder, run], env=environment, capture_output=True, check=True
             )
-            environment["PROMETHEUS_MULTIPROC_DIR"] = folder
+            environment["PROMETHEUS_MULTIPROC_DIR"] = str(next(Path(folder).iterdir()))
         text = child.stdout.decode()
         self.assertIn('source_system="A",status="RECEIVED"} 2.0', text)
         self.assertIn("interface_engine_dlq_current_size 4.0", text)

@@ -1,0 +1,185 @@
+"""The doors: HTTP and MLLP listeners, built over the stores and opened.  Part of the composition root (`service.py`).
+
+A TCP listener that no token protects binds loopback unless it names an interface (decisions section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+
+from ipf import __version__
+from ipf.converter import Stores, TwoBells, now
+from ipf.errors import Category, Problem
+from ipf.mapping.library import Library
+from ipf.ports import Answer, Handler, Request
+from ipf.rest.outcome import refuse
+from ipf.rest.repository import Repository
+from ipf.rest.router import handler
+from ipf.settings import Listener, Settings
+from ipf.stages.group_commit import GroupCommit
+from ipf.stages.receive import Listener as Entrance
+from ipf.stages.receive import Receiver
+from ipf.subscriptions.policy import ChannelPolicy
+from ipf.telemetry import metrics
+from ipf.telemetry.correlation import new_correlation_id
+from ipf.wire import actuator, admin
+from ipf.wire.actuator import Component, Health
+from ipf.wire.http import FhirResource, site
+from ipf.wire.mllp import Limits, MllpFactory
+from ipf.wire.processes import ConverterProcesses
+
+log = Logger(namespace="ipf.doors")
+reactor: Any = _reactor  # its interfaces are mixed in at run time
+
+Closer = Callable[[], Awaitable[object]]
+
+
+def bound(endpoint: str, is_protected: bool) -> str:
+    """An endpoint string; a TCP listener that nothing protects is bound to loopback unless it names an interface.
+
+    Source: decisions section 1.
+    """
+    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
+        return endpoint
+    return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
+
+
+class Doors:
+    """Opens the listeners; `on_stop(what, close)` is told how each is closed again."""
+
+    def __init__(self, settings: Settings, stores: Stores, on_stop: Callable[[str, Closer], None]) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._on_stop = on_stop
+        self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+
+    async def open_http(self, processes: Callable[[], ConverterProcesses | None]) -> None:
+        """`/fhir`, `/admin` and `/actuator` on one listener."""
+        settings, stores, bell = self._settings, self._stores, self._bell
+        repository = Repository(
+            stores.fhir,
+            stores.matcher,
+            now,
+            ChannelPolicy(settings.channel_security, settings.endpoint_allow),
+            software_version=__version__,
+        )
+        health = Health(self._components(processes), reactor)
+        mounts = {
+            "fhir": FhirResource(ringing(handler(repository), bell), refuse),
+            "admin": admin.resource(stores.inbox, bell, settings.admin_token),
+            "actuator": actuator.resource(health),
+        }
+        factory = site(mounts, max_body=settings.http_max_body_bytes)
+        port = await self._listen(settings.http_listen, factory, "HTTP")
+        self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _components(self, processes: Callable[[], ConverterProcesses | None]) -> dict[str, Component]:
+        stores = self._stores
+
+        async def inbox() -> Mapping[str, Any]:
+            return {status.value: count for status, count in (await stores.inbox.counts()).items()}
+
+        async def fhir() -> None:
+            await stores.fhir_database.one("SELECT 1")
+
+        async def converters() -> Mapping[str, Any]:
+            children = processes()
+            if children is not None and children.running < children.wanted:
+                raise RuntimeError(f"{children.running} of {children.wanted} converter processes run")
+            return {"processes": children.wanted if children is not None else 0}
+
+        return {
+            "inbox": Component(inbox),
+            "fhir": Component(fhir),
+            "converters": Component(converters, required=False),
+        }
+
+    async def open_mllp(self, library: Library) -> None:
+        """Every MLLP listener; from now on messages are accepted."""
+        settings, stores, bell = self._settings, self._stores, self._bell
+        commit = GroupCommit(
+            stores.inbox,
+            reactor,
+            writers=settings.inbox_writers,
+            patience=settings.inbox_timeout_seconds,
+            committed=lambda: bell.ring("inbox"),
+        )
+        receiver = Receiver(
+            stores.inbox,
+            commit,
+            reactor,
+            now=now,
+            new_correlation_id=new_correlation_id,
+            ordering=settings.ordering,
+            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), library),
+            observe=count_received,
+        )
+        for listener in settings.mllp_listen:
+            await self._mllp_listener(listener, receiver)
+
+    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
+        settings = self._settings
+        door = receiver.door(Entrance(listener.name, settings.mllp_fallback_charset))
+        limits = Limits(
+            message=settings.mllp_max_frame_bytes,
+            discard=8 * settings.mllp_max_frame_bytes,
+            connections=settings.mllp_max_connections,
+            frame_timeout=settings.mllp_frame_timeout_seconds,
+        )
+        factory = MllpFactory(listener.name, door, reactor, limits)
+        port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
+
+        async def stop() -> None:
+            await maybeDeferred(port.stopListening)
+            await factory.stop(settings.stop_seconds)
+
+        self._on_stop(f"MLLP {listener.name}", stop)
+
+    async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
+        place = bound(endpoint, is_protected=False)
+        factory.noisy = False
+        try:
+            port: IListeningPort = await serverFromString(reactor, place).listen(factory)
+        except (CannotListenError, ValueError) as error:
+            raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
+        log.info("{what} listens on {place}", what=what, place=place)
+        return port
+
+
+def is_map_missing(required: frozenset[str], library: Library, message_type: str) -> bool:
+    """Whether a message of this type is refused for want of a map (`IPF_REQUIRE_MAP_TYPES`)."""
+    return message_type in required and not library.has_map(message_type)
+
+
+def count_received(result: str, source_system: str) -> None:
+    """`Receiver.observe` on Prometheus."""
+    if result == "stored":
+        metrics.message_received(source_system)
+    elif result in ("duplicate", "conflicting_duplicate"):
+        metrics.duplicate_received(conflicting=result == "conflicting_duplicate")
+    elif result == "rejected":
+        metrics.frame_rejected("AR")
+    elif result in ("map_missing", "unavailable", "failed"):
+        metrics.frame_rejected("AE")
+
+
+def ringing(handle: Handler, bell: TwoBells) -> Handler:
+    """A handler that rings for activation and delivery after each request that may have written."""
+
+    async def handle_and_ring(request: Request) -> Answer:
+        answer = await handle(request)
+        if request.method not in ("GET", "HEAD") and answer.status < 300:
+            bell.ring("subscription")
+            bell.ring("delivery")
+        return answer
+
+    return handle_and_ring

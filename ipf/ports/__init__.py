@@ -1,0 +1,100 @@
+"""What crosses the corridor: frozen records, and the Protocols that hand them over.  No logic lives here.
+
+Everything in this package may be imported by every room; it imports none of them.  Each Protocol has two
+implementations, PostgreSQL (`ipf/store`) and memory (`tests/fakes`), and one contract suite runs on both
+(`tests/contracts`).  Times are timezone-aware UTC datetimes; durations are seconds unless a name says `_ms`.
+"""
+
+from ipf.ports.base import DEFAULT_TENANT, Clock, Json
+from ipf.ports.delivery import (
+    Attempt,
+    Channel,
+    Delivered,
+    DeliveryEnd,
+    DeliveryQueue,
+    Event,
+    Lease,
+    Notification,
+    SubscriptionHealth,
+)
+from ipf.ports.http import Answer, Handler, Request
+from ipf.ports.inbox import (
+    OPEN_STATES,
+    Backoff,
+    Claimed,
+    Inbox,
+    MessageFilter,
+    MessagePage,
+    MessageRow,
+    Outcome,
+    Received,
+    Rejected,
+    Settlement,
+    StaleRecovery,
+    Status,
+    WrongState,
+)
+from ipf.ports.mapping import Bell, Mapped, Mapper
+from ipf.ports.resources import (
+    ActiveSubscription,
+    Answers,
+    Asks,
+    Change,
+    FhirStore,
+    FhirTransaction,
+    Matcher,
+    NewEvent,
+    Receipt,
+    SearchPage,
+    SubscriptionState,
+    Version,
+    Writes,
+)
+
+__all__ = [
+    "DEFAULT_TENANT",
+    "OPEN_STATES",
+    "ActiveSubscription",
+    "Answer",
+    "Answers",
+    "Asks",
+    "Attempt",
+    "Backoff",
+    "Bell",
+    "Change",
+    "Channel",
+    "Claimed",
+    "Clock",
+    "Delivered",
+    "DeliveryEnd",
+    "DeliveryQueue",
+    "Event",
+    "FhirStore",
+    "FhirTransaction",
+    "Handler",
+    "Inbox",
+    "Json",
+    "Lease",
+    "Mapped",
+    "Mapper",
+    "Matcher",
+    "MessageFilter",
+    "MessagePage",
+    "MessageRow",
+    "NewEvent",
+    "Notification",
+    "Outcome",
+    "Receipt",
+    "Received",
+    "Rejected",
+    "Request",
+    "SearchPage",
+    "Settlement",
+    "StaleRecovery",
+    "Status",
+    "SubscriptionHealth",
+    "SubscriptionState",
+    "Version",
+    "Writes",
+    "WrongState",
+]

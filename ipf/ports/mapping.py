@@ -1,0 +1,38 @@
+"""Mapping as the engine sees it, and the bell that wakes stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ipf.ports.base import Json
+from ipf.ports.inbox import Claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A transaction Bundle, and which map made it."""
+
+    bundle: Json
+    map_url: str
+
+
+class Mapper(Protocol):
+    """Chooses the StructureMap for a message type and runs it.  Problem UNMAPPED, MAPPING or UPSTREAM."""
+
+    def has_map(self, message_type: str) -> bool:
+        """Whether a map for this type is installed (True when that cannot be known: a remote service)."""
+
+    async def transform(self, message: Claimed) -> Mapped:
+        """Message bytes to transaction Bundle."""
+
+
+class Bell(Protocol):
+    """Wakes workers, here and in other processes.  A lost ring costs one poll interval, never a message."""
+
+    def ring(self, name: str) -> None:
+        """Say that there is work; returns at once, many rings become one."""
+
+    def subscribe(self, name: str, wake: Callable[[], None]) -> None:
+        """Call `wake` at each ring of `name`."""

@@ -1,0 +1,185 @@
+"""The FHIR store: resources, their versions, and the events that a change fires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from ipf.ports.base import Json
+
+if TYPE_CHECKING:
+    from ipf.fhir.index import Entries
+    from ipf.fhir.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
+
+    `rid` is the internal, never reused, growing number of the resource; it never leaves the house.
+    """
+
+    rid: int
+    resource_type: str
+    id: str
+    version_id: int
+    last_updated: datetime
+    body: bytes
+    deleted: bool = False
+    method: str = "PUT"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A version to be written, with what it changes in the index.
+
+    `before` and `after` are index entries of the version replaced and of this one (empty when there is none, or when
+    deleted); the store writes only the difference.  `resource` is the parsed form of `version.body` (None = deleted).
+    """
+
+    tenant: str
+    version: Version
+    resource: Json | None
+    before: Entries
+    after: Entries
+    correlation_id: str
+    interaction: str  # create | update | delete
+    previous: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """Change number `change` (its index in `Writes.changes`) fires the subscription with this rid."""
+
+    subscription_rid: int
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """The service's own row about a Subscription, written in the transaction that writes the resource."""
+
+    tenant: str
+    rid: int
+    id: str
+    status: str  # requested | active | off | error | deleted
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
+
+    tenant: str
+    key: str
+    correlation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """All that one database transaction writes, for one or many FHIR transactions."""
+
+    changes: Sequence[Change] = ()
+    events: Sequence[NewEvent] = ()
+    receipts: Sequence[Receipt] = ()
+    subscriptions: Sequence[SubscriptionState] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a transaction must know before it can be planned; answered in one round trip."""
+
+    ids: Sequence[tuple[str, str, str]] = ()  # (tenant, resource type, id)
+    conditions: Sequence[tuple[str, Query]] = ()  # (tenant, query)
+    receipts: Sequence[tuple[str, str]] = ()  # (tenant, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers in the order of the asks.
+
+    `by_id`: the current version (possibly a deletion) or None.  `by_condition`: at most two live matches each.
+    `receipts`: those keys that are there.  `epoch` grows with every change of any Subscription.
+    """
+
+    by_id: Sequence[Version | None]
+    by_condition: Sequence[Sequence[Version]]
+    receipts: frozenset[tuple[str, str]]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSubscription:
+    """A subscription that fires (status requested, active or error), as the matching index needs it."""
+
+    tenant: str
+    rid: int
+    id: str
+    resource: Json
+
+
+class FhirTransaction(Protocol):
+    """One PostgreSQL transaction.  A subscription cannot change between `ask` and the commit."""
+
+    async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
+        """First call, one round trip.  `subscriptions_change`: this transaction writes Subscription resources."""
+
+    async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
+        """Serialise on these match keys until commit and answer them again, as of after the locks."""
+
+    async def subscriptions(self) -> list[ActiveSubscription]:
+        """All subscriptions that fire, of all tenants, as of this transaction."""
+
+    async def commit(self, writes: Writes) -> None:
+        """Write and commit in one round trip; durable when it returns.  WriteConflict when another was first."""
+
+
+class FhirStore(Protocol):
+    """Resources on PostgreSQL.  Reads are single statements; writes go through `transaction`."""
+
+    def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
+        """The only door to writing; rolled back unless committed."""
+
+    async def new_rid(self) -> int:
+        """A fresh internal number, from a block that this process holds: almost never a round trip."""
+
+    async def read(self, tenant: str, resource_type: str, id: str) -> Version | None:
+        """The current version, a deletion included."""
+
+    async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
+        """One version."""
+
+    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+        """Versions of one resource, newest first; only those with version_id < `before` when it is given."""
+
+    async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
+        """One page of matches (query.count at most).  `after` is the token of the page before."""
+
+    async def counts(self) -> dict[str, int]:
+        """Live resources by type, all tenants (for `bin/demo`, health and tests)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """Matches of one page in order; `total` is None when it was not asked for; `next` continues, None at the end."""
+
+    total: int | None
+    matches: tuple[Version, ...]
+    next: str | None
+
+
+class Matcher(Protocol):
+    """Which subscriptions a change fires: a cache of rows, rebuilt whenever its epoch is not the transaction's."""
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the rows it was built from; -1 before the first load."""
+
+    def load(self, epoch: int, subscriptions: Sequence[ActiveSubscription]) -> None:
+        """Replace the whole index."""
+
+    def match(self, change: Change) -> list[int]:
+        """rids of the subscriptions that `change` fires, in ascending order."""
