@@ -98,6 +98,8 @@ def _plain_node(node: FhirNode) -> Any:
         return value if decode is None else decode(value) or value
     if kind is dict:
         return (to_quantity(value) or node) if node.type in QUANTITY_TYPES else node
+    if kind is list:
+        return node  # no FHIR, but it may arrive
     if kind is float or (kind is int and node.type == "decimal"):
         return Decimal(repr(value))
     return value
