@@ -10,12 +10,13 @@ with file, line and column when it is compiled, not when the five-thousandth mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.mapping.calls import Code
 from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, conversions
 from ipf.mapping.expressions import Expression, FhirPathError
@@ -34,20 +35,6 @@ class Environment:
     models: Models = field(default_factory=Models)
     tables: ConceptTables = field(default_factory=ConceptTables)
     offset: str = "Z"
-
-
-@dataclass(slots=True)
-class Code:
-    """A compiled group.  `rules` is filled last, since groups may call each other in a circle."""
-
-    name: str
-    rules: tuple[Act, ...] = ()
-    size: int = 1
-
-    def call(self, frame: Frame) -> None:
-        """Run every rule on a frame whose first places hold the Run and the arguments."""
-        for rule in self.rules:
-            rule(frame)
 
 
 class Unit:
@@ -247,7 +234,8 @@ class Program:
     def _execute(self, source: Any, target: Json, run: Run) -> None:
         frame: Frame = [None] * self._code.size
         frame[:3] = run, source, target
-        self._code.call(frame)
+        for rule in self._code.rules:
+            rule(frame)
 
     def _tracing(self) -> Program:
         if self._traced is None:
@@ -275,6 +263,3 @@ class Program:
         last = run.steps[-1] if run.steps else Step(self.content.url, self.group.name, "", 0)
         place = f"{last.group}.rule '{last.rule}' ({last.map_url}, line {last.line})"
         return Problem(Category.MAPPING, f"{type(error).__name__} while mapping", place)
-
-
-Traced = Callable[[Act], Act]

@@ -1,8 +1,8 @@
 """ConceptMaps, compiled to dictionaries.
 
 What arrives: ConceptMap resources (R4), one or several in a JSON file, or the `conceptmap` blocks of a map.  What
-leaves: tables that `translate` asks by code, one dictionary per kind of answer, so that a translation at run time is one
-look-up.  A code that a table does not have yields nothing, or the table's fixed answer; it is never an error.
+leaves: tables that `translate` asks by code, one dictionary per kind of answer, so that a translation at run time is
+one look-up.  A code that a table does not have yields nothing, or the table's fixed answer; it is never an error.
 
 Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/conceptmap-operation-translate.html.
 """

@@ -108,7 +108,7 @@ def _in_calendar(year: str, month: str | None, day: str | None) -> bool:
         return False
     if day is None or "01" <= day <= "28":
         return True
-    return "01" <= day and int(day) <= monthrange(int(year), int(month))[1]
+    return day >= "01" and int(day) <= monthrange(int(year), int(month))[1]
 
 
 def _zone(given: str) -> str:
@@ -141,7 +141,7 @@ def decimal(text: str) -> JsonDecimal | None:
     if match is None:
         return _scientific(text)
     sign, whole, fraction = match.groups()
-    if not whole and not fraction or len(text) > 40:
+    if (not whole and not fraction) or len(text) > 40:
         return None
     digits = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "")
     return JsonDecimal(("-" if sign == "-" else "") + digits)

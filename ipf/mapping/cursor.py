@@ -1,6 +1,7 @@
 """A place in the tokens of a map, and the questions a grammar asks there.
 
-Every refusal goes through `expected`, so that all errors say the same four things: file, line, column, what was expected.
+Every refusal goes through `expected`, so that all errors say the same four things: file, line, column, and what was
+expected there.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class Cursor:
 
     def at_literal(self) -> bool:
         """Whether a literal comes next."""
-        return self.token.kind in LITERALS or self.at("true", "false") or (self.at("-") and self.ahead(1).kind == "number")
+        if self.at("-"):
+            return self.ahead(1).kind == "number"
+        return self.token.kind in LITERALS or self.at("true", "false")
 
     def literal(self) -> Parameter:
         """Pass a string, number, boolean or date."""
@@ -116,7 +119,8 @@ class Cursor:
         try:
             _, end = parse_prefix(self.text, start.start)
         except FhirPathError as error:
-            raise FmlError(f"in a FHIRPath expression: {error.text}", self.file, Place(error.line, error.column)) from error
+            place = Place(error.line, error.column)
+            raise FmlError(f"in a FHIRPath expression: {error.text}", self.file, place) from error
         first = self._index
         while self.token.kind != "end" and self.token.start < end:
             self._index += 1

@@ -21,14 +21,14 @@ from ipf.mapping.run import Frame
 from ipf.mapping.scope import Scope, Variable
 
 Evaluate = Callable[[Frame, Any], list[Any]]
-Test = Callable[[Frame, Any], bool]
+Test = Callable[[Frame, Any], bool | None]
 Text = Callable[[Frame, Any], str | None]
 First = Callable[[Frame, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in its scope.  `item`: kind of what is in focus; `focus_name`: the variable that names the focus."""
+    """An expression in its scope.  `item`: kind of what is in focus; `focus_name`: the variable that names it."""
 
     node: ast.Node
     scope: Scope
@@ -42,16 +42,15 @@ class Expression:
         return cls(_name_variables(node, scope.names, focus_name), scope, item, focus_name)
 
     def test(self) -> Test:
-        """The expression as a condition: true, and not only not false."""
+        """The expression as a condition; empty counts as false."""
         fast = native.condition(self.node, self.scope.names, self.item)
         if fast is not None:
-            decide = fast
-            return lambda frame, item: decide(frame, item) is True
+            return fast
         evaluate = self.evaluate()
 
-        def test(frame: Frame, item: Any) -> bool:
+        def test(frame: Frame, item: Any) -> bool | None:
             found = evaluate(frame, item)
-            return len(found) == 1 and found[0] is not False and found[0] is not None or len(found) > 1
+            return (len(found) == 1 and found[0] is not False and found[0] is not None) or len(found) > 1
 
         return test
 

@@ -13,9 +13,9 @@ from ipf.mapping.model import AUTO_VARIABLE, Dependent, Parameter, Rule, Source,
 MAX_NESTING = 60
 SOURCE_LIST_MODES = ("first", "last", "not_first", "not_last", "only_one")
 TARGET_LIST_MODES = ("first", "last", "share", "collate", "single", "only_one")
-TRANSFORMS = frozenset(
-    "create copy truncate escape cast append translate reference dateOp uuid pointer evaluate cc c qty id cp".split()
-)
+_TEXT_TRANSFORMS = ("append", "cast", "copy", "dateOp", "escape", "evaluate", "translate", "truncate")
+_OBJECT_TRANSFORMS = ("c", "cc", "cp", "create", "id", "pointer", "qty", "reference", "uuid")
+TRANSFORMS = frozenset(_TEXT_TRANSFORMS + _OBJECT_TRANSFORMS)
 _SAME_LINE = re.compile(r"[ \t]*//[ \t]*([^\n]*)")
 
 

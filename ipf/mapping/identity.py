@@ -1,7 +1,7 @@
 """From the Bundle that a map made to a transaction that can be sent again and again.
 
-Each entry gets a `fullUrl` and, when the map gave none, a `request` that finds the resource by its identifier, so that a
-second message about the same patient updates what the first one stored instead of adding to it:
+Each entry gets a `fullUrl` and, when the map gave none, a `request` that finds the resource by its identifier, so that
+a second message about the same patient updates what the first one stored instead of adding to it:
 
 - what a message is about (Patient, Encounter ...) is updated: `PUT Type?identifier=system|value`;
 - shared reference data (Practitioner, Organization, Location ...) is created once: `POST` with `ifNoneExist`;
@@ -66,10 +66,10 @@ def complete(bundle: Json, run: Run) -> None:
             holder[name] = urls[id(resource)]
     if run.loose_references:
         _rewrite_all(kept, {run.urns[number]: url for number, url in urls.items() if number in run.urns})
-    others = {key: value for key, value in bundle.items() if key not in ("resourceType", "id", "meta", "type", "entry")}
-    head = {key: bundle[key] for key in ("id", "meta") if key in bundle}
+    finished: Json = {key: bundle[key] for key in ("resourceType", "id", "meta", "type") if key in bundle}
+    finished.update({key: value for key, value in bundle.items() if key not in finished}, entry=kept)
     bundle.clear()
-    bundle.update({"resourceType": "Bundle", **head, "type": "transaction", **others, "entry": kept})
+    bundle.update(finished)
 
 
 def request(resource: Json) -> Json:

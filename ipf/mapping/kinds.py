@@ -35,6 +35,11 @@ class Kind:
         return self.model == "v2"
 
     @property
+    def is_text(self) -> bool:
+        """A node of an HL7 v2 message, or only its text."""
+        return self.model in ("v2", "text")
+
+    @property
     def is_known(self) -> bool:
         """Whether elements of it can be looked up."""
         return bool(self.model) and bool(self.name)
@@ -42,6 +47,9 @@ class Kind:
 
 UNKNOWN = Kind("", "")
 V2 = Kind("v2", "")
+TEXT = Kind("text", "")
+"""Text of an HL7 v2 node, where nothing but the text is used."""
+
 
 
 def fhir(name: str) -> Kind:
@@ -108,7 +116,7 @@ class Models:
 
     def is_primitive(self, kind: Kind) -> bool:
         """Whether values of the kind are JSON scalars."""
-        return kind.model.startswith("fhir") and kind.name in self._fhir.primitive_types or kind == fhir("xhtml")
+        return (kind.model.startswith("fhir") and kind.name in self._fhir.primitive_types) or kind == fhir("xhtml")
 
     def is_resource(self, kind: Kind) -> bool:
         """Whether JSON objects of the kind carry resourceType."""

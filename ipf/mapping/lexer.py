@@ -110,7 +110,8 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
             line += newlines
             line_start = position + content.rindex("\n") + 1
         position = match.end()
-    yield Token("end", "end of the map", position, position, Place(line, position - line_start + 1), "\n".join(comments))
+    place = Place(line, position - line_start + 1)
+    yield Token("end", "end of the map", position, position, place, "\n".join(comments))
 
 
 def _meaning(kind: str, content: str) -> str:

@@ -50,7 +50,8 @@ class Library:
 
     def __init__(self, maps: list[StructureMap], types: dict[str, StructureMap], environment: Environment) -> None:
         compiler = Compiler(maps, environment)
-        programs = {content.url: Program(compiler, content) for content in {one.url: one for one in types.values()}.values()}
+        entries = {content.url: content for content in types.values()}
+        programs = {url: Program(compiler, content) for url, content in entries.items()}
         self._by_type = {message_type: programs[content.url] for message_type, content in types.items()}
         self.maps = {content.url: content for content in maps}
         self.tables = environment.tables

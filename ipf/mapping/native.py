@@ -18,6 +18,7 @@ from ipf.fhir.fhirpath import ast
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import Variable
+from ipf.mapping.v2 import presence
 
 FOCUS = "context"
 
@@ -56,7 +57,8 @@ def _binary(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
             return None
         return _and(left, right) if node.operator == "and" else _or(left, right)
     if node.operator in ("=", "!="):
-        return _equality(node, names, item)
+        counted = _count_of(node, names, item)
+        return counted if counted is not None else _equality(node, names, item)
     if node.operator == "in":
         return _membership(node, names, item)
     return None
@@ -86,6 +88,18 @@ def _or(left: Decide, right: Decide) -> Decide:
         return None if first is None or second is None else False
 
     return decide
+
+
+def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    """`path.count() = 1`"""
+    left, right = node.left, node.right
+    if not isinstance(left, ast.Function) or left.name != "count" or left.args or left.focus is None:
+        return None
+    nodes = _nodes(left.focus, names, item)
+    if nodes is None or not isinstance(right, ast.Literal) or type(right.value) is not int:
+        return None
+    number, wanted = right.value, node.operator == "="
+    return lambda frame, item: (len(nodes(frame, item)) == number) is wanted
 
 
 def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
@@ -162,16 +176,42 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
     if node.name == "not" and not node.args:
         inner = condition(node.focus, names, item)
         return None if inner is None else _not(inner)
+    if node.name in ("exists", "empty") and not node.args:
+        return _presence(node.focus, names, item, wanted=node.name == "exists")
     nodes = _nodes(node.focus, names, item)
     if nodes is None:
         return None
-    if node.name in ("exists", "hasValue") and not node.args:
-        return lambda frame, item: bool(nodes(frame, item))
-    if node.name == "empty" and not node.args:
-        return lambda frame, item: not nodes(frame, item)
     literal = _string(node.args[0]) if len(node.args) == 1 else None
     test = _text_test(node.name, literal) if literal is not None else None
     return None if test is None else _on_text(nodes, test)
+
+
+def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Decide | None:
+    """`path.exists()`, `path.empty()`; without making nodes for a path of one step."""
+    if isinstance(focus, ast.Member):
+        owner = _owner_slot(focus.focus, names, item)
+        if owner is not None:
+            return _present_child(owner, presence(focus.name), wanted=wanted)
+    nodes = _nodes(focus, names, item)
+    return None if nodes is None else lambda frame, item: bool(nodes(frame, item)) is wanted
+
+
+def _owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
+    """Where the node that a step starts from is: a place of the frame, 0 = the item in focus."""
+    if owner is None or owner == ast.Variable(FOCUS):
+        return 0 if item.is_v2 else None
+    variable = names.get(owner.name) if isinstance(owner, ast.Variable) else None
+    return variable.slot if variable is not None and variable.kind.is_v2 else None
+
+
+def _present_child(slot: int, present: Callable[[Any], bool], *, wanted: bool) -> Decide:
+    if slot and wanted:
+        return lambda frame, item: present(frame[slot])
+    if slot:
+        return lambda frame, item: not present(frame[slot])
+    if wanted:
+        return lambda frame, item: present(item)
+    return lambda frame, item: not present(item)
 
 
 def _not(inner: Decide) -> Decide:
@@ -195,7 +235,8 @@ def _text_test(name: str, literal: str) -> Callable[[str], bool] | None:
     return None
 
 
-_SIMPLE_PATTERN = re.compile(r"\^?(?:\[[\w-]+\]|\\d|[\w -])(?:[+*]|\{\d+\})?\$?(?:(?:\[[\w-]+\]|\\d|[\w -])(?:\{\d+\})?)*\$?")
+_ATOM = r"(?:\[[\w-]+\]|\\d|[\w -])"
+_SIMPLE_PATTERN = re.compile(rf"\^?{_ATOM}(?:[+*]|\{{\d+\}})?(?:{_ATOM}(?:\{{\d+\}})?)*\$?")
 """Patterns that surely mean the same everywhere and never backtrack far: one repetition at most."""
 
 
@@ -223,7 +264,7 @@ def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
     """A path whose every step stays among HL7 v2 nodes and texts."""
     if isinstance(node, ast.Variable):
         return _variable(node.name, names, item)
-    if isinstance(node, ast.This) and node.name == "this" and item.is_v2:
+    if isinstance(node, ast.This) and node.name == "this" and item.is_text:
         return lambda frame, item: (item,)
     if isinstance(node, ast.Function) and node.focus is not None and node.name == "first" and not node.args:
         inner = _nodes(node.focus, names, item)
@@ -234,10 +275,10 @@ def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
 
 
 def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
-    if name == FOCUS and item.is_v2:
+    if name == FOCUS and item.is_text:
         return lambda frame, item: (item,)
     variable = names.get(name)
-    if variable is None or not (variable.kind.is_v2 or variable.kind == STRING) or not variable.is_source:
+    if variable is None or not (variable.kind.is_text or variable.kind == STRING) or not variable.is_source:
         return None
     slot = variable.slot
 

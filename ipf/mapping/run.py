@@ -87,7 +87,7 @@ class Run:
             names = lists.pop(id(child), None)
             if names:
                 _filter_lists(child, names)
-            if not child or len(child) == 1 and "resourceType" in child:
+            if not child or (len(child) == 1 and "resourceType" in child):
                 _detach(parent, name, child, lists)
         names = lists.pop(id(root), None)
         if names:
@@ -129,4 +129,4 @@ def _filter_lists(owner: Json, names: set[str]) -> None:
 
 
 def _is_empty(element: Json) -> bool:
-    return not element or len(element) == 1 and "resourceType" in element
+    return not element or (len(element) == 1 and "resourceType" in element)

@@ -7,26 +7,51 @@ types, is settled when the map is compiled.  New elements are noted in `Run.crea
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ipf.mapping.kinds import Kind, Member, Models
 from ipf.mapping.run import Frame
+from ipf.mapping.scope import Act, Get
 from ipf.ports import Json
 
 Store = Callable[[Json, Any], None]
 Make = Callable[[Frame], Json]
 
 
-def storer(member: Member | None, name: str, kind: Kind) -> Store:
-    """How a value of `kind` is put into element `name`; without a member the model is unknown."""
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where values of one kind go: `key` of the object at place `parent` of the frame.
+
+    `many`: appended to a list.  `others`: the names of a choice that must go when this one comes.  `is_open`: the model
+    is unknown, so a second value makes it a list.
+    """
+
+    parent: int
+    key: str
+    many: bool = False
+    others: frozenset[str] = frozenset()
+    is_open: bool = False
+
+
+def spot(member: Member | None, name: str, kind: Kind, parent: int) -> Spot:
+    """The place of element `name` for a value of `kind`; without a member the model is unknown."""
     if member is None:
-        return _store_unknown(name)
-    key = member.keys.get(kind.name, member.key) if member.is_choice else member.key
-    if member.many:
+        return Spot(parent, name, is_open=True)
+    if not member.is_choice:
+        return Spot(parent, member.key, member.many)
+    key = member.keys.get(kind.name, member.key)
+    return Spot(parent, key, member.many, frozenset(member.keys.values()) - {key})
+
+
+def storer(place: Spot) -> Store:
+    """A closure that puts a value into the object given."""
+    key, others = place.key, place.others
+    if place.is_open:
+        return _store_unknown(key)
+    if place.many:
         return _append(key)
-    if member.is_choice:
-        return _replace_choice(key, frozenset(member.keys.values()) - {key})
-    return _replace(key)
+    return _replace_choice(key, others) if others else _replace(key)
 
 
 def _replace(key: str) -> Store:
@@ -38,10 +63,11 @@ def _replace(key: str) -> Store:
 
 def _replace_choice(key: str, others: frozenset[str]) -> Store:
     def store(parent: Json, value: Any) -> None:
-        for name in parent:
-            if name in others:
-                del parent[name]
-                break
+        if len(parent) > 1:
+            for name in parent:
+                if name in others:
+                    del parent[name]
+                    break
         parent[key] = value
 
     return store
@@ -73,9 +99,42 @@ def _store_unknown(key: str) -> Store:
     return store
 
 
-def list_placer(member: Member, mode: str) -> Callable[[Frame, Json, Any], None]:
+def put_constant(place: Spot, value: Any) -> Act:
+    """`tgt.x = 'text'`"""
+    parent, key = place.parent, place.key
+    if not (place.many or place.others or place.is_open):
+
+        def replace(frame: Frame) -> None:
+            frame[parent][key] = value
+
+        return replace
+    store = storer(place)
+    return lambda frame: store(frame[parent], value)
+
+
+def put(place: Spot, get: Get) -> Act:
+    """`tgt.x = value`; nothing for None."""
+    parent, key = place.parent, place.key
+    if not (place.many or place.others or place.is_open):
+
+        def replace(frame: Frame) -> None:
+            value = get(frame)
+            if value is not None:
+                frame[parent][key] = value
+
+        return replace
+    store = storer(place)
+
+    def act(frame: Frame) -> None:
+        value = get(frame)
+        if value is not None:
+            store(frame[parent], value)
+
+    return act
+
+
+def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
     """List modes `first` and `last` of a target: where in the list a value goes."""
-    key = member.key
 
     def place_first(frame: Frame, parent: Json, value: Any) -> None:
         held = parent.setdefault(key, [])
@@ -92,21 +151,35 @@ def list_placer(member: Member, mode: str) -> Callable[[Frame, Json, Any], None]
     return place_first if mode == "first" else place_last
 
 
-def maker(models: Models, member: Member | None, name: str, kind: Kind, parent: int) -> Make:
-    """How a new, still empty element is made under the object at place `parent` of the frame.
+def maker(models: Models, place: Spot, kind: Kind) -> Make:
+    """How a new, still empty element is made.
 
     An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
     """
     template: Json = {"resourceType": kind.name} if models.is_resource(kind) else {}
-    if member is not None and not member.many and not template:
-        key = member.keys.get(kind.name, member.key) if member.is_choice else member.key
-        return _find_or_make(key, parent)
-    store = storer(member, name, kind)
-    key = name if member is None else member.keys.get(kind.name, member.key) if member.is_choice else member.key
-    return _make(store, key, parent, template)
+    if place.many and not template:
+        return _make_one_more(place.parent, place.key)
+    if not place.many and not place.is_open and not template:
+        return _find_or_make(place.parent, place.key)
+    return _make(storer(place), place.key, place.parent, template)
 
 
-def _find_or_make(key: str, parent: int) -> Make:
+def _make_one_more(parent: int, key: str) -> Make:
+    def make(frame: Frame) -> Json:
+        owner: Json = frame[parent]
+        made: Json = {}
+        held = owner.get(key)
+        if held is None:
+            owner[key] = [made]
+        else:
+            held.append(made)
+        frame[0].created.append((owner, key, made))
+        return made
+
+    return make
+
+
+def _find_or_make(parent: int, key: str) -> Make:
     def make(frame: Frame) -> Json:
         owner: Json = frame[parent]
         held = owner.get(key)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
 from json import dumps
+from operator import itemgetter
 from typing import Any
 
 from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, as_text, code
-from ipf.mapping.kinds import STRING, Kind, Models, fhir
+from ipf.mapping.kinds import STRING, TEXT, Kind, Models, fhir
 from ipf.mapping.run import Frame, Unmapped
 from ipf.mapping.scope import NOTHING, Get, Value
 from ipf.ports import Json
@@ -50,6 +51,8 @@ def text_of(value: Value) -> Callable[[Frame], str | None]:
             return text
 
         return text_of_node
+    if value.kind == TEXT and value.slot >= 0:
+        return itemgetter(value.slot)
     return lambda frame: as_text(get(frame))
 
 
@@ -150,6 +153,7 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     text = text_of(arguments[0])
     results: Mapping[str, Any] = table.results(wanted)
     fixed = table.fixed(wanted)
+    is_counted = wanted not in ("display", "system")  # a name that is not known is no code that is not mapped
 
     def translate(frame: Frame) -> Any:
         given = text(frame)
@@ -158,7 +162,7 @@ def _translate(context: Context, arguments: Arguments) -> Value:
         found = results.get(given)
         if found is None:
             found = results.get(code(given) or "", fixed)
-            if found is None:
+            if found is None and is_counted:
                 frame[0].unmapped.append(Unmapped(name, given))
         elif type(found) is dict:
             return dict(found)

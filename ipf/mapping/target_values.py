@@ -1,0 +1,133 @@
+"""Bringing a value to the type of the element that it is for, decided when the map is compiled.
+
+Text of an HL7 v2 node becomes a date, a number or a boolean where the definitions ask for one; text where a Reference
+is asked for becomes its `reference`; a Coding where a CodeableConcept is asked for becomes its `coding`.  What cannot
+fit is a mistake in the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ipf.mapping.conversions import Convert, as_text
+from ipf.mapping.kinds import STRING, Kind, Member, Models, fhir
+from ipf.mapping.lexer import FmlError
+from ipf.mapping.model import Target
+from ipf.mapping.run import Frame
+from ipf.mapping.scope import NOTHING, Get, Value
+from ipf.mapping.transforms import REFERENCE_TEXT, converted
+
+_JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
+_ALREADY: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "positiveInt": (int,),
+    "unsignedInt": (int,),
+    "decimal": (int, float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """One value for one element.  `fail(text)` makes the error that names the place in the map."""
+
+    models: Models
+    conversions: Mapping[str, Convert]
+    target: Target
+    fail: Callable[[str], FmlError]
+
+    def kind(self, member: Member | None, value: Value) -> Kind:
+        """The type that the element gets."""
+        given = STRING if value.kind == REFERENCE_TEXT else value.kind
+        if member is None or not member.kinds:
+            return given
+        if len(member.kinds) == 1:
+            kind = member.kinds[0]
+            return given if kind.name in ("Resource", "Element") and given.is_known else kind
+        if given in member.kinds:
+            return given
+        literal = _JSON_KINDS.get(type(value.constant))
+        if literal is not None and literal in member.kinds:
+            return literal
+        if value.kind == REFERENCE_TEXT and fhir("Reference") in member.kinds:
+            return fhir("Reference")
+        names = ", ".join(one.name for one in member.kinds[:8])
+        raise self.fail(f"'{self.target.element}' may be {names}: say which, e.g. with cast(x, 'string')")
+
+    def get(self, member: Member | None, value: Value, kind: Kind) -> Get:
+        """A closure for the value as `kind`."""
+        if member is None:
+            return as_json(value)
+        if self.models.is_primitive(kind):
+            return self._primitive(value, kind)
+        is_text = value.kind.is_text or self.models.is_primitive(value.kind) or value.kind == REFERENCE_TEXT
+        if is_text and kind.name == "Reference":
+            text = as_json(value)
+            return lambda frame: {"reference": found} if (found := text(frame)) else None
+        if is_text:
+            what = f"'{self.target.element}' is a {kind.name}"
+            raise self.fail(f"{what}: call a group for it, or use a transform that makes one")
+        if value.kind == fhir("Coding") and kind == fhir("CodeableConcept"):
+            coding = value.get
+            return lambda frame: {"coding": [found]} if (found := coding(frame)) else None
+        self._must_be(value, kind)
+        return value.get
+
+    def _must_be(self, value: Value, kind: Kind) -> None:
+        """A structure of another type is a mistake; an inner structure is taken as it comes."""
+        both_known = value.kind.model == kind.model == "fhir" and "." not in kind.name + value.kind.name
+        if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
+            raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
+
+    def _primitive(self, value: Value, kind: Kind) -> Get:
+        convert = self.conversions.get(kind.name)
+        if convert is None or value.kind == kind or value.kind == REFERENCE_TEXT:
+            return value.get
+        if value.constant is not NOTHING:
+            return self._literal(value, kind, convert)
+        if value.kind.model == "fhir" and not self.models.is_primitive(value.kind):
+            raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
+        get = converted(value, kind.name, convert)
+        already = _ALREADY.get(kind.name)
+        if value.kind.is_text or value.kind == STRING or already is None:
+            return get
+        return _kept_or_converted(value.get, get, already)
+
+    def _literal(self, value: Value, kind: Kind, convert: Convert) -> Get:
+        text = as_text(value.constant)
+        if not text:
+            return lambda frame: None
+        result = convert(text)
+        if result is None:
+            raise self.fail(f"{value.constant!r} is no {kind.name}")
+        return lambda frame: result
+
+
+def _kept_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
+    """JSON numbers and booleans stay as they are, text is converted."""
+
+    def get(frame: Frame) -> Any:
+        found = plain(frame)
+        if type(found) in already or (isinstance(found, Decimal) and float in already):
+            return found
+        return convert(frame)
+
+    return get
+
+
+def as_json(value: Value) -> Get:
+    """The value as JSON: an HL7 v2 node as its text."""
+    get = value.get
+    if value.kind.is_v2:
+        return lambda frame: get(frame).text
+
+    def plain(frame: Frame) -> Any:
+        found = get(frame)
+        if isinstance(found, (dict, list, str, bool, int, float, Decimal)):
+            return found
+        return as_text(found)
+
+    return plain
