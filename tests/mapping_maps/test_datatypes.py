@@ -42,6 +42,7 @@ class IdentifierTests(TestCase):
             ("1^^^&https://ids.example.org&URI", "https://ids.example.org"),
             ("1^^^&id.example.org&DNS", "urn:ipf:authority:id.example.org"),
             ("1^^^A", "urn:ipf:authority:A"),
+            ("1^^^GOOD HEALTH", "urn:ipf:authority:GOOD%20HEALTH"),
             ("1", "urn:ipf:authority:HOSP"),
             ("1^^^USSSA", "http://hl7.org/fhir/sid/us-ssn"),
             ("1^^^&2.16.840.1.113883.4.6&ISO", "http://hl7.org/fhir/sid/us-npi"),
@@ -176,6 +177,7 @@ class CodedTests(TestCase):
             ("x^y^2.16.1.5", "urn:oid:2.16.1.5"),
             ("x^y^http://c.example/s", "http://c.example/s"),
             ("x^y^99MINE", "urn:ipf:coding-system:99MINE"),
+            ("x^y^MY CODES", "urn:ipf:coding-system:MY%20CODES"),
             ("x^y^L", None),
             ("x^y", None),
         ]
