@@ -1,0 +1,120 @@
+"""What `ports.DeliveryQueue` promises, on a FHIR store that writes the events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from twisted.internet import reactor, task
+
+from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Lease, NewEvent, SubscriptionState
+from tests.contracts.resources import CORRELATION, Writing, change, patient
+
+
+def soon(seconds: float = 60) -> datetime:
+    """So many seconds from now."""
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def attempt(number: int, succeeded: bool = True) -> Attempt:
+    """One try."""
+    status, error = (200, None) if succeeded else (500, "no \x1f luck")
+    return Attempt(number, datetime.now(UTC), succeeded, status, 12, error, CORRELATION)
+
+
+class DeliveryQueueContract(Writing):
+    """Mixed into a case that sets `self.store` and `self.queue` in `setUp`."""
+
+    queue: DeliveryQueue
+
+    async def fire(self, subscription_rid: int, id: str) -> None:
+        """One event of a new Patient."""
+        rid = await self.store.new_rid()
+        await self.write(change(rid, patient(id)), events=[NewEvent(subscription_rid, 0)])
+
+    async def lease(self, seconds: float = 60) -> list[Lease]:
+        """What is due."""
+        return await self.queue.lease("w", 10, soon(seconds))
+
+    async def pending(self, lease: Lease) -> list[tuple[int, str]]:
+        """Numbers and ids of the events not delivered."""
+        return [(event.number, event.id) for event in await self.queue.events(lease, 10)]
+
+    async def test_delivery(self) -> None:
+        """Leased once, events in order, cursor and counters move, given back with nothing left to do."""
+        rid, quiet = await self.subscribe("s1"), await self.subscribe("s2")
+        self.assertEqual(await self.lease(), [])
+        for id_ in ("a", "b", "c"):
+            await self.fire(rid, id_)
+        (lease,) = await self.lease()
+        self.assertEqual((lease.subscription_id, lease.resource["id"], lease.attempt_count), ("s1", "s1", 0))
+        self.assertEqual(await self.lease(), [])
+        self.assertEqual(await self.pending(lease), [(1, "a"), (2, "b"), (3, "c")])
+        (first, *_) = await self.queue.events(lease, 1)
+        self.assertEqual((first.resource_type, first.version_id, first.correlation_id), ("Patient", 1, CORRELATION))
+        self.assertEqual(first.body, b'{"resourceType":"Patient","id":"a"}')
+        keep = DeliveryEnd(2, [attempt(1), attempt(2)], keep_until=soon())
+        self.assertTrue(await self.queue.settle(lease, keep))
+        self.assertEqual(await self.pending(lease), [(3, "c")])
+        self.assertTrue(await self.queue.settle(lease, DeliveryEnd(3, [attempt(3)])))
+        self.assertEqual(await self.lease(), [])
+        self.assertFalse(await self.queue.settle(lease, DeliveryEnd(None, [])))
+        health = await self.queue.health("default", "s1")
+        assert health is not None
+        self.assertEqual((health.rid, health.last_event_number, health.delivered_number), (rid, 3, 3))
+        self.assertEqual((health.success_count, health.failure_count, health.last_error), (3, 0, None))
+        self.assertNotEqual(rid, quiet)
+        self.assertIsNone(await self.queue.health("north", "s1"))
+
+    async def test_failure_backs_off(self) -> None:
+        """Not due before `retry_at`; the count and the beginning of the trouble are kept, and cleared by success."""
+        rid = await self.subscribe("s1")
+        await self.fire(rid, "a")
+        (lease,) = await self.lease()
+        failing = DeliveryEnd(None, [attempt(1, False)], retry_at=soon(0.2), attempt_count=1)
+        await self.queue.settle(lease, failing)
+        await self.fire(rid, "b")
+        self.assertEqual(await self.lease(), [])
+        await task.deferLater(reactor, 0.25)
+        (lease,) = await self.lease()
+        self.assertEqual(lease.attempt_count, 1)
+        self.assertIsNotNone(lease.failing_since)
+        await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)]))
+        (lease,) = await self.lease()
+        self.assertEqual((lease.attempt_count, lease.failing_since), (0, None))
+        self.assertEqual(await self.pending(lease), [(2, "b")])
+
+    async def test_a_lease_runs_out(self) -> None:
+        """Another takes over; who lost it settles nothing and sees nothing."""
+        rid = await self.subscribe("s1")
+        await self.fire(rid, "a")
+        (lost,) = await self.lease(0.1)
+        await task.deferLater(reactor, 0.15)
+        (held,) = await self.lease()
+        self.assertFalse(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
+        self.assertEqual(await self.pending(lost), [])
+        self.assertEqual(await self.pending(held), [(1, "a")])
+
+    async def test_only_active_ones(self) -> None:
+        """`requested` waits for activation, `error` keeps its events for later, a new status forgets the backoff."""
+        rid = await self.subscribe("s1", "requested")
+        await self.fire(rid, "a")
+        self.assertEqual(await self.lease(), [])
+        self.assertEqual(await self.queue.requested(10), [("default", "s1")])
+        await self._become(rid, "active", 2)
+        self.assertEqual(await self.queue.requested(10), [])
+        (lease,) = await self.lease()
+        failing = DeliveryEnd(None, [attempt(1, False)], retry_at=soon(), attempt_count=8)
+        await self.queue.settle(lease, failing)
+        await self._become(rid, "error", 3)
+        await self.fire(rid, "b")
+        self.assertEqual(await self.lease(), [])
+        await self._become(rid, "active", 4)
+        (lease,) = await self.lease()
+        self.assertEqual(lease.attempt_count, 0)
+        self.assertEqual(await self.pending(lease), [(1, "a"), (2, "b")])
+
+    async def _become(self, rid: int, status: str, number: int) -> None:
+        resource = {"resourceType": "Subscription", "id": "s1", "status": status}
+        state = SubscriptionState("default", rid, "s1", status)
+        updated = change(rid, resource, number, resource)
+        await self.write(updated, subscriptions_change=True, subscriptions=[state])
