@@ -32,7 +32,7 @@ Kind = Literal["ipf", "fhir"]
 
 STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS)}
 _PREFIX = "ipf-test-"
-_FAST = {
+FAST = {
     "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",
     "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
 }  # fmt: skip
@@ -51,7 +51,7 @@ async def server() -> EmbeddedPostgres:
         if _server is None:
             _sweep()
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            started = EmbeddedPostgres(folder, reactor, databases=(), extra=_FAST)
+            started = EmbeddedPostgres(folder, reactor, databases=(), extra=FAST)
             await started.start()
             atexit.register(_remove, folder)
             _server = started

@@ -127,7 +127,7 @@ class Database:
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
-        self._opening: set[Deferred[None]] = set()
+        self._opening: set[Deferred[bool]] = set()
         self._down = False
         self._closed = False
         self._healing: Any = None
@@ -290,23 +290,24 @@ class Database:
         if not opening.called:
             self._opening.add(opening)
         opening.addErrback(lambda failure: log.failure("opening a connection", failure))
-        opening.addBoth(lambda _: self._opened(opening))
+        opening.addBoth(lambda succeeded: self._opened(opening, bool(succeeded)))
 
-    async def _open(self) -> None:
+    async def _open(self) -> bool:
         try:
             connection = await self._connected()
         except Problem as problem:
             self._server_gone(problem)
-            return
+            return False
         if self._down:
             log.info("event=store_back the store can be reached again", event="store_back")
         self._down = False
         self._all.add(connection)
         self._give_back(connection)
+        return True
 
-    def _opened(self, opening: Deferred[None]) -> None:
+    def _opened(self, opening: Deferred[bool], succeeded: bool) -> None:
         self._opening.discard(opening)
-        if self._waiting and not self._down and not self._closed:
+        if succeeded and self._waiting and not self._closed:
             self._open_more()
 
     async def _connected(self) -> Connection:

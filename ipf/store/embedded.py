@@ -110,9 +110,7 @@ class EmbeddedPostgres:
             if not (self.cluster / "PG_VERSION").exists():
                 await self._initialise()
             self._write_settings()
-            if not self._running():
-                (self.cluster / "postmaster.pid").unlink(missing_ok=True)
-                await self._start_server()
+            await self.start_up()
             await self._create_databases()
         except BaseException:
             self._drop_lock()
@@ -121,17 +119,38 @@ class EmbeddedPostgres:
     async def stop(self) -> None:
         """Stop the server: connections are cut off, what is committed is flushed; then the directory is free again."""
         try:
-            if self._running():
-                try:
-                    await self._pg_ctl("stop", "-m", "fast", "-w", "-t", str(STOP_SECONDS))
-                except Problem:
-                    await self._pg_ctl("stop", "-m", "immediate", "-w", "-t", "10")
+            await self.shut_down()
         finally:
             self._drop_lock()
 
+    async def start_up(self) -> None:
+        """Start the server of a prepared directory unless it runs already."""
+        if not self.running():
+            (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+            log_file = str(self.data_dir / "postgres.log")
+            await self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", log_file)
+
+    async def shut_down(self) -> None:
+        """Stop the server, if it runs, and keep the directory."""
+        if self.running():
+            try:
+                await self._pg_ctl("stop", "-m", "fast", "-w", "-t", str(STOP_SECONDS))
+            except Problem:
+                await self._pg_ctl("stop", "-m", "immediate", "-w", "-t", "10")
+
     def running(self) -> bool:
         """Whether a server runs on this cluster now."""
-        return self._running()
+        return self.pid() is not None
+
+    def pid(self) -> int | None:
+        """The live process that `postmaster.pid` names, if it works in this cluster."""
+        try:
+            pid = int((self.cluster / "postmaster.pid").read_text().splitlines()[0])
+            process = psutil.Process(pid)
+            ours = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == self.cluster
+            return pid if ours else None
+        except (OSError, ValueError, IndexError, psutil.Error):
+            return None
 
     # -- the lock
 
@@ -203,10 +222,6 @@ class EmbeddedPostgres:
             options.append("--no-sync")
         await self._run("initdb", *options)
 
-    async def _start_server(self) -> None:
-        log_file = str(self.data_dir / "postgres.log")
-        await self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", log_file)
-
     async def _pg_ctl(self, action: str, *options: str) -> None:
         await self._run("pg_ctl", action, "-D", str(self.cluster), "-s", *options)
 
@@ -223,15 +238,6 @@ class EmbeddedPostgres:
         if status != 0:
             text = f"{program} failed for the data directory {self.data_dir}: {output[-500:].strip() or status}"
             raise Problem(Category.UNAVAILABLE, f"{text} (see {self.data_dir / 'postgres.log'})")
-
-    def _running(self) -> bool:
-        """Whether `postmaster.pid` names a live process that works in this cluster."""
-        try:
-            pid = int((self.cluster / "postmaster.pid").read_text().splitlines()[0])
-            process = psutil.Process(pid)
-            return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == self.cluster
-        except (OSError, ValueError, IndexError, psutil.Error):
-            return False
 
     async def _create_databases(self) -> None:
         connection = await self._first_connection()

@@ -1,0 +1,238 @@
+"""The pool: order, cancellation, categories of failure, a server that goes away and comes back."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import defer, reactor
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
+from ipf.store.bell import PostgresBell
+from ipf.store.database import Database, Session
+from ipf.store.embedded import EmbeddedPostgres
+from tests import postgres
+from tests.contracts.resources import together
+
+
+def started(coroutine: Any) -> defer.Deferred[Any]:
+    """Run a coroutine."""
+    return defer.Deferred.fromCoroutine(coroutine)
+
+
+class DatabaseTest(TestCase):
+    """A pool of two on a server that stays."""
+
+    async def setUp(self) -> None:
+        self.database = Database(await postgres.fresh_url(None), reactor=reactor, size=2)
+        await self.database.start()
+        self.addCleanup(lambda: started(self.database.close()))
+        await self.database.many("CREATE TABLE t (id integer PRIMARY KEY)")
+
+    async def _ids(self) -> list[int]:
+        return [row[0] for row in await self.database.many("SELECT id FROM t ORDER BY id")]
+
+    async def test_cardinality(self) -> None:
+        """one, maybe and many mean what they say."""
+        self.assertEqual(await self.database.one("SELECT 1, 'x'"), (1, "x"))
+        self.assertIsNone(await self.database.maybe("SELECT id FROM t"))
+        await self.assertFailure(started(self.database.one("SELECT id FROM t")), Problem)
+        await self.assertFailure(started(self.database.maybe("VALUES (1), (2)")), Problem)
+
+    async def test_a_string_of_statements_is_one_transaction(self) -> None:
+        """All or nothing; the rows are the last statement's."""
+        self.assertEqual(await self.database.many("INSERT INTO t VALUES (1); SELECT 2"), [(2,)])
+        await self.assertFailure(started(self.database.many("INSERT INTO t VALUES (2); SELECT 1/0")), Problem)
+        self.assertEqual(await self._ids(), [1])
+
+    async def test_transactions(self) -> None:
+        """Committed at the end, rolled back on any exception; the pool goes on."""
+
+        async def insert(session: Session) -> str:
+            await session.many("INSERT INTO t VALUES (1)")
+            return "done"
+
+        async def fail(session: Session) -> None:
+            await session.many("INSERT INTO t VALUES (2)")
+            raise ValueError
+
+        self.assertEqual(await self.database.transact(insert), "done")
+        for _ in range(5):
+            await self.assertFailure(started(self.database.transact(fail)), ValueError)
+        self.assertEqual(await self._ids(), [1])
+
+    async def test_categories(self) -> None:
+        """Conflicts may be tried again; defects are INTERNAL and quote no values."""
+        await self.database.many("INSERT INTO t VALUES (7)")
+        await self.assertFailure(started(self.database.many("INSERT INTO t VALUES (7)")), WriteConflict)
+        refused = await self.assertFailure(started(self.database.many("SELECT 'secret'::integer")), Problem)
+        self.assertIs(refused.category, Category.INTERNAL)
+        self.assertNotIn("secret", str(refused))
+
+    async def test_waiting_in_order(self) -> None:
+        """More callers than connections: served in order of asking."""
+        order: list[int] = []
+
+        async def query(number: int) -> None:
+            await self.database.many("SELECT 1")
+            order.append(number)
+
+        await together([query(number) for number in range(20)])
+        self.assertEqual(sorted(order), list(range(20)))
+        self.assertLess(max(abs(place - number) for place, number in enumerate(order)), 3)
+
+    async def test_cancelled_callers_disturb_nothing(self) -> None:
+        """A statement that was sent runs to its end; `transact` commits; a session is rolled back."""
+
+        async def slow(session: Session) -> None:
+            await session.many("INSERT INTO t VALUES (1); SELECT pg_sleep(0.1)")
+            await session.many("INSERT INTO t VALUES (2)")
+
+        async def by_hand() -> None:
+            async with self.database.session() as session:
+                await session.many("INSERT INTO t VALUES (3); SELECT pg_sleep(0.1)")
+                await session.commit()
+
+        for coroutine in (self.database.transact(slow), by_hand(), self.database.many("SELECT pg_sleep(0.1)")):
+            running = started(coroutine)
+            await postgres.pause(0.02)
+            running.cancel()
+            await self.assertFailure(running, defer.CancelledError)
+        await postgres.pause(0.25)
+        self.assertEqual(await together([self.database.many("SELECT 5") for _ in range(6)]), [[(5,)]] * 6)
+        self.assertEqual(await self._ids(), [1, 2])
+
+    async def test_cancelled_while_waiting(self) -> None:
+        """Who gives up before a connection is free leaves the queue."""
+        busy = [started(self.database.many("SELECT pg_sleep(0.1)")) for _ in range(2)]
+        waiting = started(self.database.many("INSERT INTO t VALUES (1)"))
+        waiting.cancel()
+        await self.assertFailure(waiting, defer.CancelledError)
+        await defer.gatherResults(busy)
+        self.assertEqual(await self._ids(), [])
+
+    async def test_killed_backends(self) -> None:
+        """Connections that are cut are replaced; a statement on one of them is StoreUnreachable."""
+        hit = started(self.database.many("SELECT pg_sleep(5)"))
+        await postgres.pause(0.05)
+        url = self.database.url
+        other = Database(url, reactor=reactor, size=1)
+        await other.many("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                         "WHERE pid <> pg_backend_pid() AND datname = current_database()")  # fmt: skip
+        await other.close()
+        await self.assertFailure(hit, StoreUnreachable)
+        await postgres.pause(0.05)
+        self.assertEqual(await self.database.many("SELECT 1"), [(1,)])
+
+    async def test_a_statement_that_hangs(self) -> None:
+        """Is given up after the time allowed."""
+        impatient = Database(self.database.url, reactor=reactor, size=1, statement_seconds=0.1)
+        await self.assertFailure(started(impatient.many("SELECT pg_sleep(3)")), StoreUnreachable)
+        self.assertEqual(await impatient.many("SELECT 1"), [(1,)])
+        await impatient.close()
+
+
+class OutageTest(TestCase):
+    """A server of its own, stopped and started."""
+
+    async def setUp(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="ipf-outage-"))
+        self.server = EmbeddedPostgres(folder, reactor, databases=("one",), extra=postgres.FAST)
+        await self.server.start()
+
+        async def remove() -> None:
+            await self.server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+        self.addCleanup(lambda: started(remove()))
+
+    async def test_stopped_and_started(self) -> None:
+        """At once StoreUnreachable, soon healed; the bell rings all when it is back."""
+        database = Database(self.server.url("one"), reactor=reactor, size=3)
+        await database.start()
+        self.addCleanup(lambda: started(database.close()))
+        bell, rung = PostgresBell(self.server.url("one"), reactor=reactor), []
+        bell.subscribe("work", lambda: rung.append("work"))
+        await bell.start()
+        self.addCleanup(lambda: started(bell.close()))
+        running = started(database.many("SELECT pg_sleep(30)"))
+        await postgres.pause(0.05)
+        await self.server.shut_down()
+        await self.assertFailure(running, StoreUnreachable)
+        await postgres.pause(0.02)
+        before = time.monotonic()
+        for _ in range(20):
+            await self.assertFailure(started(database.many("SELECT 1")), StoreUnreachable)
+        self.assertLess(time.monotonic() - before, 0.5)
+        self.assertFalse(database.reachable)
+        await self.server.start_up()
+        back = time.monotonic()
+        while not database.reachable:
+            await postgres.pause(0.05)
+        self.assertLess(time.monotonic() - back, 1.5)
+        self.assertEqual(await together([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
+        while not rung:
+            await postgres.pause(0.05)
+
+    async def test_connecting_to_nothing(self) -> None:
+        """No server, an address that swallows packets: StoreUnreachable within the bound, then at once."""
+        for url in ("postgresql://ipf@127.0.0.1:1/one", "postgresql://ipf@10.255.255.1/one"):
+            database = Database(url, reactor=reactor, size=3, connect_seconds=0.3)
+            before = time.monotonic()
+            await self.assertFailure(started(database.start()), StoreUnreachable)
+            await self.assertFailure(started(database.many("SELECT 1")), StoreUnreachable)
+            self.assertLess(time.monotonic() - before, 1.0)
+            await database.close()
+
+    async def test_one_service_a_directory(self) -> None:
+        """A second start says who is there and where."""
+        second = EmbeddedPostgres(self.server.data_dir, reactor)
+        refused = await self.assertFailure(started(second.start()), Problem)
+        self.assertIn(str(self.server.data_dir), refused.text)
+        self.assertIn("another ipf", refused.text)
+
+    async def test_after_a_crash(self) -> None:
+        """A server that outlived its service is adopted; a stale pid file of another process is no obstacle."""
+        self.server._drop_lock()  # what the kernel does when the service dies
+        adopted = EmbeddedPostgres(self.server.data_dir, reactor, databases=("one",), extra=postgres.FAST)
+        before = adopted.pid()
+        await adopted.start()
+        self.assertEqual(adopted.pid(), before)
+        await adopted.stop()
+        self.assertFalse(adopted.running())
+        (adopted.cluster / "postmaster.pid").write_text("1\n/elsewhere\n")
+        await self.server.start()
+        self.assertTrue(self.server.running())
+
+
+class BellTest(TestCase):
+    """Rings here and in another process."""
+
+    async def test_rings(self) -> None:
+        """Here at once, there soon; many rings are few; one's own come once; names are kept apart."""
+        url = await postgres.fresh_url(None)
+        here, there = PostgresBell(url, reactor=reactor), PostgresBell(url, reactor=reactor)
+        heard: list[str] = []
+        for name, bell in (("here", here), ("there", there)):
+            await bell.start()
+            bell.subscribe("work", lambda name=name: heard.append(name))  # type: ignore[misc]  # early binding
+            bell.subscribe("other", lambda: heard.append("other"))
+        here.ring("work")
+        self.assertEqual(heard, ["here"])
+        await postgres.pause(0.1)
+        self.assertEqual(heard, ["here", "there"])
+        for _ in range(500):
+            here.ring("work")
+        await postgres.pause(0.1)
+        self.assertEqual(heard.count("here"), 501)
+        self.assertIn(heard.count("there"), (2, 3))
+        there.ring("work")
+        await postgres.pause(0.1)
+        self.assertEqual(heard.count("here"), 502)
+        self.assertNotIn("other", heard)
+        await here.close()
+        await there.close()
