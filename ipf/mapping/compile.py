@@ -19,7 +19,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.calls import Code
 from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, conversions
-from ipf.mapping.expressions import Expression, FhirPathError
+from ipf.mapping.expressions import Expression
 from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
@@ -171,10 +171,11 @@ class Compiler:
 
     def expression(self, unit: Unit, text: str, scope: Scope, item: Kind, place: Place, focus: str = "") -> Expression:
         """A FHIRPath text of a map."""
-        try:
-            return Expression.read(text, scope, item, focus)
-        except FhirPathError as error:
-            raise FmlError(f"in a FHIRPath expression: {error.text}", unit.content.file, place) from error
+
+        def fail(problem: str) -> FmlError:
+            return FmlError(f"in a FHIRPath expression: {problem}", unit.content.file, place)
+
+        return Expression.read(text, scope, item, focus, fail)
 
 
 def _more_exact(given: Kind, declared: Kind) -> Kind:

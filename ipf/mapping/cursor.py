@@ -113,6 +113,13 @@ class Cursor:
             return _date(token.text[1:])
         return Parameter("boolean", token.text == "true")
 
+    def bracketed(self) -> str:
+        """Pass `(expression)`: what follows the bracket is not part of it, even if FHIRPath could read on (`as`)."""
+        self.need("(")
+        text = self.expression()
+        self.need(")")
+        return text
+
     def expression(self) -> str:
         """Pass a FHIRPath expression, and give its text without brackets around the whole of it."""
         start = self.token

@@ -28,18 +28,23 @@ First = Callable[[Frame, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in its scope.  `item`: kind of what is in focus; `focus_name`: the variable that names it."""
+    """An expression in its scope.  `item`: kind of what is in focus."""
 
     node: ast.Node
     scope: Scope
     item: Kind
-    focus_name: str = ""
+    fail: Callable[[str], Exception]
 
     @classmethod
-    def read(cls, text: str, scope: Scope, item: Kind, focus_name: str = "") -> Expression:
-        """Parse it.  FhirPathError when it is none."""
-        node = parse(text)
-        return cls(_name_variables(node, scope.names, focus_name), scope, item, focus_name)
+    def read(
+        cls, text: str, scope: Scope, item: Kind, focus_name: str, fail: Callable[[str], Exception]
+    ) -> Expression:
+        """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
+        try:
+            node = parse(text)
+        except FhirPathError as error:
+            raise fail(error.text) from error
+        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail)
 
     def test(self) -> Test:
         """The expression as a condition; empty counts as false."""
@@ -74,7 +79,10 @@ class Expression:
 
     def evaluate(self) -> Evaluate:
         """All results, by the general engine."""
-        compiled = Compiled("", self.node, self.item.name if self.item.model == "fhir" else None)
+        try:
+            compiled = Compiled("", self.node, self.item.name if self.item.model == "fhir" else None)
+        except FhirPathError as error:
+            raise self.fail(error.text) from error
         used = [(name, variable.slot) for name, variable in self.scope.names.items() if _uses(self.node, name)]
 
         def evaluate(frame: Frame, item: Any) -> list[Any]:
@@ -124,4 +132,4 @@ def _uses(node: ast.Node, name: str) -> bool:
     return any(_uses(child, name) for child in native.parts(node))
 
 
-__all__ = ["Evaluate", "Expression", "FhirPathError", "Test"]
+__all__ = ["Evaluate", "Expression", "Test"]

@@ -116,7 +116,7 @@ def _cardinality(cursor: Cursor) -> tuple[int, str]:
 
 def _default(cursor: Cursor, values: dict[str, Any]) -> None:
     if cursor.at("("):
-        values["default_expression"] = cursor.expression()
+        values["default_expression"] = cursor.bracketed()
     elif cursor.at_literal():
         values["default"] = cursor.literal()
     else:
@@ -149,7 +149,7 @@ def _target(cursor: Cursor) -> Target:
 def _transform(cursor: Cursor) -> tuple[str, tuple[Parameter, ...]]:
     """What follows '=' in a target."""
     if cursor.at("("):
-        return "evaluate", (Parameter("string", cursor.expression()),)
+        return "evaluate", (Parameter("string", cursor.bracketed()),)
     if cursor.at_literal():
         return "copy", (cursor.literal(),)
     if cursor.token.kind == "name" and cursor.ahead(1).text == "(" and cursor.ahead(1).kind == "symbol":
