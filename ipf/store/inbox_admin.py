@@ -1,7 +1,7 @@
 """What the operator sees and does in the inbox: pages, one row, retry, delete, counts.
 
 Lists are put together from literal fragments, one for each filter that is set, so that each combination gets the plan
-that fits it: by state from `message_states`, otherwise from the body's list index alone.
+that fits it: by state from the list index of `message_states`, otherwise from that of the bodies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ _CONDITIONS = {
     "source_system": "b.source_system = ",
     "message_type": "b.message_type = ",
     "correlation_id": "b.correlation_id = ",
-    "tenant": "b.tenant = ",
 }
 
 
@@ -62,6 +61,8 @@ async def page(database: Database, wanted: MessageFilter, limit: int, offset: in
 
 
 def _count(wanted: MessageFilter) -> str:
+    if wanted == MessageFilter(status=wanted.status, tenant=wanted.tenant):
+        return f"SELECT count(*) FROM message_states s WHERE {_where(wanted, tenant='s')}"
     join = "" if wanted.status is None else " JOIN message_states s ON s.id = b.id"
     return f"SELECT count(*) FROM message_bodies b{join} WHERE {_where(wanted)}"
 
@@ -69,13 +70,15 @@ def _count(wanted: MessageFilter) -> str:
 def _rows(wanted: MessageFilter, limit: int, offset: int) -> str:
     leading = "b" if wanted.status is None else "s"
     return (
-        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE {_where(wanted)} "
+        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE {_where(wanted, leading)} "
         f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
     )
 
 
-def _where(wanted: MessageFilter) -> str:
-    conditions = [
+def _where(wanted: MessageFilter, tenant: str = "b") -> str:
+    """The conditions; `tenant`: the table whose index leads."""
+    conditions = [f"{tenant}.tenant = {literal(wanted.tenant)}"]
+    conditions += [
         condition + literal(getattr(wanted, name))
         for name, condition in _CONDITIONS.items()
         if getattr(wanted, name) is not None

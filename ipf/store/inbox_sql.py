@@ -57,8 +57,8 @@ WITH input AS (
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
     RETURNING id, received_at, ordering_key, tenant, source_system, source_id
 ), states AS (
-    INSERT INTO message_states (id, status, received_at, ordering_key, ready_at)
-    SELECT id, 'RECEIVED', received_at, ordering_key, now() FROM bodies
+    INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
+    SELECT id, tenant, 'RECEIVED', received_at, ordering_key, now() FROM bodies
 )
 SELECT tenant, source_system, source_id FROM bodies""",
 )

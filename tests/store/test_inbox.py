@@ -94,10 +94,10 @@ class PostgresInboxTest(contract.InboxContract):
             "correlation_id, listener, charset, raw_content_type, content_digest, raw_message) "
             "SELECT 'default', now(), 'HL7V2_MLLP', 'LAB', 'old' || n, 'ADT_A01', gen_random_uuid(), '', 'utf-8', '', "
             "'\\x00', '\\x00' FROM generate_series(1, 50000) n;"
-            "INSERT INTO message_states (id, status, received_at, ready_at, ordering_key) "
-            "SELECT id, 'DELIVERED', received_at, received_at, id FROM message_bodies;"
-            "INSERT INTO message_states (id, status, received_at, ready_at) "
-            "SELECT -n, 'RECEIVED', now(), now() FROM generate_series(1, 100) n"
+            "INSERT INTO message_states (id, tenant, status, received_at, ready_at, ordering_key) "
+            "SELECT id, tenant, 'DELIVERED', received_at, received_at, id FROM message_bodies;"
+            "INSERT INTO message_states (id, tenant, status, received_at, ready_at) "
+            "SELECT -n, 'default', 'RECEIVED', now(), now() FROM generate_series(1, 100) n"
         )
         await self.database.many("ANALYZE message_states; ANALYZE message_bodies")
         for call, index in (

@@ -17,7 +17,7 @@ CREATE TABLE message_bodies (
     raw_content_type text NOT NULL,          -- MIME type of the payload
     content_digest bytea NOT NULL,           -- 16 bytes of BLAKE2b over the payload: tells a repeat from a sender's fault
     raw_message bytea NOT NULL               -- the payload, byte for byte
-);
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 -- Payloads out of line are not compressed: compressing base64 costs ten times what writing it does.
 ALTER TABLE message_bodies ALTER COLUMN raw_message SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX message_bodies_source ON message_bodies (source_id, source_system, tenant);
@@ -28,6 +28,7 @@ CREATE INDEX message_bodies_list ON message_bodies (received_at DESC, id DESC)
 
 CREATE TABLE message_states (
     id bigint PRIMARY KEY,                   -- message_bodies.id
+    tenant text NOT NULL,                    -- copied from the body, for the list
     status message_status NOT NULL,          -- state as the interface specification lists it
     received_at timestamptz NOT NULL,        -- copied from the body, for the order of the list
     ordering_key bigint,                     -- copied from the body, for the order of conversion
@@ -50,7 +51,7 @@ CREATE INDEX message_states_claim ON message_states (ready_at, id) WHERE status 
 CREATE INDEX message_states_order ON message_states (ordering_key, id)
     WHERE ordering_key IS NOT NULL AND status IN ('RECEIVED', 'TRANSFORMING', 'FAILED');
 CREATE INDEX message_states_lease ON message_states (leased_at) WHERE status = 'TRANSFORMING';
-CREATE INDEX message_states_list ON message_states (status, received_at DESC, id DESC);
+CREATE INDEX message_states_list ON message_states (tenant, status, received_at DESC, id DESC);
 
 CREATE TABLE rejects (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- row identifier
