@@ -69,7 +69,7 @@ class Doors:
             stores.fhir,
             stores.matcher,
             now,
-            ChannelPolicy(settings.channel_security, settings.endpoint_allow),
+            channel_policy(settings),
             software_version=__version__,
         )
         health = Health(self._components(processes), reactor)
@@ -153,6 +153,11 @@ class Doors:
             raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
         log.info("{what} listens on {place}", what=what, place=place)
         return port
+
+
+def channel_policy(settings: Settings) -> ChannelPolicy:
+    """Which endpoints and headers a subscription may have."""
+    return ChannelPolicy(settings.channel_security, settings.endpoint_allow)
 
 
 def is_map_missing(required: frozenset[str], library: Library, message_type: str) -> bool:

@@ -58,7 +58,7 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding: what is wrong and where (a FHIRPath, `Patient.name[0].given`, or a place in a message, `PID^1^3`)."""
+    """One finding: what is wrong and where (`Patient.name[0].given`, or in a message `PID^1^3`)."""
 
     text: str
     place: str | None = None

@@ -42,7 +42,7 @@ from ipf.converter import (
     tune_collector,
     worker_name,
 )
-from ipf.doors import Doors
+from ipf.doors import Doors, channel_policy
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.library import Library
 from ipf.ports import Backoff, Status
@@ -220,7 +220,11 @@ class Ipf(Service):
         activation = Worker(activate.step, bell, "subscription", poll, reactor, name="activate")
         deliver = Deliver(
             stores.deliveries,
-            Webhook(reactor, timeout_seconds=settings.delivery_timeout_ms / 1000),
+            Webhook(
+                reactor,
+                settings.delivery_timeout_ms / 1000,
+                permits_address=channel_policy(settings).permits_address,
+            ),
             notification,
             self._status_setter(stores, origins(Trigger.EXHAUSTED)),
             bell,

@@ -1,7 +1,8 @@
 """The real service as a child process, for flow and fault tests and for `bin/bench`: its own data folder and ports.
 
 `start` returns at once and `ready` says whether it answers; `kill` is kill -9 of the service alone (never of
-PostgreSQL), `stop` is SIGTERM.  The embedded PostgreSQL lives under the folder that is given, so a restart finds what was stored.
+PostgreSQL), `stop` is SIGTERM.  The embedded PostgreSQL lives under the folder that is given, so a restart finds what
+was stored.
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ class GroupCommit:
         self._queued_bytes = 0
         self._in_hand: deque[_Waiting] = deque()  # all that may be unanswered, in order of arrival
         self._busy: list[set[object]] = []  # sources of each batch in flight
+        self._due = False
         self._launching = False
         self._wake: list[Callable[[], None]] = []
         self._idle: list[Deferred[None]] = []
@@ -109,8 +110,9 @@ class GroupCommit:
         self._queued_bytes += len(received.raw)
         if self._expiry is None:
             self._expiry = self._timer.callLater(self.patience, self._expire)
-        if len(self._busy) < self._writers:
-            self._launch()
+        if not self._due:
+            self._due = True
+            self._timer.callLater(0, self._launch)
 
     async def drained(self) -> None:
         """Return when nothing is queued or in flight; the caller sets the bound, since a store may hang."""
@@ -122,11 +124,17 @@ class GroupCommit:
             self._expiry.cancel()
         self._expiry = None
 
+    def _may_start(self) -> bool:
+        """A further batch beside those in flight pays only when it is not much smaller than they are."""
+        busy = self._busy
+        return not busy or (len(busy) < self._writers and len(self._queue) >= min(map(len, busy)))
+
     def _launch(self) -> None:
+        self._due = False
         if self._launching:
             return
         self._launching = True
-        while self._queue and len(self._busy) < self._writers:
+        while self._queue and self._may_start():
             batch = self._take()
             if not batch:
                 break

