@@ -50,9 +50,9 @@ def joined(values: Iterable[Value]) -> Joined:
 
     A single empty text becomes no element at all: the statement writes `coalesce(column, '')` where that can happen.
     """
-    texts = [_element(value) for value in values]
-    text = SEPARATOR.join(texts)
-    if text.count(SEPARATOR) != max(len(texts) - 1, 0) or "\x00" in text:
+    items = list(values)
+    text = SEPARATOR.join([item if type(item) is str else _element(item) for item in items])
+    if text.count(SEPARATOR) != max(len(items) - 1, 0) or "\x00" in text or (NULL in text and NULL in items):
         raise _refused()
     return Joined(text)
 
@@ -111,12 +111,6 @@ def _argument(value: Value) -> str:
 def _element(value: Value) -> str:
     if value is None:
         return NULL
-    if isinstance(value, str):
-        if value == NULL:
-            raise _refused()
-        return value
-    if isinstance(value, bool):
-        return "t" if value else "f"
     if isinstance(value, bytes):
         return "\\x" + value.hex()
     return _instant(value) if isinstance(value, datetime) else str(value)
