@@ -1,7 +1,7 @@
-"""A map and its imports, compiled to Python closures.
+"""A map and its imports, compiled to Python functions.
 
 Each group is compiled once for each combination of argument kinds that it is called with, so that inside it every
-element's type is known; each rule becomes one function of the frame (`rules`); a call of a group makes one new frame.
+element's type is known; its rules (`rules`) become blocks, and the blocks one function (`emit`); a call makes a frame.
 Nothing is looked up by name at run time, and nothing is copied: the cost of a run is linear in what it visits.
 
 What is wrong with a map (an unknown name, an element that the type does not have, a missing ConceptMap) is an FmlError
@@ -19,12 +19,13 @@ from ipf.errors import Category, Problem
 from ipf.mapping.calls import Code
 from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, conversions
+from ipf.mapping.emit import Block, function, sequence
 from ipf.mapping.expressions import Expression
 from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
-from ipf.mapping.run import Frame, Run, Step
-from ipf.mapping.scope import Act, Layout, Scope
+from ipf.mapping.run import Run, Step
+from ipf.mapping.scope import Layout, Scope
 from ipf.ports import Json
 
 
@@ -140,7 +141,7 @@ class Compiler:
         unit = self.unit(content)
         arguments = list(zip(self._parameters(unit, group, kinds), kinds, strict=True))
         slots = [layout.place() for _ in arguments]
-        rules: list[Act] = []
+        rules: list[Block] = []
         for owner, part in self._lineage(unit, group):
             scope = Scope(layout)
             known = self._parameters(owner, part, kinds[: len(part.inputs)])
@@ -148,8 +149,8 @@ class Compiler:
                 scope.bind(parameter.name, slot, kind, is_source=parameter.mode == "source")
             compiler = RuleCompiler(self, owner, part)
             rules += [compiler.rule(rule, scope) for rule in part.rules]
-        code.rules = tuple(rules)
         code.size = layout.size
+        code.run = function(sequence(rules))
 
     def _parameters(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
         """Kind of each parameter: what is passed, unless what is declared says more."""
@@ -233,10 +234,7 @@ class Program:
         return target, run
 
     def _execute(self, source: Any, target: Json, run: Run) -> None:
-        frame: Frame = [None] * self._code.size
-        frame[:3] = run, source, target
-        for rule in self._code.rules:
-            rule(frame)
+        self._code.call([run, source, target])
 
     def _tracing(self) -> Program:
         if self._traced is None:

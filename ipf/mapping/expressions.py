@@ -16,7 +16,9 @@ from ipf.fhir.fhirpath import Expression as Compiled
 from ipf.fhir.fhirpath import FhirPathError, ast, parse
 from ipf.mapping import native
 from ipf.mapping.conversions import as_text
+from ipf.mapping.emit import Writer
 from ipf.mapping.kinds import Kind
+from ipf.mapping.native_source import condition_source, text_source
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import Scope, Variable
 
@@ -59,6 +61,11 @@ class Expression:
 
         return test
 
+    def test_source(self, writer: Writer, item: str) -> str:
+        """The condition written out; `item` is the expression for the item in focus."""
+        written = condition_source(writer, self.node, self.scope.names, self.item, item)
+        return written if written is not None else f"{writer.constant(self.test())}(f, {item})"
+
     def text(self) -> Text:
         """The expression as text: its first result, None when it is empty."""
         fast = native.text(self.node, self.scope.names, self.item)
@@ -66,6 +73,11 @@ class Expression:
             return fast
         first = self.first()
         return lambda frame, item: as_text(first(frame, item))
+
+    def text_source(self, writer: Writer, item: str) -> str:
+        """The text written out."""
+        written = text_source(writer, self.node, self.scope.names, self.item, item)
+        return written if written is not None else f"{writer.constant(self.text())}(f, {item})"
 
     def first(self) -> First:
         """The first result as a JSON value (or an HL7 v2 node), None when it is empty."""

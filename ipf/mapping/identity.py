@@ -16,6 +16,7 @@ Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction, h
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
@@ -113,6 +114,7 @@ def token(identifier: Json) -> str:
     return f"{_escaped(identifier.get('system', ''))}|{_escaped(identifier['value'])}"
 
 
+@lru_cache(maxsize=1024)
 def _escaped(text: str) -> str:
     r"""FHIR's escapes for `\ , | $`, then those of a URL."""
     if _SAFE.fullmatch(text):

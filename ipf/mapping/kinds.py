@@ -48,8 +48,7 @@ class Kind:
 UNKNOWN = Kind("", "")
 V2 = Kind("v2", "")
 TEXT = Kind("text", "")
-"""Text of an HL7 v2 node, where nothing but the text is used."""
-
+"""Text of an HL7 v2 node, where a map uses nothing but the text."""
 
 
 def fhir(name: str) -> Kind:

@@ -1,4 +1,4 @@
-"""The loops of rules: a source of a rule becomes a function that runs the rule's body once for each item.
+"""The loops of rules: a source of a rule becomes a loop that runs the rule's body once for each item.
 
 Nearly all rules of a message map read one numbered child of an HL7 v2 node that is mostly not there.  Those loops are
 written out, so that an absent field costs one look at a list; every other source goes through `Fetch` closures.
@@ -10,94 +10,62 @@ from collections.abc import Callable
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.hl7.message import Field, Segment, number_of
+from ipf.hl7.message import number_of
 from ipf.mapping.conversions import as_text
+from ipf.mapping.emit import Block, Writer
 from ipf.mapping.run import Frame
-from ipf.mapping.scope import Act
 from ipf.mapping.sources import LIST_MODES, Fetch, Items, Walk
+from ipf.mapping.v2 import reader, text_reader
 
 Test = Callable[[Frame, Any], bool | None]
+TestSource = Callable[[Writer, str], str]
+"""Writes a condition on the item that an expression gives."""
 
 
-def each(fetch: Fetch, slot: int, body: Act) -> Act:
+def each(fetch: Fetch, slot: int, body: Block) -> Block:
     """`body` for every item that is fetched."""
 
-    def run(frame: Frame) -> None:
-        for item in fetch(frame):
-            frame[slot] = item
-            body(frame)
+    def write(writer: Writer) -> None:
+        with writer.inside(f"for f[{slot}] in {writer.constant(fetch)}(f)"):
+            writer.body(body)
 
-    return run
-
-
-def each_that(fetch: Fetch, test: Test, slot: int, body: Act) -> Act:
-    """`body` for every item that passes the test."""
-
-    def run(frame: Frame) -> None:
-        for item in fetch(frame):
-            if test(frame, item):
-                frame[slot] = item
-                body(frame)
-
-    return run
+    return write
 
 
-def provided(context: int, test: Test, body: Act) -> Act:
+def provided(context: int, test: TestSource, body: Block) -> Block:
     """`src where (...)`: once, or not at all."""
 
-    def run(frame: Frame) -> None:
-        if test(frame, frame[context]):
-            body(frame)
+    def write(writer: Writer) -> None:
+        with writer.inside(f"if {test(writer, f'f[{context}]')}"):
+            writer.body(body)
 
-    return run
+    return write
 
 
-def each_child(context: int, name: str, test: Test | None, slot: int, body: Act) -> Act:
-    """`body` for every child of an HL7 v2 node."""
+def each_child(
+    context: int, name: str, test: TestSource | None, slot: int, body: Block, *, only_text: bool
+) -> Block:
+    """`body` for every child of an HL7 v2 node that passes the test; `only_text`: for its text, not the node."""
     number = number_of(name)
-    if not number:
-        return _each_named(context, name, test, slot, body)
-    return _each_numbered(context, name, number, slot, body if test is None else _tested(test, slot, body))
+    read = text_reader(name) if only_text else reader(name)
 
+    def write_loop(writer: Writer, children: str) -> None:
+        with writer.inside(f"for f[{slot}] in {children}"):
+            if test is None:
+                writer.body(body)
+            else:
+                with writer.inside(f"if {test(writer, f'f[{slot}]')}"):
+                    writer.body(body)
 
-def _tested(test: Test, slot: int, body: Act) -> Act:
-    def run(frame: Frame) -> None:
-        if test(frame, frame[slot]):
-            body(frame)
+    def write(writer: Writer) -> None:
+        if number:
+            there, raw = writer.is_there(f"f[{context}]", number)
+            with writer.inside(f"if {there}"):
+                write_loop(writer, f"{writer.constant(read)}(f[{context}], {raw})")
+        else:
+            write_loop(writer, f"f[{context}].children({name!r})")
 
-    return run
-
-
-def _each_named(context: int, name: str, test: Test | None, slot: int, body: Act) -> Act:
-    """Segments and groups."""
-
-    def fetch(frame: Frame) -> Items:
-        items: Items = frame[context].children(name)
-        return items
-
-    return each(fetch, slot, body) if test is None else each_that(fetch, test, slot, body)
-
-
-def _each_numbered(context: int, name: str, number: int, slot: int, body: Act) -> Act:
-    """Fields and their parts."""
-    before = number - 1
-
-    def run(frame: Frame) -> None:
-        node = frame[context]
-        kind = type(node)
-        if kind is Field:
-            parts = node.parts
-            if number > len(parts) or not parts[before]:
-                return
-        elif kind is Segment:
-            fields = node.fields
-            if number >= len(fields) or not fields[number]:
-                return
-        for item in node.children(name):
-            frame[slot] = item
-            body(frame)
-
-    return run
+    return write
 
 
 def items_of(walk: Walk, slot: int) -> Fetch:

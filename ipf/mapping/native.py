@@ -18,7 +18,7 @@ from ipf.fhir.fhirpath import ast
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import Variable
-from ipf.mapping.v2 import presence
+from ipf.mapping.v2 import children, presence
 
 FOCUS = "context"
 
@@ -104,7 +104,7 @@ def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
 
 def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     wanted = node.operator == "="
-    literal = _string(node.right)
+    literal = string(node.right)
     if literal is None:
         return _equality_of_paths(node, names, item)
     nodes = _nodes(node.left, names, item)
@@ -140,7 +140,7 @@ def _equality_of_paths(node: ast.Binary, names: Names, item: Kind) -> Decide | N
 
 
 def _membership(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
-    literals = _strings(node.right)
+    literals = strings(node.right)
     nodes = _nodes(node.left, names, item)
     if literals is None or nodes is None:
         return None
@@ -157,16 +157,17 @@ def _membership(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     return decide
 
 
-def _string(node: ast.Node) -> str | None:
+def string(node: ast.Node) -> str | None:
+    """The text of a literal."""
     return node.value if isinstance(node, ast.Literal) and isinstance(node.value, str) else None
 
 
-def _strings(node: ast.Node) -> list[str] | None:
+def strings(node: ast.Node) -> list[str] | None:
     """The members of `('A' | 'B')`."""
     if isinstance(node, ast.Binary) and node.operator == "|":
-        left, right = _strings(node.left), _strings(node.right)
+        left, right = strings(node.left), strings(node.right)
         return None if left is None or right is None else left + right
-    literal = _string(node)
+    literal = string(node)
     return None if literal is None else [literal]
 
 
@@ -181,7 +182,7 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
     nodes = _nodes(node.focus, names, item)
     if nodes is None:
         return None
-    literal = _string(node.args[0]) if len(node.args) == 1 else None
+    literal = string(node.args[0]) if len(node.args) == 1 else None
     test = _text_test(node.name, literal) if literal is not None else None
     return None if test is None else _on_text(nodes, test)
 
@@ -189,14 +190,14 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
 def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Decide | None:
     """`path.exists()`, `path.empty()`; without making nodes for a path of one step."""
     if isinstance(focus, ast.Member):
-        owner = _owner_slot(focus.focus, names, item)
+        owner = owner_slot(focus.focus, names, item)
         if owner is not None:
             return _present_child(owner, presence(focus.name), wanted=wanted)
     nodes = _nodes(focus, names, item)
     return None if nodes is None else lambda frame, item: bool(nodes(frame, item)) is wanted
 
 
-def _owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
+def owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
     """Where the node that a step starts from is: a place of the frame, 0 = the item in focus."""
     if owner is None or owner == ast.Variable(FOCUS):
         return 0 if item.is_v2 else None
@@ -276,7 +277,7 @@ def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
 
 def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
     if name == FOCUS and item.is_text:
-        return lambda frame, item: (item,)
+        return lambda frame, item: () if item is None else (item,)
     variable = names.get(name)
     if variable is None or not (variable.kind.is_text or variable.kind == STRING) or not variable.is_source:
         return None
@@ -292,29 +293,31 @@ def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
 def _member(node: ast.Member, names: Names, item: Kind) -> Nodes | None:
     name = node.name
     if node.focus is None:
-        return (lambda frame, item: item.children(name)) if item.is_v2 else None
+        find = children(name)
+        return (lambda frame, item: find(item)) if item.is_v2 else None
     if isinstance(node.focus, ast.Variable):
         return _member_of_variable(node.focus.name, name, names, item)
     inner = _nodes(node.focus, names, item)
     if inner is None:
         return None
-    return lambda frame, item: [child for one in inner(frame, item) for child in one.children(name)]
+    find = children(name)
+    return lambda frame, item: [child for one in inner(frame, item) for child in find(one)]
 
 
 def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind) -> Nodes | None:
+    find = children(name)
     if variable_name == FOCUS:
-        return (lambda frame, item: item.children(name)) if item.is_v2 else None
+        return (lambda frame, item: find(item)) if item.is_v2 else None
     variable = names.get(variable_name)
     if variable is None or not variable.kind.is_v2:
         return None
     slot = variable.slot
-    return lambda frame, item: frame[slot].children(name)
+    return lambda frame, item: find(frame[slot])
 
 
 def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
     """A tree that gives text: a path, a literal, or texts joined by `&`."""
-    pieces = _pieces(node)
-    compiled = [_piece(one, names, item) for one in pieces]
+    compiled = [piece(one, names, item) for one in pieces(node)]
     known = [one for one in compiled if one is not None]
     if len(known) < len(compiled):
         return None
@@ -323,22 +326,24 @@ def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
     return lambda frame, item: "".join([one(frame, item) or "" for one in known]) or None
 
 
-def _pieces(node: ast.Node) -> list[ast.Node]:
+def pieces(node: ast.Node) -> list[ast.Node]:
+    """What `&` joins."""
     if isinstance(node, ast.Binary) and node.operator == "&":
-        return [*_pieces(node.left), *_pieces(node.right)]
+        return [*pieces(node.left), *pieces(node.right)]
     return [node]
 
 
-def _piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
-    literal = _string(node)
+def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
+    """A path or a literal as text."""
+    literal = string(node)
     if literal is not None:
         return lambda frame, item: literal
     nodes = _nodes(node, names, item)
     if nodes is None:
         return None
 
-    def piece(frame: Frame, item: Any) -> str | None:
+    def text_of_path(frame: Frame, item: Any) -> str | None:
         found = nodes(frame, item)
         return _text(found[0]) if found else None
 
-    return piece
+    return text_of_path

@@ -1,27 +1,31 @@
 """Rules, compiled: sources become loops, targets become actions, dependents become calls.
 
-A rule's closure runs its loops; for each item it runs its actions in the order written, then its dependents and nested
-rules.  Variables live in places of the frame that were chosen here.
+A rule runs its loops; for each item it runs its actions in the order written, then its dependents and nested rules.
+Variables live in places of the frame that are chosen here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
+from ipf.hl7.message import number_of
 from ipf.mapping import loops
-from ipf.mapping.calls import invocation, sequence
+from ipf.mapping.calls import invocation
 from ipf.mapping.compile import Compiler, Unit
-from ipf.mapping.kinds import STRING, UNKNOWN, V2, Kind
+from ipf.mapping.emit import Block, Writer, sequence
+from ipf.mapping.kinds import STRING, TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, Source
-from ipf.mapping.run import Frame, Step
-from ipf.mapping.scope import Act, Scope, Value, Variable, constant
+from ipf.mapping.run import Step
+from ipf.mapping.scope import Scope, Value, Variable, constant
 from ipf.mapping.sources import Fetch, compile_path
 from ipf.mapping.target_actions import TargetCompiler
+from ipf.mapping.usage import needs_node
 
-Loop = Callable[[Act], Act]
-"""Turns the body of a rule into a function that runs it for each item."""
+Loop = Callable[[Block], Block]
+"""Turns the body of a rule into a block that runs it for each item."""
 
 _LITERAL_KINDS = {
     "string": STRING,
@@ -47,8 +51,8 @@ class RuleCompiler:
         """A mistake in the map."""
         return FmlError(text, self.unit.content.file, place)
 
-    def rule(self, rule: Rule, outer: Scope) -> Act:
-        """One rule as a function of the frame."""
+    def rule(self, rule: Rule, outer: Scope) -> Block:
+        """One rule as a block."""
         scope = outer.child()
         found = [self._loop(source, rule, scope) for source in rule.sources]
         body = sequence(self._body(rule, scope, found[0][1]))
@@ -57,7 +61,7 @@ class RuleCompiler:
                 body = loop(body)
         return self._noted(rule, body) if self.compiler.traced else body
 
-    def _body(self, rule: Rule, scope: Scope, item: Variable) -> list[Act]:
+    def _body(self, rule: Rule, scope: Scope, item: Variable) -> list[Block]:
         """What is done for each item."""
         targets = TargetCompiler(self, rule, scope)
         if rule.is_simple:
@@ -67,14 +71,14 @@ class RuleCompiler:
         actions += [self.rule(one, scope) for one in rule.rules]
         return actions + targets.closers
 
-    def _noted(self, rule: Rule, body: Act) -> Act:
+    def _noted(self, rule: Rule, body: Block) -> Block:
         step = Step(self.unit.content.url, self.group.name, rule.name, rule.place.line)
 
-        def run(frame: Frame) -> None:
-            frame[0].steps.append(step)
-            body(frame)
+        def write(writer: Writer) -> None:
+            writer.line(f"r.steps.append({writer.constant(step)})")
+            body(writer)
 
-        return run
+        return write
 
     def variable(self, name: str, scope: Scope, place: Place) -> Variable:
         """A name in scope."""
@@ -96,19 +100,25 @@ class RuleCompiler:
             variable = scope.bind(source.variable, context.slot, kind, is_source=context.is_source)
             if not source.condition:
                 return None, variable
-            test = self._expression(source.condition, source, scope, kind).test()
+            test = self._expression(source.condition, source, scope, kind).test_source
             return lambda body: loops.provided(context.slot, test, body), variable
         if context.kind.is_v2 and only_where and "." not in source.element:
-            return self._loop_over_children(source, scope, context, wanted or V2)
+            return self._loop_over_children(rule, source, scope, context, wanted or V2)
         return self._general_loop(source, rule, scope, context, wanted)
 
     def _loop_over_children(
-        self, source: Source, scope: Scope, context: Variable, kind: Kind
+        self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind
     ) -> tuple[Loop, Variable]:
         """`pid.PID_3 as cx where (...)`"""
-        test = self._expression(source.condition, source, scope, kind).test() if source.condition else None
+        only_text = bool(number_of(source.element)) and not needs_node(rule, source, scope.names)
+        kind = TEXT if only_text else kind
+        test = self._expression(source.condition, source, scope, kind).test_source if source.condition else None
         variable = scope.declare(source.variable, kind, is_source=True)
-        return lambda body: loops.each_child(context.slot, source.element, test, variable.slot, body), variable
+
+        def loop(body: Block) -> Block:
+            return loops.each_child(context.slot, source.element, test, variable.slot, body, only_text=only_text)
+
+        return loop, variable
 
     def _general_loop(
         self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None
@@ -165,14 +175,14 @@ class RuleCompiler:
                 return self._constant(one.expression, scope, place)
         variable = self.variable(name, scope, place)
         slot = variable.slot
-        return Value(lambda frame: frame[slot], variable.kind, slot=slot, is_source=variable.is_source)
+        return Value(itemgetter(slot), variable.kind, slot=slot, is_source=variable.is_source, is_variable=True)
 
     def _constant(self, expression: str, scope: Scope, place: Place) -> Value:
         """A `let`: computed when the map is compiled, since it knows nothing of what is mapped."""
         first = self.compiler.expression(self.unit, expression, Scope(scope.layout), UNKNOWN, place).first()
         return constant(first([], None), UNKNOWN)
 
-    def call(self, dependent: Dependent, scope: Scope) -> Act:
+    def call(self, dependent: Dependent, scope: Scope) -> Block:
         """`then Group(a, b)`"""
         found = self.compiler.find_group(self.unit, dependent.name)
         if found is None:

@@ -69,7 +69,7 @@ class Run:
         if name is None:
             self._count += 1
             name = str(self._count)
-        digest = blake2b(name.encode(), key=self.key[:64], digest_size=16).hexdigest()
+        digest = blake2b(name.encode(), key=self.key, digest_size=16).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
 
     def finish(self, root: Json) -> None:

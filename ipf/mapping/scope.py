@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipf.mapping.kinds import UNKNOWN, Kind
 from ipf.mapping.run import Frame
+
+if TYPE_CHECKING:
+    from ipf.mapping.emit import Writer
 
 Get = Callable[[Frame], Any]
 Act = Callable[[Frame], None]
@@ -29,7 +32,9 @@ class Variable:
 class Value:
     """A compiled expression.  `constant` is its value when that is known already, else NOTHING.
 
-    `slot`: the frame's place when it is nothing but a variable, else -1.  `is_source`: it belongs to the source side.
+    `slot`: the frame's place of the variable that it is, or (a reference) that it is made from; else -1.  `is_source`:
+    that variable belongs to the source side.  `is_variable`: the value is that variable, unchanged.  `write`: how it is
+    written out, where that is better than a call of `get`.
     """
 
     get: Get
@@ -37,6 +42,8 @@ class Value:
     constant: Any = NOTHING
     slot: int = -1
     is_source: bool = False
+    is_variable: bool = False
+    write: Callable[[Writer], str] | None = None
 
 
 @dataclass(slots=True)

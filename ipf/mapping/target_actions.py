@@ -1,17 +1,32 @@
-"""Targets of a rule, compiled to actions: make an element, compute a value and store it, or name what is there."""
+"""Targets of a rule, compiled to blocks: make an element, compute a value and store it, or name what is there."""
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ipf.mapping.calls import invocation
+from ipf.mapping.emit import Block, Writer, act, nothing, sequence, value_source
 from ipf.mapping.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import NOTHING, Act, Get, Scope, Value, Variable
-from ipf.mapping.target_values import Fitting
-from ipf.mapping.targets import Make, Spot, list_placer, maker, put, put_constant, sharer, spot, storer
+from ipf.mapping.target_values import Fitted, Fitting
+from ipf.mapping.targets import (
+    Make,
+    Spot,
+    list_placer,
+    make_element,
+    maker,
+    put,
+    put_constant,
+    sharer,
+    spot,
+    store_source,
+    storer,
+    write_value,
+)
 from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform
 
 if TYPE_CHECKING:
@@ -26,14 +41,14 @@ class TargetCompiler:
         self.models: Models = rules.models
         self.rule = rule
         self.scope = scope
-        self.closers: list[Act] = []
+        self.closers: list[Block] = []
 
     def fail(self, text: str, place: Place) -> FmlError:
         """A mistake in the map."""
         return self.rules.fail(text, place)
 
-    def action(self, target: Target, position: int) -> Act:
-        """One target as a function of the frame."""
+    def action(self, target: Target, position: int) -> Block:
+        """One target as a block."""
         if not target.context:
             return self._assign(target, self._transformed(target))
         context = self.rules.variable(target.context, self.scope, target.place)
@@ -44,7 +59,7 @@ class TargetCompiler:
             return self._create(target, context, member)
         return self._store(target, context, member, self._transformed(target), position)
 
-    def _name_context(self, target: Target, context: Variable) -> Act:
+    def _name_context(self, target: Target, context: Variable) -> Block:
         """`-> tgt`, `-> tgt as x`"""
         if target.transform:
             raise self.fail("a variable cannot be assigned to: name an element", target.place)
@@ -52,15 +67,10 @@ class TargetCompiler:
             self.scope.bind(target.variable, context.slot, context.kind, is_source=context.is_source)
         return nothing
 
-    def _assign(self, target: Target, value: Value) -> Act:
+    def _assign(self, target: Target, value: Value) -> Block:
         """`-> transform(...) as x`: a value without a place."""
-        variable = self.scope.declare(target.variable, value.kind, is_source=True)
-        slot, get = variable.slot, value.get
-
-        def act(frame: Frame) -> None:
-            frame[slot] = get(frame)
-
-        return act
+        slot = self.scope.declare(target.variable, value.kind, is_source=True).slot
+        return lambda writer: writer.line(f"f[{slot}] = {value_source(writer, value)}")
 
     def _member(self, context: Variable, target: Target) -> Member | None:
         """The element that is written; None when the model of its owner is not known."""
@@ -78,20 +88,19 @@ class TargetCompiler:
 
     # ------------------------------------------------------------------------------------------- making
 
-    def _create(self, target: Target, context: Variable, member: Member | None) -> Act:
+    def _create(self, target: Target, context: Variable, member: Member | None) -> Block:
         """`tgt.x as y`, `tgt.x = create('T') as y`"""
         kind = self._created_kind(target, member)
         place = spot(member, target.element, kind, context.slot)
+        slot = self.scope.declare(target.variable, kind, is_source=False).slot
         if self.models.is_primitive(kind):
-            slot = self.scope.declare(target.variable, kind, is_source=False).slot
-            self.closers.append(_primitive_closer(place, slot))
+            self.closers.append(act(_primitive_closer(place, slot)))
             return new_object(slot)
-        make = maker(self.models, place, kind)
         if target.list_rule_id:
-            make = sharer(make, target.list_rule_id, context.slot)
-        elif place.many and target.list_modes[:1] in (("first",), ("last",)):
-            make = _placed_maker(place, target.list_modes[0])
-        return keep(make, self.scope.declare(target.variable, kind, is_source=False).slot)
+            return keep(sharer(maker(self.models, place, kind), target.list_rule_id, context.slot), slot)
+        if place.many and target.list_modes[:1] in (("first",), ("last",)):
+            return keep(_placed_maker(place, target.list_modes[0]), slot)
+        return make_element(self.models, place, kind, slot)
 
     def _created_kind(self, target: Target, member: Member | None) -> Kind:
         if target.parameters:
@@ -145,42 +154,46 @@ class TargetCompiler:
             item, focus = value.kind, value.slot
         text = str(target.parameters[-1].value)
         expression = self.rules.compiler.expression(self.rules.unit, text, self.scope, item, target.place)
-        kind = STRING if expression.is_text else UNKNOWN
-        compute: Any = expression.text() if expression.is_text else expression.first()
-        if not focus:
-            return Value(lambda frame: compute(frame, None), kind)
-        return Value(lambda frame: compute(frame, frame[focus]), kind)
+        written = f"f[{focus}]" if focus else "None"
+        if expression.is_text:
+            text_of = expression.text()
+            get: Get = lambda frame: text_of(frame, frame[focus] if focus else None)  # noqa: E731
+            return Value(get, STRING, write=lambda writer: expression.text_source(writer, written))
+        first = expression.first()
+        return Value(lambda frame: first(frame, frame[focus] if focus else None), UNKNOWN)
 
-    def _store(self, target: Target, context: Variable, member: Member | None, value: Value, position: int) -> Act:
+    def _store(self, target: Target, context: Variable, member: Member | None, value: Value, position: int) -> Block:
         """`tgt.x = value`, with or without `as y`"""
         fitting = self._fitting(target)
         kind = fitting.kind(member, value)
-        get = fitting.get(member, value, kind)
+        fitted = fitting.fit(member, value, kind)
         place = spot(member, target.element, kind, context.slot)
-        if target.variable:
-            return self._store_and_name(target, place, kind, get, position)
-        if place.many and target.list_modes[:1] in (("first",), ("last",)):
-            return _put_placed(list_placer(place.key, target.list_modes[0]), place.parent, get)
         if value.kind == REFERENCE_TEXT:
-            return _put_reference(place, value, whole=kind.name == "Reference")
-        if value.constant is not NOTHING:
-            known = get([])
+            is_source = self.models.is_primitive(kind)
+            slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
+            return act(_put_reference(place, value, slot, whole=kind.name == "Reference"))
+        if target.variable:
+            return self._store_and_name(target, place, kind, fitted, position)
+        if place.many and target.list_modes[:1] in (("first",), ("last",)):
+            return _put_placed(place, target.list_modes[0], fitted)
+        if fitted.value.constant is not NOTHING:
+            known = fitted.value.constant
             return nothing if known is None else put_constant(place, known)
-        return put(place, get)
+        return put(place, fitted)
 
     def _fitting(self, target: Target) -> Fitting:
         conversions = self.rules.compiler.conversions
         return Fitting(self.models, conversions, target, lambda text: self.fail(text, target.place))
 
-    def _store_and_name(self, target: Target, place: Spot, kind: Kind, get: Get, position: int) -> Act:
+    def _store_and_name(self, target: Target, place: Spot, kind: Kind, fitted: Fitted, position: int) -> Block:
         """`tgt.x = value as y`: a structure to be added to, a primitive to be extended, or only the value again."""
         is_primitive = self.models.is_primitive(kind)
         if is_primitive and self._is_opened(target.variable, position):
             slot = self.scope.declare(target.variable, kind, is_source=False).slot
-            self.closers.append(_primitive_closer(place, slot))
-            return _keep_primitive(slot, get)
+            self.closers.append(act(_primitive_closer(place, slot)))
+            return _keep_primitive(slot, fitted)
         slot = self.scope.declare(target.variable, kind, is_source=is_primitive).slot
-        return _put_and_keep(place, slot, get, absent=None if is_primitive else {})
+        return _put_and_keep(place, slot, fitted, absent="None" if is_primitive else "{}")
 
     def _is_opened(self, name: str, position: int) -> bool:
         """Whether something is put into the variable: by a later target, a nested rule or a group it is passed to."""
@@ -190,7 +203,7 @@ class TargetCompiler:
 
     # ------------------------------------------------------------------------------------- simple rules
 
-    def simple(self, target: Target, item: Variable) -> Act:
+    def simple(self, target: Target, item: Variable) -> Block:
         """`src.a -> tgt.b`: by the default group of the two types, else a copy."""
         context = self.rules.variable(target.context, self.scope, target.place)
         member = self._member(context, target)
@@ -208,21 +221,15 @@ class TargetCompiler:
         )
         return self.action(copy, 0)
 
-    def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Act:
+    def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Block:
         made = self.scope.declare("", kind, is_source=False)
         if self.models.is_primitive(kind):
-            begin, close = new_object(made.slot), _primitive_closer(place, made.slot)
+            begin, close = new_object(made.slot), act(_primitive_closer(place, made.slot))
         else:
-            begin, close = keep(maker(self.models, place, kind), made.slot), nothing
+            begin, close = make_element(self.models, place, kind, made.slot), nothing
         code = self.rules.compiler.code(content, group, [item.kind, kind])
-        call = invocation(code, [Value(nothing, one.kind, slot=one.slot) for one in (item, made)])
-
-        def act(frame: Frame) -> None:
-            begin(frame)
-            call(frame)
-            close(frame)
-
-        return act
+        values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
+        return sequence((begin, invocation(code, values), close))
 
 
 def _simple_kinds(member: Member | None, item: Variable) -> list[Kind]:
@@ -245,26 +252,14 @@ def _opens(rules: tuple[Rule, ...], dependents: tuple[Dependent, ...], name: str
     )
 
 
-def nothing(frame: Frame) -> None:
-    """An action that does nothing."""
-
-
-def new_object(slot: int) -> Act:
+def new_object(slot: int) -> Block:
     """A place for a primitive and its extensions."""
-
-    def act(frame: Frame) -> None:
-        frame[slot] = {}
-
-    return act
+    return lambda writer: writer.line(f"f[{slot}] = {{}}")
 
 
-def keep(make: Make, slot: int) -> Act:
+def keep(make: Make, slot: int) -> Block:
     """Make an element and name it."""
-
-    def act(frame: Frame) -> None:
-        frame[slot] = make(frame)
-
-    return act
+    return lambda writer: writer.line(f"f[{slot}] = {writer.constant(make)}(f)")
 
 
 def _placed_maker(place: Spot, mode: str) -> Make:
@@ -279,51 +274,53 @@ def _placed_maker(place: Spot, mode: str) -> Make:
     return make
 
 
-def _put_placed(put_in_order: Any, parent: int, get: Get) -> Act:
-    def act(frame: Frame) -> None:
-        value = get(frame)
-        if value is not None:
-            put_in_order(frame, frame[parent], value)
+def _put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
+    put_in_order = list_placer(place.key, mode)
 
-    return act
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            writer.line(f"{writer.constant(put_in_order)}(f, f[{place.parent}], v)")
+
+    return write
 
 
-def _put_and_keep(place: Spot, slot: int, get: Get, absent: Any) -> Act:
+def _put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
     """Store a value and name it; where there is none, the name stands for `absent`."""
-    store, parent = storer(place), place.parent
 
-    def act(frame: Frame) -> None:
-        value = get(frame)
-        if value is None:
-            frame[slot] = None if absent is None else {}
-        else:
-            frame[slot] = value
-            store(frame[parent], value)
+    def write(writer: Writer) -> None:
+        writer.line(f"f[{slot}] = {absent}")
+        with write_value(writer, fitted):
+            writer.line(f"f[{slot}] = v")
+            store_source(writer, place, "v")
 
-    return act
+    return write
 
 
-def _keep_primitive(slot: int, get: Get) -> Act:
+def _keep_primitive(slot: int, fitted: Fitted) -> Block:
     """A primitive that may get extensions is kept aside until the rule is done."""
 
-    def act(frame: Frame) -> None:
-        value = get(frame)
-        frame[slot] = {} if value is None else {"value": value}
+    def write(writer: Writer) -> None:
+        writer.line(f"f[{slot}] = {{}}")
+        with write_value(writer, fitted):
+            writer.line(f"f[{slot}]['value'] = v")
 
-    return act
+    return write
 
 
-def _put_reference(place: Spot, value: Value, *, whole: bool) -> Act:
+def _put_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Act:
     """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource."""
     get, resource, parent, key, store = value.get, value.slot, place.parent, place.key, storer(place)
 
-    def act(frame: Frame) -> None:
+    def put_reference(frame: Frame) -> None:
         text = get(frame)
         if text is None:
             return
         owner, run = frame[parent], frame[0]
         holder, name = ({"reference": text}, "reference") if whole else (owner, key)
-        store(owner, holder if whole else text)
+        made = holder if whole else text
+        store(owner, made)
+        if slot:
+            frame[slot] = made
         if whole:
             run.created.append((owner, key, holder))
         if resource >= 0 and type(frame[resource]) is dict:
@@ -331,7 +328,7 @@ def _put_reference(place: Spot, value: Value, *, whole: bool) -> Act:
         else:
             run.loose_references = True
 
-    return act
+    return put_reference
 
 
 def _primitive_closer(place: Spot, slot: int) -> Act:

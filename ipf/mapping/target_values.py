@@ -17,8 +17,8 @@ from ipf.mapping.kinds import STRING, Kind, Member, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Target
 from ipf.mapping.run import Frame
-from ipf.mapping.scope import NOTHING, Get, Value
-from ipf.mapping.transforms import REFERENCE_TEXT, converted
+from ipf.mapping.scope import NOTHING, Get, Value, constant
+from ipf.mapping.transforms import REFERENCE_TEXT, converted, text_of
 
 _JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
 _ALREADY: dict[str, tuple[type, ...]] = {
@@ -28,6 +28,16 @@ _ALREADY: dict[str, tuple[type, ...]] = {
     "unsignedInt": (int,),
     "decimal": (int, float),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A value as an element takes it: `value`, or, with a `type_name`, its text brought to that type by `convert`."""
+
+    value: Value
+    type_name: str = ""
+    convert: Convert | None = None
+    text: Callable[[Frame], str | None] = as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +67,24 @@ class Fitting:
         names = ", ".join(one.name for one in member.kinds[:8])
         raise self.fail(f"'{self.target.element}' may be {names}: say which, e.g. with cast(x, 'string')")
 
-    def get(self, member: Member | None, value: Value, kind: Kind) -> Get:
-        """A closure for the value as `kind`."""
+    def fit(self, member: Member | None, value: Value, kind: Kind) -> Fitted:
+        """The value as `kind`."""
         if member is None:
-            return as_json(value)
+            return Fitted(Value(as_json(value), kind))
         if self.models.is_primitive(kind):
             return self._primitive(value, kind)
         is_text = value.kind.is_text or self.models.is_primitive(value.kind) or value.kind == REFERENCE_TEXT
         if is_text and kind.name == "Reference":
             text = as_json(value)
-            return lambda frame: {"reference": found} if (found := text(frame)) else None
+            return Fitted(Value(lambda frame: {"reference": found} if (found := text(frame)) else None, kind))
         if is_text:
             what = f"'{self.target.element}' is a {kind.name}"
             raise self.fail(f"{what}: call a group for it, or use a transform that makes one")
         if value.kind == fhir("Coding") and kind == fhir("CodeableConcept"):
             coding = value.get
-            return lambda frame: {"coding": [found]} if (found := coding(frame)) else None
+            return Fitted(Value(lambda frame: {"coding": [found]} if (found := coding(frame)) else None, kind))
         self._must_be(value, kind)
-        return value.get
+        return Fitted(value)
 
     def _must_be(self, value: Value, kind: Kind) -> None:
         """A structure of another type is a mistake; an inner structure is taken as it comes."""
@@ -82,28 +92,25 @@ class Fitting:
         if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
 
-    def _primitive(self, value: Value, kind: Kind) -> Get:
+    def _primitive(self, value: Value, kind: Kind) -> Fitted:
         convert = self.conversions.get(kind.name)
         if convert is None or value.kind == kind or value.kind == REFERENCE_TEXT:
-            return value.get
+            return Fitted(value)
         if value.constant is not NOTHING:
-            return self._literal(value, kind, convert)
+            return Fitted(self._literal(value, kind, convert))
         if value.kind.model == "fhir" and not self.models.is_primitive(value.kind):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
-        get = converted(value, kind.name, convert)
         already = _ALREADY.get(kind.name)
         if value.kind.is_text or value.kind == STRING or already is None:
-            return get
-        return _kept_or_converted(value.get, get, already)
+            return Fitted(value, kind.name, convert, text_of(value))
+        return Fitted(Value(_kept_or_converted(value.get, converted(value, kind.name, convert), already), kind))
 
-    def _literal(self, value: Value, kind: Kind, convert: Convert) -> Get:
+    def _literal(self, value: Value, kind: Kind, convert: Convert) -> Value:
         text = as_text(value.constant)
-        if not text:
-            return lambda frame: None
-        result = convert(text)
-        if result is None:
+        result = convert(text) if text else None
+        if text and result is None:
             raise self.fail(f"{value.constant!r} is no {kind.name}")
-        return lambda frame: result
+        return constant(result, kind)
 
 
 def _kept_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:

@@ -6,13 +6,15 @@ types, is settled when the map is compiled.  New elements are noted in `Run.crea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ipf.mapping.emit import Block, Writer, function, text_source, value_source
 from ipf.mapping.kinds import Kind, Member, Models
 from ipf.mapping.run import Frame
-from ipf.mapping.scope import Act, Get
+from ipf.mapping.target_values import Fitted
 from ipf.ports import Json
 
 Store = Callable[[Json, Any], None]
@@ -99,38 +101,49 @@ def _store_unknown(key: str) -> Store:
     return store
 
 
-def put_constant(place: Spot, value: Any) -> Act:
+def store_source(writer: Writer, place: Spot, value: str) -> None:
+    """Write the statements that store the value of an expression."""
+    owner, key = f"f[{place.parent}]", repr(place.key)
+    if place.is_open or place.others:
+        writer.line(f"{writer.constant(storer(place))}({owner}, {value})")
+    elif place.many:
+        writer.line(f"h = {owner}.get({key})")
+        writer.line(f"if h is None: {owner}[{key}] = [{value}]")
+        writer.line(f"else: h.append({value})")
+    else:
+        writer.line(f"{owner}[{key}] = {value}")
+
+
+def put_constant(place: Spot, value: Any) -> Block:
     """`tgt.x = 'text'`"""
-    parent, key = place.parent, place.key
-    if not (place.many or place.others or place.is_open):
-
-        def replace(frame: Frame) -> None:
-            frame[parent][key] = value
-
-        return replace
-    store = storer(place)
-    return lambda frame: store(frame[parent], value)
+    return lambda writer: store_source(writer, place, writer.constant(value))
 
 
-def put(place: Spot, get: Get) -> Act:
+def put(place: Spot, fitted: Fitted) -> Block:
     """`tgt.x = value`; nothing for None."""
-    parent, key = place.parent, place.key
-    if not (place.many or place.others or place.is_open):
 
-        def replace(frame: Frame) -> None:
-            value = get(frame)
-            if value is not None:
-                frame[parent][key] = value
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            store_source(writer, place, "v")
 
-        return replace
-    store = storer(place)
+    return write
 
-    def act(frame: Frame) -> None:
-        value = get(frame)
-        if value is not None:
-            store(frame[parent], value)
 
-    return act
+@contextmanager
+def write_value(writer: Writer, fitted: Fitted) -> Iterator[None]:
+    """Write a value as `v`; what is written inside is done when there is one."""
+    if not fitted.type_name:
+        writer.line(f"v = {value_source(writer, fitted.value)}")
+        with writer.inside("if v is not None"):
+            yield
+        return
+    writer.line(f"t = {text_source(writer, fitted.value, fitted.text)}")
+    with writer.inside("if t"):
+        writer.line(f"v = {writer.constant(fitted.convert)}(t)")
+        with writer.inside("if v is not None"):
+            yield
+        warning = f"a value that is no {fitted.type_name} was left out"
+        writer.line(f"elif not t.isspace(): r.warnings.append({warning!r})")
 
 
 def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
@@ -151,57 +164,42 @@ def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
     return place_first if mode == "first" else place_last
 
 
-def maker(models: Models, place: Spot, kind: Kind) -> Make:
-    """How a new, still empty element is made.
+def make_element(models: Models, place: Spot, kind: Kind, slot: int) -> Block:
+    """A new, still empty element, named by `slot`.
 
     An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
     """
-    template: Json = {"resourceType": kind.name} if models.is_resource(kind) else {}
-    if place.many and not template:
-        return _make_one_more(place.parent, place.key)
-    if not place.many and not place.is_open and not template:
-        return _find_or_make(place.parent, place.key)
-    return _make(storer(place), place.key, place.parent, template)
+    template = f"{{'resourceType': {kind.name!r}}}" if models.is_resource(kind) else "{}"
+    owner, key, made = f"f[{place.parent}]", repr(place.key), f"f[{slot}]"
+    is_found_again = template == "{}" and not place.many and not place.is_open
 
+    def write_new(writer: Writer) -> None:
+        writer.line(f"{made} = v = {template}")
+        store_source(writer, place, "v")
+        writer.line(f"r.created.append(({owner}, {key}, v))")
 
-def _make_one_more(parent: int, key: str) -> Make:
-    def make(frame: Frame) -> Json:
-        owner: Json = frame[parent]
-        made: Json = {}
-        held = owner.get(key)
-        if held is None:
-            owner[key] = [made]
+    def write(writer: Writer) -> None:
+        if is_found_again:
+            writer.line(f"{made} = {owner}.get({key})")
+            with writer.inside(f"if {made} is None"):
+                write_new(writer)
         else:
-            held.append(made)
-        frame[0].created.append((owner, key, made))
+            write_new(writer)
+
+    return write
+
+
+def maker(models: Models, place: Spot, kind: Kind) -> Make:
+    """The same as a function that gives the element."""
+    make = function(make_element(models, Spot(1, place.key, place.many, place.others, place.is_open), kind, 2))
+
+    def run(frame: Frame) -> Json:
+        inner = [frame[0], frame[place.parent], None]
+        make(inner)
+        made: Json = inner[2]
         return made
 
-    return make
-
-
-def _find_or_make(parent: int, key: str) -> Make:
-    def make(frame: Frame) -> Json:
-        owner: Json = frame[parent]
-        held = owner.get(key)
-        if type(held) is dict:
-            return held
-        made: Json = {}
-        owner[key] = made
-        frame[0].created.append((owner, key, made))
-        return made
-
-    return make
-
-
-def _make(store: Store, key: str, parent: int, template: Json) -> Make:
-    def make(frame: Frame) -> Json:
-        owner: Json = frame[parent]
-        made = dict(template)
-        store(owner, made)
-        frame[0].created.append((owner, key, made))
-        return made
-
-    return make
+    return run
 
 
 def sharer(make: Make, rule_id: str, parent: int) -> Make:

@@ -51,7 +51,7 @@ def text_of(value: Value) -> Callable[[Frame], str | None]:
             return text
 
         return text_of_node
-    if value.kind == TEXT and value.slot >= 0:
+    if value.kind == TEXT and value.is_variable:
         return itemgetter(value.slot)
     return lambda frame: as_text(get(frame))
 

@@ -1,37 +1,177 @@
-"""Looking into HL7 v2 nodes without making nodes: for what is asked most, whether a numbered part is there.
+"""Reading HL7 v2 nodes without making nodes: is a numbered part there, and what is its text?
 
-The answers are those of `children(name)`; a test holds them together.
+A map of a message asks hundreds of such questions of each message, and most answers are "no" or a short text.  The
+usual cases are answered here from the parts as they were sent; whatever is unusual is left to the node.  The answers
+are those of `children(name)` and `text`; a test holds them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
 
-from ipf.hl7.message import NULL, Component, Field, Segment, number_of
+from ipf.hl7.message import NULL, Component, Encoding, Field, Segment, number_of
 
-Present = Callable[[Any], bool]
+Read = Callable[[Any, Any], Sequence[Any]]
+
+MANY: Final = object()
+"""The text of more than one child."""
+
+_UNUSUAL = frozenset(("MSH", "BHS", "FHS", "OBX", "NTE"))
+"""Segments with fields that are not split as others are."""
 
 
-def presence(name: str) -> Present:
-    """Whether a node has a child of this name that is neither empty nor null."""
+class _Unknown:
+    """Parts of a node that cannot be looked into: everything may be there."""
+
+    def __len__(self) -> int:
+        return 1 << 30
+
+    def __getitem__(self, number: int) -> bool:
+        return True
+
+
+_UNKNOWN = _Unknown()
+
+
+def look(node: Any) -> tuple[Any, int]:
+    """Parts of a node as sent, and what is added to a child's number to find it there."""
+    kind = type(node)
+    if kind is Field or kind is Component:
+        return node.parts, -1
+    if kind is Segment:
+        return node.fields, 0
+    return _UNKNOWN, 0
+
+
+@cache
+def reader(name: str) -> Read:
+    """What `children(name)` gives of a node that was looked into: with what stands there as sent (not empty)."""
+    number = number_of(name)
+
+    def read(node: Any, raw: Any) -> Sequence[Any]:
+        kind = type(node)
+        if kind is Field:
+            return () if raw == NULL else (Component(raw, node._encoding, node, number),)
+        if kind is Segment and node.name not in _UNUSUAL:
+            encoding = node._encoding
+            separator = encoding.separators.repetition
+            if raw != NULL and not (separator and separator in raw):
+                return (Field(raw, encoding, node.name, number),)
+        children: Sequence[Any] = node.children(name)
+        return children
+
+    return read
+
+
+@cache
+def text_reader(name: str) -> Read:
+    """The texts of those children."""
+
+    def read(node: Any, raw: Any) -> Sequence[str | None]:
+        kind = type(node)
+        if kind is Field:
+            return () if raw == NULL else (_component_text(raw, node),)
+        if kind is Segment and node.name not in _UNUSUAL:
+            encoding = node._encoding
+            separator = encoding.separators.repetition
+            if raw != NULL and not (separator and separator in raw):
+                return (_first_text(raw, encoding),)
+        return [child.text for child in node.children(name)]
+
+    return read
+
+
+def _component_text(raw: str, field: Field) -> str | None:
+    encoding = field._encoding
+    separators = encoding.separators
+    if separators.subcomponent and separators.subcomponent in raw and not field.literal:
+        raw = raw.partition(separators.subcomponent)[0]
+    if raw and separators.escape and separators.escape in raw:
+        return encoding.value(raw)
+    return raw if raw and raw != NULL else None
+
+
+def _first_text(raw: str, encoding: Encoding) -> str | None:
+    separators = encoding.separators
+    if separators.component in raw:
+        raw = raw.partition(separators.component)[0]
+    if separators.subcomponent and separators.subcomponent in raw:
+        raw = raw.partition(separators.subcomponent)[0]
+    if raw and separators.escape and separators.escape in raw:
+        return encoding.value(raw)
+    return raw if raw and raw != NULL else None
+
+
+@cache
+def children(name: str) -> Callable[[Any], Sequence[Any]]:
+    """What `children(name)` gives of any node."""
     number = number_of(name)
     if not number:
-        return lambda node: bool(node.children(name))
-    before = number - 1
+        return _children_named(name)
+    read = reader(name)
 
-    def present(node: Any) -> bool:
+    def find(node: Any) -> Sequence[Any]:
+        parts, shift = look(node)
+        place = number + shift
+        return read(node, parts[place]) if len(parts) > place and parts[place] else ()
+
+    return find
+
+
+def _children_named(name: str) -> Callable[[Any], Sequence[Any]]:
+    def find(node: Any) -> Sequence[Any]:
+        found: Sequence[Any] = node.children(name)
+        return found
+
+    return find
+
+
+def presence(name: str) -> Callable[[Any], bool]:
+    """Whether a node has a child of this name that is neither empty nor null."""
+    find = children(name)
+    return lambda node: bool(find(node))
+
+
+@cache
+def is_present(name: str) -> Callable[[Any, Any], bool]:
+    """The same of a node that was looked into."""
+
+    def present(node: Any, raw: Any) -> bool:
         kind = type(node)
         if kind is Field or kind is Component:
-            parts = node.parts
-            if number > len(parts):
-                return False
-            raw: str = parts[before]
-            return raw != "" and raw != NULL
-        if kind is Segment:
-            fields = node.fields
-            if number >= len(fields) or not fields[number]:
-                return False
+            return bool(raw != NULL)
+        if kind is Segment and node.name not in _UNUSUAL:
+            separator = node._encoding.separators.repetition
+            if not separator or separator not in raw:
+                return bool(raw != NULL)
         return bool(node.children(name))
 
     return present
+
+
+@cache
+def only_text(name: str) -> Callable[[Any, Any], Any]:
+    """Text of the only child, of a node that was looked into: None when it has none, MANY when there are several."""
+    read = text_reader(name)
+
+    def text(node: Any, raw: Any) -> Any:
+        found = read(node, raw)
+        if len(found) == 1:
+            return found[0]
+        return MANY if found else None
+
+    return text
+
+
+@cache
+def first_text(name: str) -> Callable[[Any, Any], str | None]:
+    """Text of the first child, of a node that was looked into."""
+    read = text_reader(name)
+
+    def text(node: Any, raw: Any) -> str | None:
+        found = read(node, raw)
+        return found[0] if found else None
+
+    return text
