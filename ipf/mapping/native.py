@@ -9,12 +9,11 @@ Logic is three-valued as in FHIRPath (True, False, None = empty).  Source: http:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath import ast, patterns
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import Variable
@@ -230,15 +229,9 @@ def _text_test(name: str, literal: str) -> Callable[[str], bool] | None:
         return lambda text: text.endswith(literal)
     if name == "contains":
         return lambda text: literal in text
-    if name == "matches" and _SIMPLE_PATTERN.fullmatch(literal):
-        search = re.compile(literal).search
-        return lambda text: search(text) is not None
+    if name == "matches":
+        return lambda text: patterns.search(literal, text)
     return None
-
-
-_ATOM = r"(?:\[[\w-]+\]|\\d|[\w -])"
-_SIMPLE_PATTERN = re.compile(rf"\^?{_ATOM}(?:[+*]|\{{\d+\}})?(?:{_ATOM}(?:\{{\d+\}})?)*\$?")
-"""Patterns that surely mean the same everywhere and never backtrack far: one repetition at most."""
 
 
 def _on_text(nodes: Nodes, test: Callable[[str], bool]) -> Decide:

@@ -7,50 +7,90 @@ whose closures are called for whatever is not frequent enough to be written out;
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath import ast, patterns
 from ipf.hl7.message import number_of
 from ipf.mapping.emit import Writer
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.native import FOCUS, Names, condition, owner_slot, piece, pieces, string, strings, text
-from ipf.mapping.v2 import first_text, is_present, only_text
+from ipf.mapping.v2 import first_text, is_present, only_text, single_text
 
 Reader = Callable[[str], Callable[[Any, Any], Any]]
 
 
-def condition_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str) -> str | None:
-    """A condition: true when the FHIRPath is true.  `focus`: the expression for the item in focus."""
+def condition_source(
+    writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, *, wanted: bool = True
+) -> str | None:
+    """A condition: an expression that is true when the FHIRPath gives `wanted` (and not when it is empty).
+
+    `focus`: the expression for the item in focus.
+    """
     decide = condition(node, names, item)
     if decide is None:
         return None
+    if isinstance(node, ast.Function) and node.name == "not" and node.focus is not None:
+        return condition_source(writer, node.focus, names, item, focus, wanted=not wanted)
     if isinstance(node, ast.Binary) and node.operator in ("and", "or"):
-        left = condition_source(writer, node.left, names, item, focus)
-        right = condition_source(writer, node.right, names, item, focus)
-        return f"({left} {node.operator} {right})"
-    written = _test_source(writer, node, names, item, focus)
-    return written if written is not None else f"{writer.constant(decide)}(f, {focus})"
+        left = condition_source(writer, node.left, names, item, focus, wanted=wanted)
+        right = condition_source(writer, node.right, names, item, focus, wanted=wanted)
+        return f"({left} {node.operator if wanted else _DUAL[node.operator]} {right})"
+    test = _Test(writer, names, item, focus)
+    written = test.presence(node, wanted) or test.comparison(node, wanted) or test.of_text(node, wanted)
+    return written or f"({writer.constant(decide)}(f, {focus}) is {wanted})"
 
 
-def _test_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str) -> str | None:
-    """The tests that are most frequent."""
-    if isinstance(node, ast.Function) and node.name in ("exists", "empty") and isinstance(node.focus, ast.Member):
-        there = _child_source(writer, node.focus, names, item, focus, is_present)
-        return there if there is None or node.name == "exists" else f"not {there}"
-    if not isinstance(node, ast.Binary) or node.operator not in ("=", "!=", "in"):
-        return None
-    left = _variable_source(node.left, names, item, focus)
-    if left is None and node.operator != "in":
-        left = _child_source(writer, node.left, names, item, focus, only_text)
-    if left is None:
-        return None
-    if node.operator == "in":
+_DUAL = {"and": "or", "or": "and"}
+_METHODS = {"startsWith": "startswith", "endsWith": "endswith", "contains": "__contains__"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """Writes the tests that are most frequent; each gives None for what it does not know."""
+
+    writer: Writer
+    names: Names
+    item: Kind
+    focus: str
+
+    def presence(self, node: ast.Node, wanted: bool) -> str | None:
+        """`x.exists()`, `x.empty()`"""
+        if not isinstance(node, ast.Function) or node.name not in ("exists", "empty") or node.focus is None:
+            return None
+        there = _child_source(self.writer, node.focus, self.names, self.item, self.focus, is_present)
+        return there if there is None or (node.name == "exists") is wanted else f"(not {there})"
+
+    def comparison(self, node: ast.Node, wanted: bool) -> str | None:
+        """`x = 'a'`, `x != 'a'`, `x in ('a' | 'b')`"""
+        if not isinstance(node, ast.Binary) or node.operator not in ("=", "!=", "in"):
+            return None
         literals = strings(node.right)
-        return None if literals is None else f"{left} in {writer.constant(frozenset(literals))}"
-    literal = string(node.right)
-    if literal is None:
-        return None
-    return f"{left} == {literal!r}" if node.operator == "=" else f"({left} or {literal!r}) != {literal!r}"
+        if literals is None or (node.operator != "in" and len(literals) > 1):
+            return None
+        reader = single_text if node.operator == "in" else only_text
+        left = _variable_source(node.left, self.names, self.item, self.focus)
+        left = left or _child_source(self.writer, node.left, self.names, self.item, self.focus, reader)
+        if left is None:
+            return None
+        if node.operator == "in":
+            members = self.writer.constant(frozenset(literals))
+            return f"({left} in {members})" if wanted else f"((w := {left}) and w not in {members})"
+        literal = repr(literals[0])
+        return f"({left} == {literal})" if (node.operator == "=") is wanted else f"(({left} or {literal}) != {literal})"
+
+    def of_text(self, node: ast.Node, wanted: bool) -> str | None:
+        """`x.startsWith('a')` and its like, of a variable."""
+        if not isinstance(node, ast.Function) or node.focus is None or len(node.args) != 1:
+            return None
+        literal, subject = string(node.args[0]), _variable_source(node.focus, self.names, self.item, self.focus)
+        if literal is None or subject is None:
+            return None
+        sign = "" if wanted else "not "
+        if node.name == "matches":
+            return f"((w := {subject}) and {sign}{self.writer.constant(patterns.search)}({literal!r}, w))"
+        method = _METHODS.get(node.name)
+        return method and f"((w := {subject}) and {sign}w.{method}({literal!r}))"
 
 
 def text_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str) -> str | None:

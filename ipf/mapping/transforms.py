@@ -53,6 +53,8 @@ def text_of(value: Value) -> Callable[[Frame], str | None]:
         return text_of_node
     if value.kind == TEXT and value.is_variable:
         return itemgetter(value.slot)
+    if value.kind == STRING and not value.is_variable:
+        return get
     return lambda frame: as_text(get(frame))
 
 

@@ -12,11 +12,13 @@ from ipf.fhir.fhirpath import compile
 from ipf.hl7.message import Message
 from ipf.mapping.concepts import ConceptTables, load_tables
 from ipf.mapping.conversions import as_text, conversions, date_time, instant
+from ipf.mapping.emit import Writer
 from ipf.mapping.expressions import Expression
 from ipf.mapping.kinds import STRING, UNKNOWN, V2
 from ipf.mapping.native import condition, text
+from ipf.mapping.native_source import condition_source
 from ipf.mapping.scope import Layout, Scope
-from ipf.mapping.v2 import presence
+from ipf.mapping.v2 import children, first_text, is_present, look, presence, text_reader
 from tests.mapping.support import message
 
 CONVERSIONS: list[tuple[str, str, Any]] = [
@@ -89,6 +91,17 @@ EXPRESSIONS = [
     "PID_3.first() = 'A1'",
     "PID_3.first().CX_5 in ('MR' | 'PI')",
     "PID_8 in ('X' | 'Y')",
+    "(PID_8 in ('X' | 'Y')).not()",
+    "(PID_8 in ('M' | 'Y')).not()",
+    "(PID_9 in ('M' | 'Y')).not()",
+    "PID_9 in ('M' | 'Y')",
+    "(PID_8 = 'M' and PID_9 = 'X').not()",
+    "(PID_8 = 'M' or PID_9 = 'X').not()",
+    "(literal = 'X' or PID_3.empty()).not()",
+    "literal.matches('^[A-Z]$').not()",
+    "literal.startsWith('X').not()",
+    "literal.contains('M')",
+    "PID_3 != 'A1'",
     "PID_3.count() = 2",
     "PID_9.count() != 0",
     "PID_8.startsWith('M')",
@@ -142,6 +155,18 @@ class NativeTests(TestCase):
             self.assertIsNotNone(found, one)
             general = compile(one.replace("pid.", "%pid.").replace("literal", "%literal")).evaluate(self.pid, variables)
             self.assertEqual(found and found(self.frame, self.pid), general[0] if general else None, one)
+            for wanted in (True, False):
+                self.assertEqual(self.written(one, wanted), bool(general) and general[0] is wanted, (one, wanted))
+
+    def written(self, expression: str, wanted: bool) -> bool:
+        """The condition as it is written into functions."""
+        writer = Writer()
+        node = self.read(expression).node
+        source = condition_source(writer, node, self.scope.names, V2, "f[1]", wanted=wanted)
+        writer.line(f"f.append(bool({source}))")
+        frame = list(self.frame)
+        writer.function()(frame)
+        return bool(frame[-1])
 
     def test_texts(self) -> None:
         variables = {"pid": self.pid, "literal": "M"}
@@ -150,31 +175,55 @@ class NativeTests(TestCase):
             general = compile(one.replace("literal", "%literal")).evaluate(self.pid, variables)
             wanted = (as_text(general[0]) if general else None) or None
             self.assertEqual(found and found(self.frame, self.pid), wanted, one)
+            writer = Writer()
+            writer.line(f"f.append({self.read(one).text_source(writer, 'f[1]')})")
+            frame = list(self.frame)
+            writer.function()(frame)
+            self.assertEqual(frame[-1], wanted, one)
 
     def test_what_is_not_native_is_left_to_the_engine(self) -> None:
         for one in (
             "PID_8 > 'A'",
             "PID_8.iif(true, 'a')",
             "PID_3.where(CX_1 = 'A1').exists()",
-            "PID_8.matches('(a+)+b')",
+            "PID_8.matches(PID_9)",
         ):
             self.assertIsNone(condition(self.read(one).node, self.scope.names, V2), one)
         self.assertIsNone(condition(self.read("PID_8 = 'M'").node, self.scope.names, UNKNOWN))
         self.assertTrue(self.read("PID_3.where(CX_1 = 'A1').exists()").test()(self.frame, self.pid))
 
-    def test_presence_is_that_of_children(self) -> None:
-        raw = 'MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\rPID|""||~A^^""&x^&~|^|a||\rZXX|1'
+    def test_quick_reading_is_that_of_the_nodes(self) -> None:
+        raw = (
+            'MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\rPID|""||~A^^""&x^&~|^|a||\\T\\^b\\S\\&c\rZXX|1\r'
+            "OBX|1|ST|||a^b&c\rNTE|1||a^b\rOBX|1|CE|||a^b&c~d"
+        )
         for segment in Message.parse(raw.encode()).all_segments:
-            for number in range(9):
-                name = f"X_{number}"
-                self.assertEqual(presence(name)(segment), bool(segment.children(name)), (segment.raw, name))
-                for field in segment.children(name):
-                    for part in range(7):
-                        self.assertEqual(
-                            presence(f"Y_{part}")(field), bool(field.children(f"Y_{part}")), (field.raw, part)
-                        )
+            for number in range(1, 9):
+                self.compare(segment, f"X_{number}")
+                for field in segment.children(f"X_{number}"):
+                    for part in range(1, 7):
+                        self.compare(field, f"Y_{part}")
                         for one in field.children(f"Y_{part}"):
-                            self.assertEqual(presence("Z_2")(one), bool(one.children("Z_2")))
+                            self.compare(one, "Z_1")
+                            self.compare(one, "Z_2")
+
+    def compare(self, node: Any, name: str) -> None:
+        """One child of one node, read in every way."""
+        wanted = node.children(name)
+        self.assertEqual(presence(name)(node), bool(wanted), (node.raw, name))
+        found = children(name)(node)
+        self.assertEqual(
+            [(one.kind, one.name, one.text) for one in found], [(one.kind, one.name, one.text) for one in wanted]
+        )
+        parts, shift = look(node)
+        place = int(name.partition("_")[2]) + shift
+        if len(parts) <= place or place < 0 or not parts[place]:
+            self.assertEqual(wanted, [])
+            return
+        self.assertEqual(is_present(name)(node, parts[place]), bool(wanted), (node.raw, name))
+        texts = [one.text for one in wanted]
+        self.assertEqual(list(text_reader(name)(node, parts[place])), texts, (node.raw, name))
+        self.assertEqual(first_text(name)(node, parts[place]), texts[0] if texts else None)
 
 
 CONCEPTS = {
