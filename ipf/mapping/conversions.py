@@ -19,14 +19,10 @@ from ipf.fhir.json import JsonDecimal
 
 Convert = Callable[[str], Any]
 
-_DTM = re.compile(
-    r"(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?)?)?)?([+-]\d{4})?", re.ASCII
-)
+_DTM = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?)?)?)?([+-]\d{4})?", re.ASCII)
 _TM = re.compile(r"(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?(?:[+-]\d{4})?", re.ASCII)
 _FHIR_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
-_FHIR_DATETIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
-)
+_FHIR_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _FHIR_TIME = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)

@@ -38,9 +38,7 @@ class Expression:
     fail: Callable[[str], Exception]
 
     @classmethod
-    def read(
-        cls, text: str, scope: Scope, item: Kind, focus_name: str, fail: Callable[[str], Exception]
-    ) -> Expression:
+    def read(cls, text: str, scope: Scope, item: Kind, focus_name: str, fail: Callable[[str], Exception]) -> Expression:
         """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
         try:
             node = parse(text)

@@ -89,7 +89,7 @@ def _header(cursor: Cursor) -> dict[str, Any]:
         else:
             break
     if not known.get("url"):
-        cursor.expected("the url of this map: '/// url = \"...\"' or 'map \"url\" = \"name\"'")
+        cursor.expected('the url of this map: \'/// url = "..."\' or \'map "url" = "name"\'')
     known.setdefault("name", known["url"].rpartition("/")[2].rpartition(":")[2])
     return {**known, "metadata": tuple(others)}
 

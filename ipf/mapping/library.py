@@ -165,4 +165,3 @@ class LocalMapper:
 _: type[Mapper] = LocalMapper
 
 __all__ = ["Library", "LocalMapper", "Result", "message_key"]
-

@@ -7,6 +7,7 @@ written out, so that an absent field costs one look at a list; every other sourc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ipf.errors import Category, Problem
@@ -42,20 +43,38 @@ def provided(context: int, test: TestSource, body: Block) -> Block:
     return write
 
 
-def each_child(
-    context: int, name: str, test: TestSource | None, slot: int, body: Block, *, only_text: bool
-) -> Block:
-    """`body` for every child of an HL7 v2 node that passes the test; `only_text`: for its text, not the node."""
-    number = number_of(name)
-    read = text_reader(name) if only_text else reader(name)
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Numbered or named children of the HL7 v2 node at place `context`, one after another at place `slot`.
+
+    `only_text`: their texts, not the nodes.  `test`: only those that pass it.  `only_first`: only the first of these.
+    """
+
+    context: int
+    name: str
+    slot: int
+    only_text: bool = False
+    test: TestSource | None = None
+    only_first: bool = False
+
+
+def each_child(found: Children, body: Block) -> Block:
+    """`body` for every one of these children."""
+    number, context, slot, test = number_of(found.name), found.context, found.slot, found.test
+    read = text_reader(found.name) if found.only_text else reader(found.name)
+
+    def write_body(writer: Writer) -> None:
+        writer.body(body)
+        if found.only_first:
+            writer.line("break")
 
     def write_loop(writer: Writer, children: str) -> None:
         with writer.inside(f"for f[{slot}] in {children}"):
             if test is None:
-                writer.body(body)
+                write_body(writer)
             else:
                 with writer.inside(f"if {test(writer, f'f[{slot}]')}"):
-                    writer.body(body)
+                    write_body(writer)
 
     def write(writer: Writer) -> None:
         if number:
@@ -63,7 +82,7 @@ def each_child(
             with writer.inside(f"if {there}"):
                 write_loop(writer, f"{writer.constant(read)}(f[{context}], {raw})")
         else:
-            write_loop(writer, f"f[{context}].children({name!r})")
+            write_loop(writer, f"f[{context}].children({found.name!r})")
 
     return write
 

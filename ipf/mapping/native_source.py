@@ -131,9 +131,7 @@ def _variable_source(node: ast.Node, names: Names, item: Kind, focus: str) -> st
     return value if kind.is_text or kind == STRING else None
 
 
-def _child_source(
-    writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, reader: Reader
-) -> str | None:
+def _child_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, reader: Reader) -> str | None:
     """What a reader says of a child of a variable; it is not asked where the child surely is not there."""
     if not isinstance(node, ast.Member):
         return None

@@ -94,7 +94,8 @@ class RuleCompiler:
         """How a source runs a body, and the variable for each item; no loop = the context itself, once."""
         context = self.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
-        only_where = not _is_restricted(source)
+        only_where = not _is_restricted(source) and not source.list_mode
+        only_first = not _is_restricted(source) and source.list_mode == "first" and "." not in source.element
         if not source.element and only_where:
             kind = wanted or context.kind
             variable = scope.bind(source.variable, context.slot, kind, is_source=context.is_source)
@@ -102,21 +103,30 @@ class RuleCompiler:
                 return None, variable
             test = self._expression(source.condition, source, scope, kind).test_source
             return lambda body: loops.provided(context.slot, test, body), variable
-        if context.kind.is_v2 and only_where and "." not in source.element:
+        if context.kind.is_v2 and source.element and (only_where or only_first):
             return self._loop_over_children(rule, source, scope, context, wanted or V2)
         return self._general_loop(source, rule, scope, context, wanted)
 
     def _loop_over_children(
         self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind
     ) -> tuple[Loop, Variable]:
-        """`pid.PID_3 as cx where (...)`"""
-        only_text = bool(number_of(source.element)) and not needs_node(rule, source, scope.names)
+        """`pid.PID_3.CX_1 as id where (...)`: a loop for each step, the condition and the variable in the last."""
+        *way, last = source.element.split(".")
+        only_text = bool(number_of(last)) and not needs_node(rule, source, scope.names)
         kind = TEXT if only_text else kind
         test = self._expression(source.condition, source, scope, kind).test_source if source.condition else None
         variable = scope.declare(source.variable, kind, is_source=True)
 
+        slots = [context.slot, *(scope.layout.place() for _ in way)]
+
+        only_first = source.list_mode == "first"
+        found = loops.Children(slots[-1], last, variable.slot, only_text, test, only_first)
+
         def loop(body: Block) -> Block:
-            return loops.each_child(context.slot, source.element, test, variable.slot, body, only_text=only_text)
+            body = loops.each_child(found, body)
+            for name, outer, inner in reversed(list(zip(way, slots, slots[1:], strict=False))):
+                body = loops.each_child(loops.Children(outer, name, inner), body)
+            return body
 
         return loop, variable
 
@@ -197,12 +207,11 @@ class RuleCompiler:
 
 
 def _is_restricted(source: Source) -> bool:
-    """Whether the source asks for more than a condition."""
+    """Whether the source asks for more than a condition and a list mode."""
     return bool(
         source.check
         or source.log_message
         or source.default is not None
         or source.default_expression
-        or source.list_mode
         or source.minimum is not None
     )

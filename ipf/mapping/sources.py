@@ -14,6 +14,7 @@ from typing import Any
 
 from ipf.mapping.kinds import UNKNOWN, V2, Kind, Member, Models
 from ipf.mapping.run import Frame
+from ipf.mapping.v2 import children
 
 Items = Sequence[Any]
 Fetch = Callable[[Frame], Items]
@@ -41,7 +42,7 @@ def _join(first: Walk, second: Walk) -> Walk:
 
 def _step(models: Models, kind: Kind, name: str, wanted: Kind | None) -> tuple[Walk, Kind]:
     if kind.is_v2:
-        return _children(name), wanted or V2
+        return children(name), wanted or V2
     member = models.member(kind, name)
     if member is not None:
         return _member(models, member, wanted)
@@ -52,16 +53,6 @@ def _step(models: Models, kind: Kind, name: str, wanted: Kind | None) -> tuple[W
 
 def _itself(item: Any) -> Items:
     return (item,)
-
-
-def _children(name: str) -> Walk:
-    """Element of an HL7 v2 node; text that stands in for a node (a default value) has no elements."""
-
-    def children(item: Any) -> Items:
-        found: Items = item.children(name)
-        return found
-
-    return children
 
 
 def _member(models: Models, member: Member, wanted: Kind | None) -> tuple[Walk, Kind]:
@@ -113,9 +104,8 @@ def _look(name: str, wanted: Kind | None) -> Walk:
                 return (item[typed],)
             found = plain(item)
             return found if found else _any_choice(item, name)
-        children = getattr(item, "children", None)
-        if children is not None:
-            nodes: Items = children(name)
+        if hasattr(item, "children"):
+            nodes: Items = item.children(name)
             return nodes
         return (item,) if name == "value" and item is not None else _NO_ITEMS
 

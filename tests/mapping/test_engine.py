@@ -256,6 +256,19 @@ class GroupTests(TestCase):
         )
         self.assertIn("extends itself", self.assertRaises(FmlError, program, circle).text)
 
+    def test_rules_may_nest_deeper_than_loops_of_python(self) -> None:
+        depth = 40
+        text = (
+            "".join(f"v{n}.a as v{n + 1} then {{ " for n in range(depth))
+            + f"v{depth}.x as x -> t.x = x;"
+            + "};" * depth
+        )
+        source: Any = {"x": "deep"}
+        for _ in range(depth):
+            source = {"a": [source]}
+        compiled = program(f"{HEAD}group main(source v0, target t) {{ {text} }}")
+        self.assertEqual(run(compiled, source)[0], {"x": "deep"})
+
     def test_constants_and_local_tables(self) -> None:
         text = (
             HEAD
