@@ -190,6 +190,10 @@ class Converter:
             return Failure(MAPPING_STAGE, as_problem(error, message.correlation_id))
         seconds = perf_counter() - began
         self._meter.transformed("success", seconds)
+        line = event_line(
+            "transformed", message_id=message.id, map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
+        )
+        log.info(line, correlation_id=message.correlation_id)
         return Attempt(message, mapped, unit, seconds * 1000)
 
     async def _store(

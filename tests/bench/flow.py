@@ -129,10 +129,22 @@ def _fill(one: ServiceProcess, rows: int) -> float:
     """Copy one delivered row many times, with fresh keys."""
     began = time.perf_counter()
     psql(postgres_socket(one), FILL.replace(":rows", str(rows)))
+    psql(postgres_socket(one), "VACUUM ANALYZE")
     return time.perf_counter() - began
 
 
-FILL = ""
+FILL = """
+WITH sample AS (SELECT * FROM message_bodies ORDER BY id LIMIT 1), bodies AS (
+    INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
+        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
+    SELECT tenant, received_at - n * interval '1 second', source_protocol, source_system, 'FILL' || n, message_type,
+        gen_random_uuid(), n % 20000, listener, charset, raw_content_type, content_digest, raw_message
+    FROM sample, generate_series(1, :rows) AS n
+    RETURNING id, tenant, received_at, ordering_key
+)
+INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at, delivered_at, last_attempt_at)
+SELECT id, tenant, 'DELIVERED', received_at, ordering_key, received_at, received_at, received_at FROM bodies
+"""
 
 
 def memory(folder: Path) -> None:
