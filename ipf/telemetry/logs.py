@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import IO, Any, cast
 
 import orjson
-from constantly import NamedConstant  # type: ignore[import-untyped]
+from constantly import NamedConstant
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent
 from zope.interface import implementer
 
