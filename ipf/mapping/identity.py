@@ -50,6 +50,10 @@ RULES: dict[str, str] = {
 }
 """How an entry of a type is written when the map does not say; every other type is updated by its identifier."""
 
+REPEATABLE = frozenset(("Observation",))
+"""Types of which one message may say several under one natural key (the same test twice, without a time): these are
+numbered, so that none is lost.  Of any other type the same key means the same thing, told twice."""
+
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
 _OWNERS = ("patient", "subject", "beneficiary", "individual")
@@ -130,6 +134,7 @@ class _Deriver:
         self._run = run
         self._patient = next((one for one in self._resources if one["resourceType"] == "Patient"), None)
         self._by_url: dict[str, Json] | None = None
+        self._seen: dict[str, int] = {}
 
     def derive(self) -> None:
         """Patients first, since the keys of others are made from theirs; then encounters; then the rest."""
@@ -142,11 +147,20 @@ class _Deriver:
         resource_type = resource["resourceType"]
         material = [resource_type, self._owner_key(resource), self._encounter_key(resource)]
         if natural is not None:
-            natural["value"] = _digest(*material, natural["value"])
+            natural["value"] = self._numbered(resource_type, material, natural["value"])
         elif resource_type == "Patient":
             _add_identifier(resource, _digest(*material, str(self._resources.index(resource))))
         else:
             _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
+
+    def _numbered(self, resource_type: str, material: list[str], natural: str) -> str:
+        """Hash of a natural key; the second of a repeatable type has another one, the same whenever it is sent."""
+        value = _digest(*material, natural)
+        if resource_type in REPEATABLE:
+            count = self._seen[value] = self._seen.get(value, 0) + 1
+            if count > 1:
+                return _digest(*material, natural, str(count))
+        return value
 
     def _owner_key(self, resource: Json) -> str:
         """Who the resource is about: the match key of that patient; of a patient the key of the message."""

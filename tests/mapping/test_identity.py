@@ -110,6 +110,18 @@ class CompleteTests(TestCase):
         self.assertNotEqual(one, self.derived(b"a", resource("Patient", ("s", "2")), allergy()))
         self.assertNotIn("nuts", one)
 
+    def test_two_observations_under_one_key_are_two(self) -> None:
+        def keys(*values: str) -> list[str]:
+            found = [resource("Observation", (DERIVED, "glucose"), valueString=value) for value in values]
+            entries = self.finished(b"a", resource("Patient", ("s", "1")), *found)
+            return [one["request"]["url"] for one in entries[1:]]
+
+        first = keys("5", "6")
+        self.assertEqual(len(set(first)), 2)
+        self.assertEqual(first, keys("5", "7"))
+        allergies = [resource("AllergyIntolerance", (DERIVED, "nuts")) for _ in range(2)]
+        self.assertEqual(len(self.finished(b"a", resource("Patient", ("s", "1")), *allergies)), 2)
+
     def test_the_visit_counts_where_there_is_one(self) -> None:
         urls = []
         for visit in ("v1", "v2"):
