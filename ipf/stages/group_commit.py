@@ -1,14 +1,19 @@
 """Natural group commit: many senders, few commits, no timer.
 
-While a batch is being committed, whatever arrives queues; the next batch is all of it.  So a lone sender pays
-nothing, and under load one fsync serves hundreds of messages.  What waits here is not durable and was not
-acknowledged: a crash loses nothing that a sender believes to be taken.
+A batch starts at the end of the reactor's turn, so that all messages of one pass over the sockets share it.  While it
+is being committed, whatever arrives queues; when it ends, the next batch is all of that.  A second batch beside one in
+flight starts only when as many messages wait as the smallest one in flight holds: a commit costs the database nearly
+the same whatever its size, so a small one beside a large one takes more from the large one than it gives.  A lone
+sender waits for nothing but its own commit, and under load one fsync serves hundreds of messages.
+
+What waits here is not durable and was not acknowledged: a crash loses nothing that a sender believes to be taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -44,13 +49,23 @@ class _Waiting:
                 log.failure("an acknowledgement could not be made", correlation_id=self.received.correlation_id)
 
 
-class GroupCommit:
-    """Natural group commit over `Inbox.store`: no timer; a batch is whatever came while the writers were busy.
+class _Flight(NamedTuple):
+    """A batch that is being committed."""
 
-    `writers`: batches in flight at once.  `batch_rows`, `batch_bytes`: the most that shares a commit.  `waiting_rows`,
-    `waiting_bytes`: above either, :attr:`full` asks the wire to stop reading.  `patience`: seconds that a message may
-    wait for its commit before its sender is told StoreUnreachable; a commit that still succeeds makes the sender's
-    repeat a duplicate.  `committed`: called after each commit that stored something (rings the bell).
+    rows: int
+    sources: set[object]
+
+
+class GroupCommit:
+    """Natural group commit over `Inbox.store`: a batch is what came in one turn of the reactor, or while one ran.
+
+    `timer`: the reactor; :meth:`submit` never stores within the call, but at the end of the turn (`callLater(0)`).
+    `writers`: the most batches in flight at once; the first starts whatever its size, a further one only when at least
+    as many messages wait as the smallest one in flight holds, else when one in flight ends.  `batch_rows`,
+    `batch_bytes`: the most that shares a commit.  `waiting_rows`, `waiting_bytes`: above either, :attr:`full` asks the
+    wire to stop reading.  `patience`: seconds that a message may wait for its commit before its sender is told
+    StoreUnreachable; a commit that still succeeds makes the sender's repeat a duplicate.  `committed`: called after
+    each commit that stored something (rings the bell).
 
     Messages of one `source` (a connection) are never in two batches at once, so their rows are numbered in order of
     receipt.  A batch that the store refuses for another reason than being away is tried again row by row.
@@ -81,8 +96,8 @@ class GroupCommit:
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
         self._in_hand: deque[_Waiting] = deque()  # all that may be unanswered, in order of arrival
-        self._busy: list[set[object]] = []  # sources of each batch in flight
-        self._due = False
+        self._busy: list[_Flight] = []
+        self._due = False  # a launch is set for the end of this turn
         self._launching = False
         self._wake: list[Callable[[], None]] = []
         self._idle: list[Deferred[None]] = []
@@ -103,7 +118,10 @@ class GroupCommit:
         self._wake.append(resume)
 
     def submit(self, received: Received, source: object, done: Done) -> None:
-        """Store this message with the next batch; `done` gets its outcome, or the exception that kept it out."""
+        """Store this message with the next batch; `done` gets its outcome, or the exception that kept it out.
+
+        `done` is called once, never within this call.
+        """
         waiting = _Waiting(received, source, done, self._timer.seconds())
         self._queue.append(waiting)
         self._in_hand.append(waiting)
@@ -127,9 +145,10 @@ class GroupCommit:
     def _may_start(self) -> bool:
         """A further batch beside those in flight pays only when it is not much smaller than they are."""
         busy = self._busy
-        return not busy or (len(busy) < self._writers and len(self._queue) >= min(map(len, busy)))
+        return not busy or (len(busy) < self._writers and len(self._queue) >= min(flight.rows for flight in busy))
 
     def _launch(self) -> None:
+        """Start what may start: at the end of a turn with submissions, and whenever a batch ends."""
         self._due = False
         if self._launching:
             return
@@ -138,9 +157,9 @@ class GroupCommit:
             batch = self._take()
             if not batch:
                 break
-            sources = {waiting.source for waiting in batch}
-            self._busy.append(sources)
-            Deferred.fromCoroutine(self._write(batch, sources))
+            flight = _Flight(len(batch), {waiting.source for waiting in batch})
+            self._busy.append(flight)
+            Deferred.fromCoroutine(self._write(batch, flight))
         self._launching = False
 
     def _take(self) -> list[_Waiting]:
@@ -155,7 +174,7 @@ class GroupCommit:
                 queue.popleft()
                 self._queued_bytes -= len(waiting.received.raw)
                 continue
-            if busy and any(waiting.source in sources for sources in busy):
+            if busy and any(waiting.source in flight.sources for flight in busy):
                 left.append(queue.popleft())
                 continue
             size += len(waiting.received.raw)
@@ -166,7 +185,7 @@ class GroupCommit:
         self._queued_bytes -= sum(len(waiting.received.raw) for waiting in batch)
         return batch
 
-    async def _write(self, batch: list[_Waiting], sources: set[object]) -> None:
+    async def _write(self, batch: list[_Waiting], flight: _Flight) -> None:
         """Write one batch, start the next, then answer: PostgreSQL works while the acknowledgements go out."""
         results: Sequence[Outcome | Exception]
         try:
@@ -175,7 +194,7 @@ class GroupCommit:
             results = [away] * len(batch)
         except Exception as refused:
             results = [refused] if len(batch) == 1 else await self._one_by_one(batch)
-        self._busy.remove(sources)
+        self._busy.remove(flight)
         self._launch()
         for waiting, result in zip(batch, results, strict=True):
             waiting.settle(result)

@@ -157,7 +157,9 @@ def _key(message: Received) -> _Key:
 
 
 def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
-    """Column by column."""
+    """Column by column; a message alone as it is."""
+    if len(batch) == 1:
+        return _store_one_call(batch[0], digests[0])
     payloads = [_payload(message.raw) for message in batch]
     return inbox_sql.STORE.call(
         joined(message.tenant for message in batch),
@@ -175,6 +177,15 @@ def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
         joined(content for _, content in payloads),
         joined(digests),
     )
+
+
+def _store_one_call(message: Received, digest: bytes) -> str:
+    """What senders wrote is held to the same rule as in a batch: a message is never refused for being alone."""
+    return inbox_sql.STORE_ONE.call(
+        message.tenant, message.received_at, message.source_protocol, joined((message.source_system,)),
+        joined((message.source_id,)), joined((message.message_type,)), message.correlation_id, message.ordering_key,
+        message.listener, message.charset, message.raw_content_type, digest, message.raw,
+    )  # fmt: skip
 
 
 def _payload(raw: bytes) -> tuple[str, str | bytes]:

@@ -63,6 +63,24 @@ WITH input AS (
 SELECT tenant, source_system, source_id FROM bodies""",
 )
 
+# The same for a message alone: taking arrays apart is a third of what one row costs.
+STORE_ONE = Statement(
+    "inbox_store_one",
+    "text, timestamptz, text, text, text, text, uuid, bigint, text, text, text, bytea, bytea",
+    """
+WITH body AS (
+    INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
+        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    ON CONFLICT (source_id, source_system, tenant) DO NOTHING
+    RETURNING id
+), state AS (
+    INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
+    SELECT id, $1, 'RECEIVED', $2, $8, now() FROM body
+)
+SELECT $1, $4, $5 FROM body""",
+)
+
 DIGESTS = Statement(
     "inbox_digests",
     "text, text, text",
@@ -235,4 +253,4 @@ INSERT INTO rejects (tenant, received_at, correlation_id, listener, peer, reason
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
-STATEMENTS = (STORE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)
+STATEMENTS = (STORE, STORE_ONE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)

@@ -14,6 +14,9 @@ How connections end:
 
 A peer that does not even read its last answers is cut off after another `frame_timeout`.
 
+Over TCP (and unix sockets) answers go straight to the socket for as long as it takes each of them whole; from the first
+that it does not, the transport's buffer has them all.  Over TLS the transport always has them.
+
 Source: HL7 Transport Specification: MLLP; house.md habits 2 and 3.
 """
 
@@ -36,6 +39,7 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.tcp import Connection as TcpConnection
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -106,7 +110,10 @@ class _Slot:
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class Mllp(Protocol):
-    """One connection."""
+    """One connection: frames go to the sink in order of arrival, answers to the peer in the order of their frames.
+
+    An answer is sent within the call that completes it, when the transport is a TCP connection whose socket has room.
+    """
 
     transport: Any  # TCP, TLS or unix socket: a producer and a consumer as well, which ITransport does not say
 
@@ -121,6 +128,7 @@ class Mllp(Protocol):
         self._slots: deque[_Slot] = deque()
         self._held = 0
         self._working = False
+        self._direct = False
         self._reading = True
         self._peer_is_slow = False
         self._waiting_for_room = False
@@ -135,6 +143,7 @@ class Mllp(Protocol):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
+        self._direct = isinstance(self.transport, TcpConnection)  # not TLS, whose bytes the transport makes
         self.transport.registerProducer(self, True)
         self._owner.opened(self)
         self._last_byte = self._clock.seconds()
@@ -184,9 +193,20 @@ class Mllp(Protocol):
             if answer is not None:
                 ready.append(frame(answer))
         if ready and not self._lost:
-            self.transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._send(ready[0] if len(ready) == 1 else b"".join(ready))
         if self._arrived or self._closing or not self._reading:
             self._work()
+
+    def _send(self, data: bytes) -> None:
+        """Send at once as long as the socket takes all: asking epoll first costs as much as the rest of an answer."""
+        if self._direct:
+            sent = self.transport.writeSomeData(data)
+            if sent == len(data):
+                return
+            self._direct = False  # from now on the transport has a buffer, and must keep the order
+            if isinstance(sent, int):  # else an error, which the transport meets again and reports as a lost connection
+                data = data[sent:]
+        self.transport.write(data)
 
     def stop(self) -> None:
         """Read nothing more, answer what is in hand, close."""

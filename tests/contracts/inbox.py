@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -82,6 +83,25 @@ class InboxContract(TestCase):
         assert row is not None
         expected = (payloads[0], "utf-8", batch[0].raw_content_type)
         self.assertEqual((row.raw, row.charset, row.raw_content_type), expected)
+
+    async def test_alone_is_as_in_a_batch(self) -> None:
+        """A message stored alone makes the same row as one stored with others; repeats are told apart all the same."""
+        kinds = [(bytes(range(256)), None), ("Müller's \\ \r".encode(), 2**63 - 1), (b"", 0), (b"x" * 300_000, 7)]
+        batch = [received(f"it's \\ \x1e{n}", key=key, raw=raw) for n, (raw, key) in enumerate(kinds)]
+        alone = [replace(message, tenant="north") for message in batch]
+        self.assertEqual(await self.inbox.store(batch), [Outcome.STORED] * 4)
+        for message in alone:
+            self.assertEqual(await self.inbox.store([message]), [Outcome.STORED])
+            self.assertEqual(await self.inbox.store([message]), [Outcome.DUPLICATE])
+            self.assertEqual(await self.inbox.store([replace(message, raw=b"?")]), [Outcome.CONFLICTING_DUPLICATE])
+        claims = await self.inbox.claim("w", 50)
+        self.assertEqual([claim.tenant for claim in claims], ["default"] * 4 + ["north"] * 4)
+        for together, single, message in zip(claims[:4], claims[4:], batch, strict=True):
+            self.assertEqual(replace(together, id=single.id, fence=single.fence, tenant="north"), single)
+            row, other = await self.inbox.get(together.id), await self.inbox.get(single.id)
+            assert row is not None and other is not None
+            self.assertEqual(replace(row, id=other.id, last_attempt_at=other.last_attempt_at), other)
+            self.assertEqual((other.raw, other.source_id), (message.raw, message.source_id))
 
     async def test_rejects_are_kept(self) -> None:
         """A frame that is no message makes a reject, no row."""

@@ -58,9 +58,15 @@ class ReceiveCase(TestCase):
     def start(self, frame: bytes, listener: Listener = LISTENER) -> Deferred[bytes | None]:
         return Deferred.fromCoroutine(self.receiver.receive(frame, listener, "10.0.0.1:4000"))
 
+    def answer(self, frame: bytes, listener: Listener = LISTENER) -> bytes | None:
+        """What goes back by the end of the reactor's turn."""
+        answer = self.start(frame, listener)
+        self.clock.advance(0)
+        return self.successResultOf(answer)
+
     def ack(self, frame: bytes, listener: Listener = LISTENER) -> tuple[str, str, Message]:
         """MSA-1, MSA-2 and the whole acknowledgement."""
-        raw = self.successResultOf(self.start(frame, listener))
+        raw = self.answer(frame, listener)
         assert raw is not None
         message = Message.parse(raw)
         msa = message.segments("MSA")[0].fields
@@ -76,6 +82,7 @@ class TakenTests(ReceiveCase):
     def test_stored_then_acknowledged(self) -> None:
         self.inbox.hold = True
         answer = self.start(adt())
+        self.clock.advance(0)
         self.assertNoResult(answer)
         self.inbox.release()
         self.assertIn(b"\rMSA|AA|C1\r", self.successResultOf(answer) or b"")
@@ -124,13 +131,13 @@ class EnhancedModeTests(ReceiveCase):
 
     def test_no_answer_is_due(self) -> None:
         for number, rest in enumerate(("|||NE|NE", "|||NE", "|||ER|NE", "||||NE", "||||ER")):
-            self.assertIsNone(self.successResultOf(self.start(adt(str(number), rest=rest))), rest)
+            self.assertIsNone(self.answer(adt(str(number), rest=rest)), rest)
         self.assertEqual(len(self.inbox.order), 5)
 
     def test_errors(self) -> None:
         self.assertEqual(self.ack(adt("", rest="|||ER|NE"))[0], "CR")
         self.assertEqual(self.ack(adt("", rest="|||AL|NE"))[0], "CR")
-        self.assertIsNone(self.successResultOf(self.start(adt("", rest="|||SU|NE"))))
+        self.assertIsNone(self.answer(adt("", rest="|||SU|NE")))
         self.inbox.fail = StoreUnreachable()
         self.assertEqual(self.ack(adt("9", rest="|||AL|NE"))[0], "CE")
 
@@ -178,7 +185,7 @@ class RefusedTests(ReceiveCase):
 
     def test_an_acknowledgement_is_never_acknowledged(self) -> None:
         raw = b"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ACK^A04^ACK|C1|P|2.5\rMSA|AA|OUR1\r"
-        self.assertIsNone(self.successResultOf(self.start(raw)))
+        self.assertIsNone(self.answer(raw))
         self.assertEqual((len(self.inbox.rejects), self.inbox.order), (1, []))
 
 

@@ -379,9 +379,14 @@ class TimeTests(TestCase):
         connection, wire = self.connection(outstanding=3)
         connection.dataReceived(b"".join(frame(message(n)) for n in range(10)))
         self.assertEqual(wire.producerState, "paused")
-        self.assertEqual((self.inbox.batches, connection.unanswered), ([1], 10))
+        self.clock.advance(0)
+        self.assertEqual((self.inbox.batches, connection.unanswered), ([3], 10))
         self.inbox.hold = False
         self.inbox.release()
+        for _ in range(3):
+            self.assertEqual(wire.producerState, "paused" if connection.unanswered > 3 else "producing")
+            self.clock.advance(0)
+        self.assertEqual((self.inbox.batches, connection.unanswered), ([3, 3, 3, 1], 0))
         self.assertEqual(wire.producerState, "producing")
         self.assertEqual(wire.value().count(b"MSA|AA|"), 10)
 
@@ -421,7 +426,10 @@ class TimeTests(TestCase):
         connection, wire = self.connection(outstanding=1)
         connection.dataReceived(b"".join(frame(message(n, rest="|||NE|NE")) for n in range(3)))
         connection.connectionLost()
+        self.clock.advance(0)
         self.inbox.hold = False
         self.inbox.release()
+        for _ in range(2):  # one message at a time
+            self.clock.advance(0)
         self.assertEqual([row.source_id for row in self.inbox.order], ["0", "1", "2"])
         self.assertEqual(wire.value(), b"")
