@@ -34,7 +34,8 @@ from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire import actuator, admin
 from ipf.wire.actuator import Component, Health
 from ipf.wire.http import FhirResource, site
-from ipf.wire.mllp import Limits, MllpFactory
+from ipf.wire.mllp import MllpFactory
+from ipf.wire.mllp_limits import Limits
 from ipf.wire.processes import ConverterProcesses
 
 log = Logger(namespace="ipf.doors")

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
 
@@ -44,7 +43,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ipf.hl7.framing import DEFAULT_LIMIT, Event, Framer, Junk, Oversize, Unfinished, frame
+from ipf.hl7.framing import Event, Framer, Junk, Oversize, Unfinished, frame
+from ipf.wire.mllp_limits import Limits
 
 log = Logger()
 
@@ -69,27 +69,6 @@ class Sink(Interface):
 
     def lost(self, event: Unfinished | Junk, peer: str, reason: str) -> None:
         """Keep what is no frame; there is no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one listener; sizes in bytes, times in seconds.
-
-    `message`: largest frame.  `discard`: how far an oversized frame is read to find its end.  `junk`: bytes outside of
-    frames on one connection.  `memory`: unfinished frames of all connections together.  `outstanding`: messages of one
-    connection that are not answered yet.  `frame_timeout`: silence within a frame; `frame_total`: one frame, from first
-    byte to last.  `idle`: silence between frames, None = no limit, since senders keep connections open for days.
-    """
-
-    message: int = DEFAULT_LIMIT
-    discard: int = 8 * DEFAULT_LIMIT
-    junk: int = 64 * 1024
-    memory: int = 256 * 1024 * 1024
-    outstanding: int = 64
-    connections: int = 5000
-    frame_timeout: float = 30.0
-    frame_total: float = 300.0
-    idle: float | None = None
 
 
 class _Slot:

@@ -24,7 +24,8 @@ from ipf.hl7.framing import Framer, frame
 from ipf.hl7.message import Message
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Listener, Receiver
-from ipf.wire.mllp import Limits, MllpFactory, Sink
+from ipf.wire.mllp import MllpFactory, Sink
+from ipf.wire.mllp_limits import Limits
 from tests.stages.plain_inbox import PlainInbox
 
 reactor: Any = installed_reactor

@@ -14,7 +14,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.hl7.framing import Framer, frame
 from ipf.hl7.message import Message
-from ipf.wire.mllp import Limits, Mllp
+from ipf.wire.mllp import Mllp
+from ipf.wire.mllp_limits import Limits
 from tests.stages.plain_inbox import PlainInbox
 from tests.wire.test_mllp import make_factory, message
 
