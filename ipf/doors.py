@@ -87,7 +87,7 @@ class Doors:
         stores = self._stores
 
         async def inbox() -> Mapping[str, Any]:
-            return {status.value: count for status, count in (await stores.inbox.counts()).items()}
+            return {status.value: count for status, count in (await stores.inbox.unfinished()).items()}
 
         async def fhir() -> None:
             await stores.fhir_database.one("SELECT 1")

@@ -188,8 +188,8 @@ class Ipf(Service):
         async def recover_while_running() -> None:
             try:
                 await recover()
-                counts = await stores.inbox.counts()
-                metrics.dead_letters(counts[Status.DEAD_LETTER])
+                metrics.dead_letters((await stores.inbox.unfinished())[Status.DEAD_LETTER])
+                metrics.active_subscriptions(await stores.deliveries.active())
             except StoreUnreachable:
                 pass  # the store says so itself; the next round finds what is stale then
 
@@ -233,7 +233,7 @@ class Ipf(Service):
             worker=worker_name(),
             backoff=self._delivery_backoff(),
             poll_seconds=poll,
-            lease_seconds=settings.delivery_timeout_ms / 1000 + 20,
+            lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
         )
         activation.start()
         deliver.start()

@@ -96,6 +96,9 @@ class DeliveryQueue(Protocol):
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """(tenant, id) of subscriptions that wait for activation."""
 
+    async def active(self) -> int:
+        """How many subscriptions are active, all tenants."""
+
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """Counters of one subscription."""
 

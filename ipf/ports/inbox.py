@@ -213,7 +213,10 @@ class Inbox(Protocol):
         """Remove a DEAD_LETTER row.  Problem NOT_FOUND; WrongState otherwise."""
 
     async def counts(self) -> dict[Status, int]:
-        """How many rows are in each state (all five keys present)."""
+        """How many rows are in each state (all five keys present).  Reads an entry of every row: not for polling."""
+
+    async def unfinished(self) -> dict[Status, int]:
+        """How many rows are in each state but DELIVERED; costs nothing for delivered ones."""
 
 
 class WrongState(Exception):

@@ -44,7 +44,8 @@ FROM subscription_states s
 JOIN subscription_events e ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
 JOIN resources r ON r.rid = e.resource_rid
 JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id
-WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL ORDER BY e.event_number LIMIT $3""",
+WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL AND s.status = 'active'
+ORDER BY e.event_number LIMIT $3""",
 )
 
 # $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts column by column.
@@ -94,6 +95,11 @@ SELECT p.name, s.id FROM subscription_states s JOIN partitions p ON p.id = s.par
 WHERE s.status = 'requested' ORDER BY s.rid LIMIT $1""",
 )
 
+# Walks the primary key: there are few subscriptions, and an index on the status would be written with every event.
+ACTIVE = Statement(
+    "delivery_active", "", "SELECT count(*) FILTER (WHERE status = 'active') FROM subscription_states WHERE rid > 0"
+)
+
 HEALTH = Statement(
     "delivery_health",
     "text, text",
@@ -104,7 +110,7 @@ FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted'""",
 )
 
-STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, HEALTH)
+STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, ACTIVE, HEALTH)
 
 
 class PostgresDeliveryQueue:
@@ -140,6 +146,10 @@ class PostgresDeliveryQueue:
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""
         return [(row[0], row[1]) for row in await self._database.many(REQUESTED.call(limit))]
+
+    async def active(self) -> int:
+        """See `ports.DeliveryQueue.active`."""
+        return int((await self._database.one(ACTIVE.call()))[0])
 
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """See `ports.DeliveryQueue.health`."""

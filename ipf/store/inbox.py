@@ -151,6 +151,10 @@ class PostgresInbox:
         """See `ports.Inbox.counts`."""
         return await inbox_admin.counts(self._database)
 
+    async def unfinished(self) -> dict[Status, int]:
+        """See `ports.Inbox.unfinished`."""
+        return await inbox_admin.unfinished(self._database)
+
 
 def _key(message: Received) -> _Key:
     return (message.tenant, message.source_system, message.source_id)

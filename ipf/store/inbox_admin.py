@@ -42,7 +42,14 @@ DELETE FROM message_bodies b USING s WHERE b.id = s.id RETURNING b.id""",
 )
 COUNTS = Statement("inbox_counts", "", "SELECT status::text, count(*) FROM message_states GROUP BY status")
 
-STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS)
+UNFINISHED = Statement(
+    "inbox_unfinished",
+    "",
+    "SELECT status::text, count(*) FROM message_states"
+    " WHERE status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER') GROUP BY status",
+)
+
+STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS, UNFINISHED)
 
 _CONDITIONS = {
     "source_id": "b.source_id = ",
@@ -112,6 +119,12 @@ async def counts(database: Database) -> dict[Status, int]:
     """Rows in each state; reads the whole list index, so ask at most every few seconds."""
     found = {Status(name): int(count) for name, count in await database.many(COUNTS.call())}
     return {status: found.get(status, 0) for status in Status}
+
+
+async def unfinished(database: Database) -> dict[Status, int]:
+    """Rows in each state but DELIVERED; reads only theirs."""
+    found = {Status(name): int(count) for name, count in await database.many(UNFINISHED.call())}
+    return {status: found.get(status, 0) for status in Status if status is not Status.DELIVERED}
 
 
 async def _refusal(database: Database, message_id: int) -> Exception:

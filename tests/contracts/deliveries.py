@@ -112,6 +112,16 @@ class DeliveryQueueContract(Writing):
         (lease,) = await self.lease()
         self.assertEqual(lease.attempt_count, 0)
         self.assertEqual(await self.pending(lease), [(1, "a"), (2, "b")])
+        self.assertEqual(await self.queue.active(), 1)
+
+    async def test_a_lease_in_hand_gets_nothing_more_once_it_is_off(self) -> None:
+        """`off` pauses delivery at the next load, although the lease is still held."""
+        rid = await self.subscribe("s1", "active")
+        await self.fire(rid, "a")
+        (lease,) = await self.lease()
+        await self._become(rid, "off", 2)
+        self.assertEqual(await self.pending(lease), [])
+        self.assertEqual(await self.queue.active(), 0)
 
     async def _become(self, rid: int, status: str, number: int) -> None:
         resource = {"resourceType": "Subscription", "id": "s1", "status": status}

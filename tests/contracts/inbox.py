@@ -108,6 +108,17 @@ class InboxContract(TestCase):
         await self.inbox.reject(Rejected(datetime.now(UTC), str(uuid4()), "lab", "10.0.0.1", "no MSH", b"\x00\xff", 2))
         self.assertEqual(sum((await self.inbox.counts()).values()), 0)
 
+    async def test_unfinished_leaves_out_what_is_delivered(self) -> None:
+        """Four states, as `counts` has them."""
+        await self.inbox.store([received("a"), received("b"), received("c")])
+        first, second = await self.inbox.claim("w", 2)
+        await self.inbox.settle([Settlement(first.id, first.fence, Status.DELIVERED)])
+        found = await self.inbox.unfinished()
+        self.assertEqual(found.pop(Status.RECEIVED), 1)
+        self.assertEqual(found.pop(Status.TRANSFORMING), 1)
+        self.assertEqual(found, {Status.FAILED: 0, Status.DEAD_LETTER: 0})
+        self.assertGreater(second.fence, 0)
+
     # -- claiming
 
     async def test_claims_are_disjoint_and_oldest_first(self) -> None:

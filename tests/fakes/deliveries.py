@@ -73,8 +73,10 @@ class MemoryDeliveryQueue:
         """See `ports.DeliveryQueue.events`."""
         self._store.check()
         cursor = self._held(lease)
-        events = self._store.streams[lease.subscription_rid].events
-        return [] if cursor is None else events[cursor.delivered : cursor.delivered + limit]
+        stream = self._store.streams[lease.subscription_rid]
+        if cursor is None or stream.state.status != "active":
+            return []
+        return stream.events[cursor.delivered : cursor.delivered + limit]
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
         """See `ports.DeliveryQueue.settle`."""
@@ -98,6 +100,11 @@ class MemoryDeliveryQueue:
         self._store.check()
         waiting = [stream.state for _, stream, _ in self._all() if stream.state.status == "requested"]
         return [(state.tenant, state.id) for state in waiting[:limit]]
+
+    async def active(self) -> int:
+        """See `ports.DeliveryQueue.active`."""
+        self._store.check()
+        return sum(stream.state.status == "active" for _, stream, _ in self._all())
 
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """See `ports.DeliveryQueue.health`."""

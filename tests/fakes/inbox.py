@@ -178,6 +178,10 @@ class MemoryInbox:
         self._check()
         return {status: sum(row.status is status for row in self.rows.values()) for status in Status}
 
+    async def unfinished(self) -> dict[Status, int]:
+        """See `ports.Inbox.unfinished`."""
+        return {status: count for status, count in (await self.counts()).items() if status is not Status.DELIVERED}
+
     def _check(self) -> None:
         if self.broken is not None:
             raise self.broken

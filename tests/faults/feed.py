@@ -29,11 +29,17 @@ def admission(control_id: str, patient: str, phone: str) -> bytes:
 
 @dataclass
 class Feed:
-    """`senders` connections, each with patients of its own; `accepted` maps control id to patient."""
+    """`senders` connections, each with patients of its own; `accepted` maps control id to patient.
+
+    Each waits `pause` seconds between messages: the load is what one machine converts, so that a backlog does not grow
+    for as long as the test runs.
+    """
 
     port: int
     senders: int = 8
     patients_each: int = 5
+    pause: float = 0.02
+    first_sender: int = 0
     accepted: dict[str, str] = field(default_factory=dict)
     codes: Counter[str] = field(default_factory=Counter)
     _stopping: bool = False
@@ -42,7 +48,7 @@ class Feed:
 
     def start(self) -> None:
         """Begin to send."""
-        self._tasks = [asyncio.create_task(self._send(number)) for number in range(self.senders)]
+        self._tasks = [asyncio.create_task(self._send(self.first_sender + number)) for number in range(self.senders)]
 
     async def stop(self) -> None:
         """End each sender after the message in hand is acknowledged."""
@@ -66,6 +72,7 @@ class Feed:
             message = admission(control_id, patient, f"+47{sender:02}{number:06}")
             await self._until_accepted(sender, control_id, message)
             self.accepted[control_id] = patient
+            await asyncio.sleep(self.pause)
 
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
         while True:

@@ -51,7 +51,8 @@ class Scenario:
 
     def __init__(self, **environment: str) -> None:
         self.folder = scratch()
-        self.service = ServiceProcess(self.folder / "service", **(PATIENT | environment))
+        self.chosen = PATIENT | environment
+        self.service = ServiceProcess(self.folder / "service", **self.chosen)
         self.sink = Sink()
         self.sink.keep_bodies = True
         self.feed = Feed(self.service.mllp_port)

@@ -52,7 +52,16 @@ class WholeWayTests(TestCase):
             self.assertTrue(await silent.until(1, 10))
             self.assertEqual(silent.bodies[0], b"")
             await self._updates_and_repeats(scenario, patient["id"])
+            await self._metrics_of_all_processes(service)
             await self._other_kinds(scenario)
+
+    async def _metrics_of_all_processes(self, service: ServiceProcess) -> None:
+        """The converter process counts transformations, the main process notifications: one scrape has both."""
+        _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
+        self.assertRegex(text, r'interface_engine_transform_duration_seconds_count\{outcome="success"\} 2\.0')
+        self.assertRegex(text, r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0')
+        self.assertRegex(text, r"fhir_subscription_active 2\.0")
+        self.assertIn("interface_engine_dlq_current_size 0.0", text)
 
     async def _subscribe_empty(self, service: ServiceProcess, url: str) -> None:
         resource = {

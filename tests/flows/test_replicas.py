@@ -1,0 +1,80 @@
+"""Two services on the same two databases take disjoint work, and each wakes the other."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.faults.feed import Feed
+from tests.faults.scenario import Scenario
+from tests.service_process import ServiceProcess
+
+
+class ReplicaTests(TestCase):
+    timeout = 120
+
+    def test_disjoint_work(self) -> None:
+        """Both receive and convert; one of them is killed in the middle; what it held goes on in the other."""
+        asyncio.run(self._replicas())
+
+    async def _replicas(self) -> None:
+        async with Scenario() as scenario:
+            second = _replica_of(scenario)
+            second.start()
+            try:
+                await _ready(second)
+                await self._feed_both(scenario, second)
+            finally:
+                second.stop()
+                shutil.rmtree(second.folder, ignore_errors=True)
+
+    async def _feed_both(self, scenario: Scenario, second: ServiceProcess) -> None:
+        other = Feed(second.mllp_port, senders=4, first_sender=50, pause=0)  # more than one converter keeps up with
+        scenario.feed.start()
+        other.start()
+        await other.until(400, 30)
+        await other.stop()
+        second.kill()
+        await scenario.feed.until(len(scenario.feed.accepted) + 50, 30)
+        await scenario.feed.stop()
+        scenario.feed.accepted.update(other.accepted)
+        await scenario.settled()
+        self.assertEqual(scenario.broken_promises(), [])
+        for service in (scenario.service, second):
+            self.assertIn(b"event=delivered", service.log_path.read_bytes())
+
+    def test_receive_only_beside_a_worker(self) -> None:
+        """IPF_WORKER_ENABLED=false: what one takes the other converts, rung for within milliseconds, not polled."""
+        asyncio.run(self._receive_only())
+
+    async def _receive_only(self) -> None:
+        async with Scenario(IPF_WORKER_POLL_MS="30000") as scenario:
+            door = _replica_of(scenario, IPF_WORKER_ENABLED="false")
+            door.start()
+            try:
+                await _ready(door)
+                await subscribe(door, await scenario.sink.start(), "Patient?identifier=nobody")
+                feed = Feed(door.mllp_port, senders=1, first_sender=70)
+                feed.start()
+                await feed.until(5, 20)
+                await feed.stop()
+                self.assertTrue(await scenario.sink.until(5, 5))
+            finally:
+                door.stop()
+                shutil.rmtree(door.folder, ignore_errors=True)
+
+
+def _replica_of(scenario: Scenario, **environment: str) -> ServiceProcess:
+    """Another service on the databases of the first."""
+    url = f"host={scenario.postgres} port=5432 user=ipf dbname="
+    chosen = scenario.chosen | {"IPF_DB_URL": url + "ipf", "IPF_FHIR_DB_URL": url + "fhir"} | environment
+    return ServiceProcess(scenario.folder / "second", **chosen)
+
+
+async def _ready(service: ServiceProcess) -> None:
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(service.ready):
+            await asyncio.sleep(0.05)
