@@ -29,7 +29,8 @@ def admission(control_id: str, patient: str, phone: str) -> bytes:
 
 @dataclass
 class Feed:
-    """`senders` connections, each with patients of its own; `accepted` maps control id to patient.
+    """`senders` connections, each with patients of its own; `sent` and `accepted` map control
+    ids to patients.
 
     Each waits `pause` seconds between messages: the load is what one machine converts, so that a backlog does not grow
     for as long as the test runs.
@@ -41,6 +42,7 @@ class Feed:
     pause: float = 0.02
     first_sender: int = 0
     accepted: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, str] = field(default_factory=dict)
     codes: Counter[str] = field(default_factory=Counter)
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -69,6 +71,7 @@ class Feed:
                 return
             patient = f"S{sender}P{number % self.patients_each}"
             control_id = f"S{sender}N{number}"
+            self.sent[control_id] = patient
             message = admission(control_id, patient, f"+47{sender:02}{number:06}")
             await self._until_accepted(sender, control_id, message)
             self.accepted[control_id] = patient

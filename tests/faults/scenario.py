@@ -111,8 +111,8 @@ class Scenario:
     def _patients(self, rows: dict[str, tuple[str, int]]) -> list[str]:
         """One Patient for each patient, with exactly one version for each message about it."""
         broken = []
-        parts = (control_id.partition("N") for control_id in rows)
-        wanted = Counter(f"{sender}P{int(number) % self.feed.patients_each}" for sender, _, number in parts)
+        patients = self.feed.sent
+        wanted = Counter(patients[control_id] for control_id in rows)
         bodies = self.sql(
             "fhir",
             "SELECT r.rid, r.version_id, replace(v.body, '|', ' ') FROM resources r"
