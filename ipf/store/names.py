@@ -7,7 +7,7 @@ with it that this process remembers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ipf.store.database import Database
 from ipf.store.quoting import Statement, joined
@@ -53,6 +53,7 @@ class Names:
         self._partitions: dict[str, int] = {}
         self._tenants: dict[int, str] = {}
         self._parameters: dict[Parameter, int] = {}
+        self._numbers: dict[str, dict[str, str]] = {}
 
     def partition(self, tenant: str) -> int:
         """The tenant's number, or one that matches nothing."""
@@ -65,6 +66,10 @@ class Names:
     def parameter(self, resource_type: str, code: str) -> int:
         """The parameter's number, or one that matches nothing: then nothing was ever written under it."""
         return self._parameters.get((resource_type, code), NO_NUMBER)
+
+    def numbers(self, resource_type: str) -> Mapping[str, str]:
+        """The numbers of a resource type's parameters by code, as text; those that were added."""
+        return self._numbers.get(resource_type, {})
 
     async def load(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
         """Look again when one of these is not known yet (others may have added it)."""
@@ -90,6 +95,7 @@ class Names:
                 self._tenants[number] = name
             else:
                 self._parameters[name, code] = number
+                self._numbers.setdefault(name, {})[code] = str(number)
 
     def _unknown_tenants(self, tenants: Iterable[str]) -> list[str]:
         return sorted({tenant for tenant in tenants if tenant not in self._partitions})

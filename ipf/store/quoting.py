@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from ipf.errors import Category, Problem
 
@@ -116,6 +117,7 @@ def _element(value: Value) -> str:
     return _instant(value) if isinstance(value, datetime) else str(value)
 
 
+@lru_cache(maxsize=256)
 def _instant(value: datetime) -> str:
     if value.tzinfo is None:
         raise ValueError("a time without zone reached the store")

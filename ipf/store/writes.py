@@ -10,7 +10,7 @@ index goes from what was before the first to what is after the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,28 +58,49 @@ FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')
 )
 
 
-def _index_statements(table: str, columns: str, casts: Sequence[str]) -> tuple[Statement, Statement]:
-    """(add, remove) for one index table.  Rows that are there already, or gone already, are no error."""
-    names = [name.strip() for name in columns.split(",")]
-    types = ", ".join(["text"] * len(names))
-    arrays = ", ".join(f"string_to_array(${n}, E'\\x1f'){cast}" for n, cast in enumerate(casts, 1))
-    values = ", ".join(f"coalesce({name}, '')" if cast == "" else name for name, cast in zip(names, casts, strict=True))
-    rows = f"(SELECT {values} FROM unnest({arrays}) AS u({columns}))"
-    same = " AND ".join(f"i.{name} = t.{name}" for name in names)
-    add = f"INSERT INTO {table} ({columns}) {rows} ON CONFLICT DO NOTHING"
-    remove = f"DELETE FROM {table} i USING {rows} AS t({columns}) WHERE {same}"
-    return Statement(f"fhir_add_{table}", types, add), Statement(f"fhir_remove_{table}", types, remove)
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The statements of one index table, and the group of `Entries` that it holds.
+
+    `fill`: rows of resources that are new, so that no row can be there already (a fifth of the cost of the whole commit
+    is saved by not looking).  `add`, `remove`: rows that are there already, or gone already, are no error.  The first
+    parameter is the partition, the others are the columns.
+    """
+
+    group: str
+    fill: Statement
+    add: Statement
+    remove: Statement
+
+
+def _index(table: str, group: str, columns: Mapping[str, str]) -> _Index:
+    """`columns`: names and casts.  The arrays are taken apart in the target list: a FROM clause would store them."""
+    types = ", ".join(["smallint", *["text"] * len(columns)])
+    casts = enumerate(columns.items(), 2)
+    arrays = ", ".join(f"unnest(string_to_array(${n}, E'\\x1f'){cast}) AS {name}" for n, (name, cast) in casts)
+    values = ", ".join(f"coalesce({name}, '')" if cast == "" else name for name, cast in columns.items())
+    names = ", ".join(["partition_id", *columns])
+    rows = f"SELECT partition_id, {values} FROM (SELECT $1 AS partition_id, {arrays}) AS u"
+    same = " AND ".join(f"i.{name} = t.{name}" for name in ("partition_id", *columns))
+    fill = f"INSERT INTO {table} ({names}) {rows}"
+    remove = f"DELETE FROM {table} i USING ({rows}) AS t({names}) WHERE {same}"
+    return _Index(
+        group,
+        Statement(f"fhir_fill_{table}", types, fill),
+        Statement(f"fhir_add_{table}", types, f"{fill} ON CONFLICT DO NOTHING"),
+        Statement(f"fhir_remove_{table}", types, remove),
+    )
 
 
 _SMALL, _BIG, _NUMBER, _TEXT = "::smallint[]", "::bigint[]", "::numeric[]", ""
-ADD_TEXT, REMOVE_TEXT = _index_statements(
-    "index_text", "partition_id, param, val, rid", (_SMALL, _SMALL, _TEXT, _BIG)
-)  # fmt: skip
-ADD_DATE, REMOVE_DATE = _index_statements(
-    "index_date", "partition_id, param, lo, hi, rid", (_SMALL, _SMALL, _BIG, _BIG, _BIG)
-)
-ADD_QUANTITY, REMOVE_QUANTITY = _index_statements(
-    "index_quantity", "partition_id, param, lo, hi, unit, rid", (_SMALL, _SMALL, _NUMBER, _NUMBER, _TEXT, _BIG)
+_INDEXES = (
+    _index("index_text", "texts", {"param": _SMALL, "val": _TEXT, "rid": _BIG}),
+    _index("index_date", "dates", {"param": _SMALL, "lo": _BIG, "hi": _BIG, "rid": _BIG}),
+    _index(
+        "index_quantity",
+        "quantities",
+        {"param": _SMALL, "lo": _NUMBER, "hi": _NUMBER, "unit": _TEXT, "rid": _BIG},
+    ),
 )
 
 INSERT_RECEIPTS = Statement(
@@ -135,8 +156,8 @@ FROM input i JOIN bumped b ON b.rid = i.subscription_rid""",
 )
 
 STATEMENTS = (
-    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, ADD_TEXT, REMOVE_TEXT, ADD_DATE, REMOVE_DATE, ADD_QUANTITY,
-    REMOVE_QUANTITY, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, BUMP_EPOCH, INSERT_EVENTS,
+    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, BUMP_EPOCH, INSERT_EVENTS,
+    *(statement for index in _INDEXES for statement in (index.fill, index.add, index.remove)),
 )  # fmt: skip
 
 
@@ -154,13 +175,13 @@ class _Span:
 
 def parameters_of(writes: Writes) -> set[Parameter]:
     """The search parameters whose numbers the statements need."""
-    return {
-        (change.version.resource_type, entry[0])
-        for change in writes.changes
-        for entries in (change.before, change.after)
-        for group in (entries.texts, entries.dates, entries.quantities)
-        for entry in group
-    }
+    found: dict[str, set[str]] = {}
+    for change in writes.changes:
+        codes = found.setdefault(change.version.resource_type, set())
+        for entries in (change.before, change.after):
+            for group in (entries.texts, entries.dates, entries.quantities):
+                codes.update([entry[0] for entry in group])
+    return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 
 def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
@@ -221,29 +242,53 @@ def _versions_call(changes: Sequence[Change], names: Names) -> str:
     return INSERT_VERSIONS.call(*_columns(rows))
 
 
-_KINDS: tuple[tuple[Callable[[Any], frozenset[Any]], Statement, Statement], ...] = (
-    (lambda entries: entries.texts, ADD_TEXT, REMOVE_TEXT),
-    (lambda entries: entries.dates, ADD_DATE, REMOVE_DATE),
-    (lambda entries: entries.quantities, ADD_QUANTITY, REMOVE_QUANTITY),
-)
+class _Rows:
+    """Index rows for one statement, column by column: parameters, the values of the entries, rids."""
+
+    __slots__ = ("params", "rids", "values")
+
+    def __init__(self) -> None:
+        self.params: list[str] = []
+        self.values: list[list[Value]] = []
+        self.rids: list[str] = []
+
+    def add(self, entries: Collection[Sequence[Any]], numbers: Mapping[str, str], rid: str) -> None:
+        """A row for each entry of one resource."""
+        codes, *values = zip(*entries, strict=True)
+        self.params += map(numbers.__getitem__, codes)
+        self.rids += [rid] * len(codes)
+        if not self.values:
+            self.values = [[] for _ in values]
+        for column, more in zip(self.values, values, strict=True):
+            column += more
+
+    def call(self, statement: Statement, partition: int) -> str:
+        """The statement that carries the rows."""
+        return statement.call(partition, joined(self.params), *map(joined, self.values), joined(self.rids))
 
 
 def _index_calls(spans: Sequence[_Span], names: Names) -> Iterator[str]:
-    for group, add, remove in _KINDS:
-        gone = [row for s in spans for row in _rows(s, group(s.first.before) - group(s.last.after), names)]
-        new = [row for s in spans for row in _rows(s, group(s.last.after) - group(s.first.before), names)]
-        if gone:
-            yield remove.call(*_columns(sorted(gone)))
-        if new:
-            yield add.call(*_columns(sorted(new)))
+    """The rows of one resource are written by whoever holds its row in `resources`, so their order is free."""
+    for index in _INDEXES:
+        rows: dict[tuple[int, str], tuple[Statement, _Rows]] = {}
+        for span in spans:
+            version, partition = span.last.version, names.partition(span.last.tenant)
+            for statement, entries in _differences(index, span):
+                if entries:
+                    _, target = rows.setdefault((partition, statement.name), (statement, _Rows()))
+                    target.add(entries, names.numbers(version.resource_type), str(version.rid))
+        for (partition, _), (statement, found) in rows.items():
+            yield found.call(statement, partition)
 
 
-def _rows(span: _Span, entries: frozenset[Any], names: Names) -> Iterator[tuple[Any, ...]]:
-    """Index rows: partition, parameter, the entry's values, rid."""
-    if entries:
-        version, partition = span.last.version, names.partition(span.last.tenant)
-        for code, *values in entries:
-            yield (partition, names.parameter(version.resource_type, code), *values, version.rid)
+def _differences(index: _Index, span: _Span) -> Iterator[tuple[Statement, frozenset[Any]]]:
+    """What is to be done with which entries."""
+    before, after = getattr(span.first.before, index.group), getattr(span.last.after, index.group)
+    if span.is_new:
+        yield index.fill, after
+    else:
+        yield index.remove, before - after
+        yield index.add, after - before
 
 
 def _events_call(writes: Writes) -> str:
