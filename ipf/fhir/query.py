@@ -14,14 +14,17 @@ Source: https://hl7.org/fhir/R4/search.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache, lru_cache
 from typing import Literal
 from urllib.parse import unquote_plus
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import SearchParameter, definitions
+from ipf.fhir.entries import token_value
 from ipf.fhir.index_sources import Source, sources
 from ipf.fhir.predicate import IdIn, Kind, Test, TextEquals
 from ipf.fhir.query_values import Asked, build, kind_of, last_updated, split
@@ -30,6 +33,7 @@ __all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query"]
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
 _LAST_UPDATED = "_lastUpdated"
+_PLAIN_TOKEN = re.compile(r"[A-Za-z_-]+=[^&%+,\\|]+\|[^&%+,\\|]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Query:
     `count`: page size asked for, None = the server's own.  `total`: none, estimate or accurate, None = not said.
     `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
     `canonical`: the same text for the same terms in any order and spelling; made for lock keys.
+    `single_tokens`: (code, index value) when the query is one positive equality on the text index, else None.
     """
 
     resource_type: str
@@ -67,14 +72,12 @@ class Query:
     summary_count: bool = False
     ignored: tuple[str, ...] = ()
     canonical: str = ""
+    single_tokens: tuple[str, str] | None = field(init=False, compare=False, repr=False)
 
-    @property
-    def single_tokens(self) -> tuple[str, str] | None:
-        """(code, index value) when the query is one positive equality on the text index, else None."""
-        if len(self.terms) != 1:
-            return None
-        test = self.terms[0].test
-        return (test.code, test.values[0]) if isinstance(test, TextEquals) and len(test.values) == 1 else None
+    def __post_init__(self) -> None:
+        test = self.terms[0].test if len(self.terms) == 1 else None
+        single = (test.code, test.values[0]) if type(test) is TextEquals and len(test.values) == 1 else None
+        object.__setattr__(self, "single_tokens", single)
 
 
 def parse_query(
@@ -96,9 +99,47 @@ def parse_query(
 
 def parse_criteria(text: str, *, strict: bool = True) -> Query:
     """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone asks for all) as a Query.  Problem as above."""
+    return _criteria(text, strict)
+
+
+@lru_cache(maxsize=8192)
+def _criteria(text: str, strict: bool) -> Query:
     resource_type, _, search = text.partition("?")
+    if _PLAIN_TOKEN.fullmatch(search):
+        code, _, token = search.partition("=")
+        index = _token_index(resource_type, code)
+        if index is not None:
+            return _one_token(resource_type, code, token, index)
     pairs = [_decoded(pair) for pair in search.split("&") if pair]
     return parse_query(resource_type, pairs, strict=strict)
+
+
+def _one_token(resource_type: str, code: str, token: str, index: tuple[str, bool]) -> Query:
+    """The short way for `code=system|value` with nothing to decode, of which nearly all conditions are made."""
+    system, _, value = token.partition("|")
+    written_under, has_no_systems = index
+    test = TextEquals(written_under, (token_value(value, "" if has_no_systems else system),))
+    return Query(resource_type, (Term(code, token, test),), canonical=_canonical(resource_type, [test]))
+
+
+@cache
+def _token_index(resource_type: str, code: str) -> tuple[str, bool] | None:
+    """Under which code a token's values are, and that they have no systems; None when that is not the whole answer."""
+    if resource_type not in definitions().resource_types or code in _RESULT:
+        return None
+    parameter = definitions().search_parameters(resource_type).get(code)
+    source = sources(resource_type).get(code)
+    if parameter is None or source is None or parameter.type != "token" or source.system or len(source.codes) != 1:
+        return None
+    return source.codes[0], source.has_no_systems
+
+
+def _canonical(resource_type: str, tests: Sequence[Test]) -> str:
+    """Equal for equal tests in any order; that of a single token is short, and no other's text is like it."""
+    match tests:
+        case [TextEquals(code, (value,))]:
+            return f"{resource_type}?{code}={value}"
+    return f"{resource_type}?{'&'.join(sorted({repr(test) for test in tests}))}"
 
 
 def _decoded(pair: str) -> tuple[str, str]:
@@ -124,7 +165,6 @@ class _Reading:
 
     def query(self) -> Query:
         """What was read."""
-        tests = sorted({repr(term.test) for term in self.terms})
         return Query(
             resource_type=self.resource_type,
             terms=tuple(self.terms),
@@ -133,7 +173,7 @@ class _Reading:
             total=self.total,
             summary_count=self.summary_count,
             ignored=tuple(self.ignored),
-            canonical=f"{self.resource_type}?{'&'.join(tests)}",
+            canonical=_canonical(self.resource_type, list(dict.fromkeys(term.test for term in self.terms))),
         )
 
     def add(self, name: str, value: str) -> None:

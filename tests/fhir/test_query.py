@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
+from ipf.fhir.definitions import definitions
 from ipf.fhir.predicate import (
     NOTHING,
     AnyOf,
@@ -162,6 +163,14 @@ class Anything(TestCase):
             hash(parse_query("Patient", [(code + modifier, value)]))
 
 
+def _answer(criteria: str) -> object:
+    """The query, or the text of the Problem."""
+    try:
+        return parse_criteria(criteria)
+    except Problem as problem:
+        return str(problem)
+
+
 class Queries(TestCase):
     """What is asked about the result, and about the query as a whole."""
 
@@ -204,6 +213,13 @@ class Queries(TestCase):
         ]
         for criteria, expected in table:
             self.assertEqual(parse_criteria(criteria).single_tokens, expected)
+
+    def test_the_short_way_of_a_token_is_the_same_as_the_long_way(self) -> None:
+        for resource_type in ("Patient", "Observation", "Bundle", "Group"):
+            for code in definitions().search_parameters(resource_type):
+                for token in ("urn:a|1", "phone|5", "active|x", f"http://x y|\x01{'z' * 1500}"):
+                    criteria = f"{resource_type}?{code}={token}"
+                    self.assertEqual(_answer(criteria), _answer(criteria + "&"), criteria)
 
     def test_the_canonical_form_does_not_depend_on_order_or_spelling(self) -> None:
         same = ["Encounter?patient=1&status=planned", "Encounter?status=planned&subject=Patient/1&_count=3"]
