@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 
 from ipf.data import folder
 from ipf.errors import Problem
+from ipf.mapping.conversions import zone_offset
 from ipf.mapping.library import Library, LocalMapper
 from ipf.ports import Backoff, Bell, Claimed, StaleRecovery, Status
 from ipf.rest.commit import commit
@@ -148,7 +149,8 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
 
 def load_maps(settings: Settings) -> Library:
     """Compile every map.  Problem MAPPING names file, line and column."""
-    return Library.load(Path(settings.maps_dir) if settings.maps_dir else folder("maps"))
+    maps = Path(settings.maps_dir) if settings.maps_dir else folder("maps")
+    return Library.load(maps, offset=zone_offset(settings.default_zone))
 
 
 def backoff_of(settings: Settings) -> Backoff:

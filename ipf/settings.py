@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 T = TypeVar("T")
 
@@ -110,6 +111,15 @@ def channel_security(value: str) -> str:
     """strict, relaxed or permissive; anything else is strict, so that a typing error cannot open the door."""
     word = value.strip().lower()
     return word if word in ("strict", "relaxed", "permissive") else "strict"
+
+
+def time_zone(value: str) -> str:
+    """The name of a time zone, such as Europe/Vienna."""
+    try:
+        ZoneInfo(value.strip())
+    except (LookupError, OSError, ValueError):
+        raise ValueError("expected a time zone such as Europe/Vienna") from None
+    return value.strip()
 
 
 def words(value: str) -> tuple[str, ...]:
@@ -213,7 +223,7 @@ class Settings:
     )
     maps_dir: str | None = variable("IPF_MAPS_DIR", optional, None, "folder of maps used instead of those shipped")
     default_zone: str = variable(
-        "IPF_DEFAULT_ZONE", text, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
+        "IPF_DEFAULT_ZONE", time_zone, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
     )
     admin_token: str | None = variable(
         "IPF_ADMIN_AUTH_TOKEN", optional, None, "bearer token of /admin; unset: open, for development", secret=True

@@ -42,6 +42,8 @@ REFUSED = [
     ("IPF_DLQ_LOG_LEVEL", "LOUD"),
     ("IPF_ORDERING", "hospital"),
     ("IPF_WORKER_ENABLED", "maybe"),
+    ("IPF_DEFAULT_ZONE", "Europe/Wien"),
+    ("IPF_DEFAULT_ZONE", "../etc/passwd"),
     ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
     ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "true"),
     ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),

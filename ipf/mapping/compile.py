@@ -18,7 +18,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.mapping.calls import Code
 from ipf.mapping.concepts import ConceptTables
-from ipf.mapping.conversions import Convert, conversions
+from ipf.mapping.conversions import Convert, Offset, conversions
 from ipf.mapping.emit import Block, function, sequence
 from ipf.mapping.expressions import Expression
 from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models
@@ -31,11 +31,11 @@ from ipf.ports import Json
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """All that maps are compiled against.  `offset`: zone of source times that name none (`Z`, `+01:00`)."""
+    """All that maps are compiled against.  `offset`: zone of source times that name none (`conversions.Offset`)."""
 
     models: Models = field(default_factory=Models)
     tables: ConceptTables = field(default_factory=ConceptTables)
-    offset: str = "Z"
+    offset: Offset = "Z"
 
 
 class Unit:

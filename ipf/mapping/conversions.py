@@ -12,12 +12,17 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from ipf.fhir.json import JsonDecimal
 
 Convert = Callable[[str], Any]
+Offset = str | Callable[[str], str]
+"""An offset (`Z`, `+01:00`), or what gives the offset of a local time `2026-07-01T12:00`, as `zone_offset` does."""
 
 _DTM = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?)?)?)?([+-]\d{4})?", re.ASCII)
 _TM = re.compile(r"(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?(?:[+-]\d{4})?", re.ASCII)
@@ -45,7 +50,28 @@ def date(text: str) -> str | None:
     return None
 
 
-def date_time(text: str, offset: str = "Z") -> str | None:
+def zone_offset(name: str) -> Offset:
+    """The offset of the time zone `name`, which changes with summer time.  ValueError: there is no such zone."""
+    try:
+        zone = ZoneInfo(name)
+    except (LookupError, OSError) as error:
+        raise ValueError(f"there is no time zone {name!r}") from error
+    if name == "UTC":
+        return "Z"
+
+    @lru_cache(maxsize=4096)
+    def offset(local: str) -> str:
+        text = datetime.fromisoformat(local).replace(tzinfo=zone).strftime("%z")
+        return f"{text[:3]}:{text[3:5]}"
+
+    return offset
+
+
+def _offset_at(offset: Offset, local: str) -> str:
+    return offset if isinstance(offset, str) else offset(local[:16])
+
+
+def date_time(text: str, offset: Offset = "Z") -> str | None:
     """DTM or FHIR dateTime -> dateTime: date precisions as they are, a time with seconds and an offset."""
     match = _DTM.fullmatch(text)
     if match is None:
@@ -57,25 +83,28 @@ def date_time(text: str, offset: str = "Z") -> str | None:
     second = second or "00"
     if not _in_calendar(year, month, day) or hour > "23" or minute > "59" or second > "59":
         return None
-    zone = offset if given is None else _zone(given)
-    return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction or ''}{zone}"
+    local = f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction or ''}"
+    return local + (_offset_at(offset, local) if given is None else _zone(given))
 
 
-def _fhir_date_time(text: str, offset: str) -> str | None:
+def _fhir_date_time(text: str, offset: Offset) -> str | None:
     if "T" not in text:
         return date(text)
     match = _FHIR_DATETIME.fullmatch(text)
     if match is None or not _in_calendar(*_split_date(match[1])) or match[2] > "23:59":
         return None
-    return f"{match[1]}T{match[2]}{match[3] or ':00'}{match[4] or offset}"
+    return f"{match[1]}T{match[2]}{match[3] or ':00'}{match[4] or _offset_at(offset, text)}"
 
 
-def instant(text: str, offset: str = "Z") -> str | None:
+def instant(text: str, offset: Offset = "Z") -> str | None:
     """DTM or FHIR dateTime -> instant; a date without a time becomes its first moment, less than a day is refused."""
     value = date_time(text, offset)
     if value is None or "T" in value:
         return value
-    return f"{value}T00:00:00{offset}" if len(value) == 10 else None
+    if len(value) != 10:
+        return None
+    first = f"{value}T00:00:00"
+    return first + _offset_at(offset, first)
 
 
 def time(text: str) -> str | None:
@@ -214,8 +243,8 @@ CONVERSIONS: dict[str, Convert] = {
 ZONED = ("dateTime", "instant")
 
 
-def conversions(offset: str) -> dict[str, Convert]:
-    """The table for a library whose messages without an offset were written in the zone `offset` (`Z`, `+01:00`)."""
+def conversions(offset: Offset) -> dict[str, Convert]:
+    """The table for a library whose messages without an offset were written in the zone `offset`."""
     if offset == "Z":
         return CONVERSIONS
     return {

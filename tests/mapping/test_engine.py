@@ -8,6 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import JsonDecimal, dumps
+from ipf.mapping.conversions import date_time, instant, zone_offset
 from ipf.mapping.lexer import FmlError
 from tests.mapping.support import HEAD, V2, mapped, message, patient_program, program, run
 
@@ -211,6 +212,19 @@ class RuleTests(TestCase):
     def test_offset_of_the_library(self) -> None:
         compiled = patient_program("pid.PID_29 as x -> tgt.deceased = dateOp(x, 'dateTime');", offset="+01:00")
         self.assertEqual(mapped(compiled, PID), {"deceasedDateTime": "2020-01-02T03:04:00+01:00"})
+
+    def test_time_zone_with_summer_time(self) -> None:
+        vienna = zone_offset("Europe/Vienna")
+        for given, expected in [
+            ("202001020304", "2020-01-02T03:04:00+01:00"),
+            ("20200702030405.5", "2020-07-02T03:04:05.5+02:00"),
+            ("202007020304-0500", "2020-07-02T03:04:00-05:00"),
+            ("20200702", "2020-07-02"),
+            ("2020-07-02T03:04", "2020-07-02T03:04:00+02:00"),
+        ]:
+            self.assertEqual(date_time(given, vienna), expected)
+        self.assertEqual(instant("20200702", vienna), "2020-07-02T00:00:00+02:00")
+        self.assertEqual(zone_offset("UTC"), "Z")
 
 
 GROUPS = (
