@@ -17,7 +17,7 @@ from itertools import groupby
 from ipf.errors import Problem, WriteConflict
 from ipf.ports import Answers, Clock, FhirStore, FhirTransaction, Matcher, NewEvent, Writes
 from ipf.rest.knowledge import Knowledge, Question, asks_for, question
-from ipf.rest.plan import Plan, make_plan, rids_needed
+from ipf.rest.plan import Plan, make_plan
 from ipf.rest.unit import Unit, UnitResult
 from ipf.rest.view import View
 
@@ -86,7 +86,7 @@ class _Committer:
             creating = knowledge.would_create(questions)
             if creating:
                 knowledge.learn(creating, await transaction.lock(creating))
-            rids = iter([await self._store.new_rid() for _ in range(rids_needed(questions))])
+            rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
             plan = make_plan(questions, View(knowledge, asks.conditions), _now(self._clock), rids)
             if plan.changes or plan.receipts:
                 await transaction.commit(await self._writes(plan, answers, transaction))

@@ -32,18 +32,21 @@ class Question:
     """A unit with what was read out of its resources: conditional references by their text, and by entry.
 
     `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
-    JSON, so that a reference can be looked for without walking the resource.
+    JSON, so that a reference can be looked for without walking the resource; `keys` are those of their conditions.
     """
 
     unit: Unit
     references: dict[str, Query]
     texts: tuple[bytes, ...]
+    keys: tuple[ConditionKey | None, ...]
     refused: Problem | None = None
 
 
 def question(unit: Unit) -> Question:
     """Read a unit once; the result serves every attempt."""
-    texts = tuple(dumps(entry.resource) if entry.resource is not None else b"" for entry in unit.entries)
+    texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in unit.entries])
+    asked = [entry.condition for entry in unit.entries]
+    keys = tuple([None if query is None else condition_key(unit.tenant, query) for query in asked])
     found: dict[str, Query] = {}
     for entry, text in zip(unit.entries, texts, strict=True):
         if b"?" not in text:
@@ -54,8 +57,8 @@ def question(unit: Unit) -> Question:
                     found[reference] = parse_criteria(reference)
                 except Problem as problem:
                     refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
-                    return Question(unit, {}, texts, refused)
-    return Question(unit, found, texts)
+                    return Question(unit, {}, texts, keys, refused)
+    return Question(unit, found, texts, keys)
 
 
 def asks_for(questions: Sequence[Question]) -> Asks:
@@ -67,11 +70,11 @@ def asks_for(questions: Sequence[Question]) -> Asks:
         tenant = asked.unit.tenant
         if asked.unit.receipt is not None:
             receipts[tenant, asked.unit.receipt] = None
-        for entry in asked.unit.entries:
+        for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
             if entry.id is not None:
                 ids[tenant, entry.resource_type, entry.id] = None
-            if entry.condition is not None:
-                conditions[condition_key(tenant, entry.condition)] = tenant, entry.condition
+            if entry.condition is not None and key is not None and key not in conditions:
+                conditions[key] = tenant, entry.condition
         for query in asked.references.values():
             conditions[condition_key(tenant, query)] = tenant, query
     return Asks(tuple(ids), tuple(conditions.values()), tuple(receipts))
@@ -79,10 +82,10 @@ def asks_for(questions: Sequence[Question]) -> Asks:
 
 @dataclass(slots=True)
 class Knowledge:
-    """The answers: current versions, live matches of conditions (two at most), receipts that are there."""
+    """The answers: current versions, who meets each condition (two at most), receipts that are there."""
 
     current: dict[Key, Version] = field(default_factory=dict)
-    matches: dict[ConditionKey, tuple[Version, ...]] = field(default_factory=dict)
+    matches: dict[ConditionKey, tuple[Key, ...]] = field(default_factory=dict)
     receipts: frozenset[tuple[str, str]] = frozenset()
 
     @staticmethod
@@ -98,9 +101,9 @@ class Knowledge:
     def learn(self, conditions: Sequence[tuple[str, Query]], answers: Iterable[Sequence[Version]]) -> None:
         """Take in answers to conditions; later ones replace earlier ones."""
         for (tenant, query), found in zip(conditions, answers, strict=True):
-            self.matches[condition_key(tenant, query)] = tuple(found)
-            for version in found:
-                self.current[tenant, version.resource_type, version.id] = version
+            keys = tuple([(tenant, version.resource_type, version.id) for version in found])
+            self.matches[condition_key(tenant, query)] = keys
+            self.current.update(zip(keys, found, strict=True))
 
     def would_create(self, questions: Sequence[Question]) -> list[tuple[str, Query]]:
         """Conditions of entries that will create because nothing matches: those to be serialised."""
@@ -109,12 +112,29 @@ class Knowledge:
             tenant = asked.unit.tenant
             if asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts:
                 continue
-            for entry in asked.unit.entries:
-                if entry.condition is not None and entry.method is not Method.DELETE:
-                    key = condition_key(tenant, entry.condition)
-                    if not self.matches[key]:
-                        found[key] = tenant, entry.condition
+            for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
+                if key is None or entry.condition is None or self.matches[key] or entry.method is Method.DELETE:
+                    continue
+                found[key] = tenant, entry.condition
         return [found[key] for key in sorted(found)]
+
+    def rids_needed(self, questions: Sequence[Question]) -> int:
+        """How many resources the units will create.
+
+        Planning may need more, when a unit takes away what another one's condition met, and then says Again.
+        """
+        return sum(self._creations(asked) for asked in questions)
+
+    def _creations(self, asked: Question) -> int:
+        tenant, entries = asked.unit.tenant, asked.unit.entries
+        if any(entry.method is Method.DELETE for entry in entries):
+            return sum(entry.resource is not None for entry in entries)
+        return sum(
+            (entry.id is None or (tenant, entry.resource_type, entry.id) not in self.current)
+            if key is None
+            else not self.matches[key]
+            for entry, key in zip(entries, asked.keys, strict=True)
+        )
 
 
 def ambiguous(place: str | None) -> Problem:

@@ -36,7 +36,7 @@ class Plan:
 
 
 def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: Iterator[int]) -> Plan:
-    """Plan all units in order.  `now` has whole milliseconds; `rids` yields fresh internal numbers, enough of them."""
+    """Plan all units in order.  `now` has whole milliseconds; `rids` are fresh internal numbers (`rids_needed`)."""
     plan = Plan()
     done = set(view.knowledge.receipts)
     for asked in questions:
@@ -59,11 +59,6 @@ def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: It
             done.add(receipt)
             plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))
     return plan
-
-
-def rids_needed(questions: Sequence[Question]) -> int:
-    """How many new resources there can be at most."""
-    return sum(entry.resource is not None for asked in questions for entry in asked.unit.entries)
 
 
 def _subscription_state(change: Change) -> SubscriptionState:

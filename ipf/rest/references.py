@@ -43,25 +43,30 @@ def rewrite(resource: Json, names: Mapping[str, str], references: Mapping[str, s
 
 
 def _in_object(value: Json, names: Mapping[str, str], references: Mapping[str, str]) -> Json:
-    changed: Json = {}
+    changed: Json | None = None
     for name, item in value.items():
         kind = type(item)
+        new: Any
         if kind is str:
             if item in names:
-                changed[name] = names[item]
+                new = names[item]
             elif name == "reference" and item in references:
-                changed[name] = references[item]
+                new = references[item]
             elif name == "div" and "urn:" in item:
-                changed[name] = _in_narrative(item, names)
+                new = _in_narrative(item, names)
+            else:
+                continue
         elif kind is dict:
             new = _in_object(item, names, references)
-            if new is not item:
-                changed[name] = new
         elif kind is list:
-            items = _in_list(item, names, references)
-            if items is not item:
-                changed[name] = items
-    return {**value, **changed} if changed else value
+            new = _in_list(item, names, references)
+        else:
+            continue
+        if new is not item:
+            if changed is None:
+                changed = dict(value)
+            changed[name] = new
+    return value if changed is None else changed
 
 
 def _in_list(value: list[Any], names: Mapping[str, str], references: Mapping[str, str]) -> list[Any]:

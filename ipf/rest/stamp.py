@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.bundle import instant
@@ -14,18 +15,17 @@ from ipf.fhir.json import dumps
 from ipf.ports import Json
 
 _MARKS = ("versionId", "lastUpdated")
+_instant = lru_cache(maxsize=64)(instant)  # one time serves a whole database transaction
 
 
 def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> Json:
     """A copy (shared below the first level) with resourceType, id and meta first, and our marks set."""
-    meta: Json = {"versionId": str(version_id), "lastUpdated": instant(last_updated)}
+    meta: Json = {"versionId": str(version_id), "lastUpdated": _instant(last_updated)}
     sent = resource.get("meta")
     if sent:
         meta.update((name, value) for name, value in sent.items() if name not in _MARKS)
-    stamped: Json = {"resourceType": resource["resourceType"], "id": id, "meta": meta}
-    for name, value in resource.items():
-        if name not in stamped:
-            stamped[name] = value
+    stamped: Json = {"resourceType": None, "id": None, "meta": None, **resource}
+    stamped["id"], stamped["meta"] = id, meta
     return stamped
 
 

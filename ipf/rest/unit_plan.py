@@ -25,7 +25,7 @@ from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition
 from ipf.rest.references import conditional_references, rewrite
 from ipf.rest.stamp import says_the_same, stamp
 from ipf.rest.unit import Entry, EntryResult, Method, Outcome, UnitResult
-from ipf.rest.view import State, View
+from ipf.rest.view import Again, State, View
 
 _RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2}
 _HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT"}
@@ -62,8 +62,8 @@ class UnitPlan:
         if self.asked.refused is not None:
             raise self.asked.refused
         entries = self.unit.entries
-        order = sorted(range(len(entries)), key=lambda number: _RANK[entries[number].method])
-        found = {number: self._identify(entries[number], self.asked.texts[number]) for number in order}
+        order = sorted(range(len(entries)), key=[_RANK[entry.method] for entry in entries].__getitem__)
+        found = {number: self._identify(number) for number in order}
         ends = [found[number] for number in range(len(entries))]
         names = _names(entries, ends)
         for pending in self._pending.values():
@@ -72,17 +72,18 @@ class UnitPlan:
 
     # -- which resource an entry is about
 
-    def _identify(self, entry: Entry, text: bytes) -> EntryResult | Pending:
+    def _identify(self, number: int) -> EntryResult | Pending:
+        entry, text, condition = self.unit.entries[number], self.asked.texts[number], self.asked.keys[number]
         if entry.method is Method.DELETE:
-            return self._delete(entry)
+            return self._delete(entry, condition)
         if entry.method is Method.CREATE:
-            return self._create(entry, text)
-        return self._update(entry, text)
+            return self._create(entry, text, condition)
+        return self._update(entry, text, condition)
 
-    def _delete(self, entry: Entry) -> EntryResult:
+    def _delete(self, entry: Entry, condition: ConditionKey | None) -> EntryResult:
         key = self._key(entry.resource_type, entry.id) if entry.id is not None else None
-        if entry.condition is not None:
-            found = self._matching(entry.condition, entry)
+        if condition is not None:
+            found = self._matching(entry, condition)
             key = found[0] if found else None
         state = self.view.state(key) if key is not None else None
         self._check_version(entry, state)
@@ -92,36 +93,36 @@ class UnitPlan:
         self._deleted.add(key)
         return EntryResult(204, Outcome.DELETED, self._write(key, state, None, entry))
 
-    def _create(self, entry: Entry, text: bytes) -> EntryResult | Pending:
-        if entry.condition is not None:
-            earlier = self._by_condition.get(condition_key(self.unit.tenant, entry.condition))
+    def _create(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> EntryResult | Pending:
+        if condition is not None:
+            earlier = self._by_condition.get(condition)
             if earlier is not None:
                 return earlier
-            found = self._matching(entry.condition, entry)
+            found = self._matching(entry, condition)
             if found:
                 state = self.view.state(found[0])
                 return EntryResult(200, Outcome.FOUND, state.version if state else None)
-        return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)))
+        return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)), condition)
 
-    def _update(self, entry: Entry, text: bytes) -> Pending:
-        if entry.condition is None:
+    def _update(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
+        if condition is None:
             return self._expect(entry, text, self._key(entry.resource_type, entry.id or new_id(self.now)))
-        earlier = self._by_condition.get(condition_key(self.unit.tenant, entry.condition))
+        earlier = self._by_condition.get(condition)
         if earlier is not None:
             return self._repeat(entry, earlier)
-        found = self._matching(entry.condition, entry)
+        found = self._matching(entry, condition)
         if found and entry.id is not None and entry.id != found[0][2]:
             text_ = "the resource's id is not that of the resource that the condition matches"
             raise Problem(Category.VALUE, text_, entry.place)
         if found:
-            return self._expect(entry, text, found[0])
+            return self._expect(entry, text, found[0], condition)
         key = self._key(entry.resource_type, entry.id or new_id(self.now))
         state = self.view.state(key) if entry.id is not None else None
         if state is not None and state.alive:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
-        return self._expect(entry, text, key)
+        return self._expect(entry, text, key, condition)
 
-    def _expect(self, entry: Entry, text: bytes, key: Key) -> Pending:
+    def _expect(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
         earlier = self._pending.get(key)
         if earlier is not None:
             return self._repeat(entry, earlier)
@@ -130,8 +131,8 @@ class UnitPlan:
         if key in self._deleted:
             self._claim(key, entry)
         pending = self._pending[key] = Pending(entry, text, key, state)
-        if entry.condition is not None:
-            self._by_condition[condition_key(self.unit.tenant, entry.condition)] = pending
+        if condition is not None:
+            self._by_condition[condition] = pending
         return pending
 
     def _repeat(self, entry: Entry, earlier: Pending) -> Pending:
@@ -153,8 +154,8 @@ class UnitPlan:
         if state is None or not state.alive or state.version.version_id != entry.if_match:
             raise Problem(Category.PRECONDITION, "If-Match does not name the current version", entry.place)
 
-    def _matching(self, query: Query, entry: Entry) -> list[Key]:
-        found = self.view.matching(self.unit.tenant, query)
+    def _matching(self, entry: Entry, condition: ConditionKey) -> Sequence[Key]:
+        found = self.view.matching(condition, entry.condition) if entry.condition is not None else ()
         if len(found) > 1:
             raise ambiguous(entry.place)
         return found
@@ -180,7 +181,7 @@ class UnitPlan:
         """Put one more version of a resource into the layer and the changes; `resource` None deletes it."""
         tenant, resource_type, id = key
         number = state.version.version_id + 1 if state else 1
-        rid = state.version.rid if state else next(self.rids)
+        rid = state.version.rid if state else self._new_rid()
         when = max(self.now, state.version.last_updated) if state else self.now
         stamped = None if resource is None else stamp(resource, id, number, when)
         body = b"" if stamped is None else dumps(stamped)
@@ -195,6 +196,12 @@ class UnitPlan:
         self.view.write(key, State(version, stamped, after))
         return version
 
+    def _new_rid(self) -> int:
+        rid = next(self.rids, None)
+        if rid is None:
+            raise Again  # units before this one took what it was expected to find
+        return rid
+
     def _completed(self, pending: Pending, names: Names) -> Json:
         """The resource with references to other entries and conditional references replaced."""
         resource = pending.entry.resource or {}
@@ -205,15 +212,16 @@ class UnitPlan:
                 searches[reference] = self._resolve(reference, pending.entry)
         if not searches and not any(mark in text for mark in names.marks):
             return resource
-        return rewrite(resource, names.anywhere, {**names.references, **searches})
+        return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
 
     def _resolve(self, reference: str, entry: Entry) -> str:
         """`Type/id` of the one resource, stored or of this unit, that a conditional reference means."""
         query = self.asked.references[reference]
-        earlier = self._by_condition.get(condition_key(self.unit.tenant, query))
+        condition = condition_key(self.unit.tenant, query)
+        earlier = self._by_condition.get(condition)
         if earlier is not None:
             return f"{earlier.key[1]}/{earlier.key[2]}"
-        stored = self.view.matching(self.unit.tenant, query)
+        stored = self.view.matching(condition, query)
         found = [key for key in stored if key not in self._pending]
         found += [key for key, pending in self._pending.items() if self._will_meet(pending, query)]
         if len(found) == 1:
@@ -234,7 +242,7 @@ class Names:
     """What entries are called by others, and the `Type/id` to put in its place.
 
     `anywhere`: full URLs, replaced wherever they stand.  `references`: relative forms, only in `Reference.reference`.
-    `marks`: all of them as bytes, to see at a glance whether a resource holds any.
+    `marks`: a resource whose JSON has none of these bytes holds none of them.
     """
 
     anywhere: dict[str, str]
@@ -250,10 +258,17 @@ def _names(entries: Sequence[Entry], ends: Sequence[EntryResult | Pending]) -> N
         if entry.full_url is None or reference is None:
             continue
         anywhere[entry.full_url] = reference
-        relative = _RESTFUL.search(entry.full_url)
+        relative = None if entry.full_url.startswith("urn:") else _RESTFUL.search(entry.full_url)
         if relative is not None and relative[0] != reference:
             references[relative[0]] = reference
-    return Names(anywhere, references, tuple(name.encode() for name in (*anywhere, *references)))
+    return Names(anywhere, references, _marks([*anywhere, *references]))
+
+
+def _marks(names: Sequence[str]) -> tuple[bytes, ...]:
+    """What all names begin with, when that tells enough (`urn:uuid:`), else the names."""
+    first, last = min(names, default=""), max(names, default="")
+    start = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+    return (start.encode(),) if len(start) > 8 else tuple(name.encode() for name in names)
 
 
 def _reference(end: EntryResult | Pending) -> str | None:

@@ -6,7 +6,7 @@ not; so a failed unit leaves no trace, and later units see earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ipf.fhir.index import EMPTY, Entries, TextEntry, extract
@@ -14,7 +14,7 @@ from ipf.fhir.json import loads
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query
 from ipf.ports import Json, Version
-from ipf.rest.knowledge import Key, Knowledge, condition_key
+from ipf.rest.knowledge import ConditionKey, Key, Knowledge
 
 
 class Again(Exception):
@@ -97,13 +97,15 @@ class View:
         """The unit failed: nobody sees its layer."""
         self._layer.clear()
 
-    def matching(self, tenant: str, query: Query) -> list[Key]:
-        """Resources that answer the query now, two or more meaning that it is ambiguous."""
-        answered = self.knowledge.matches[condition_key(tenant, query)]
-        written = self._written.get((tenant, query.resource_type), {})
-        keys = [(tenant, query.resource_type, version.id) for version in answered]
+    def matching(self, condition: ConditionKey, query: Query) -> Sequence[Key]:
+        """Resources that answer the query, which has this key, now; two or more meaning that it is ambiguous."""
+        tenant = condition[0]
+        keys = self.knowledge.matches[condition]
+        written = self._written.get((tenant, query.resource_type))
+        if not written:
+            return keys
         found = [key for key in keys if key not in written or self._meets(key, query)]
-        if len(answered) > 1 and len(found) < 2 and any(key in written and key not in self._layer for key in keys):
+        if len(keys) > 1 and len(found) < 2 and any(key in written and key not in self._layer for key in keys):
             raise Again
         if query.single_tokens is not None:
             written = self._holders.get((tenant, query.resource_type, query.single_tokens), {})

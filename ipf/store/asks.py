@@ -12,7 +12,7 @@ never correctness.  Source: https://www.postgresql.org/docs/current/explicit-loc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from zlib import crc32
 
 from ipf.fhir.query import Query
 from ipf.ports import Answers, Asks, Version
@@ -169,5 +169,4 @@ def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:
 def _lock_key(tenant: str, query: Query) -> int:
     token = query.single_tokens
     text = f"{token[0]}\x1f{token[1]}" if token is not None else query.canonical
-    digest = blake2b(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") % MATCH_KEYS
+    return crc32(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode()) % MATCH_KEYS

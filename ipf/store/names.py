@@ -73,8 +73,12 @@ class Names:
 
     async def load(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
         """Look again when one of these is not known yet (others may have added it)."""
-        if self._unknown_tenants(tenants) or self._unknown_parameters(parameters):
+        if not self.known(tenants, parameters):
             await self._load()
+
+    def known(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> bool:
+        """Whether all of these have numbers that this process knows."""
+        return not (self._unknown_tenants(tenants) or self._unknown_parameters(parameters))
 
     async def add(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
         """Make sure that all of these have numbers."""

@@ -182,11 +182,16 @@ class PostgresFhirTransaction:
         return asking.answers(asks, rows, await self._general(asks.conditions))
 
     async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
-        """See `ports.FhirTransaction.lock`.  Two round trips: the answer must be younger than the locks."""
-        await self._session.many(asking.lock_call(conditions))
-        tenants = {tenant for tenant, _ in conditions}
-        await self._names.load(tenants, asking.parameters_of(conditions))
-        rows = await self._session.many(asking.match_call(conditions, self._names))
+        """See `ports.FhirTransaction.lock`.
+
+        The answer must be younger than the locks: each statement has a snapshot of its own, so one round trip will do,
+        unless there are names that another writer may be adding before it gives up its locks.
+        """
+        lock, tenants, parameters = asking.lock_call(conditions), _tenants(conditions), asking.parameters_of(conditions)
+        if not self._names.known(tenants, parameters):
+            await self._session.many(lock)
+            await self._names.load(tenants, parameters)
+        rows = await self._session.many(script(lock, asking.match_call(conditions, self._names)))
         return asking.matches(conditions, rows, await self._general(conditions))
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
@@ -210,6 +215,10 @@ class PostgresFhirTransaction:
         tenants = {item.tenant for group in (writes.changes, writes.receipts, writes.subscriptions) for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+
+
+def _tenants(conditions: Sequence[Condition]) -> set[str]:
+    return {tenant for tenant, _ in conditions}
 
 
 _: type[FhirStore] = PostgresFhirStore

@@ -161,6 +161,13 @@ class ReferenceSuite(Suite):
 
     world: World
 
+    async def test_a_condition_that_an_earlier_unit_takes_a_match_from_creates(self) -> None:
+        await self.world.commit(unit(put({**patient("1"), "id": "a"})))
+        results = await self.world.commit(
+            unit(put({**patient("2"), "id": "a"})), unit(create(patient("1"), by_mrn("1"))), unit(create(patient("3")))
+        )
+        self.assertEqual(outcomes(results), [[("updated", 2)], [("created", 1)], [("created", 1)]])
+
     async def test_names_of_entries_become_references_everywhere(self) -> None:
         encounter = {
             "resourceType": "Encounter",
