@@ -74,7 +74,8 @@ def normalise(text: str) -> str:
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text.casefold())
         text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    text = " ".join(_CONTROL.sub(" ", text.lower()).split())
+    text = text.lower()
+    text = " ".join((text if text.isprintable() else _CONTROL.sub(" ", text)).split())
     return cut(text, PART_LIMIT) if len(text) * 4 > PART_LIMIT else text
 
 

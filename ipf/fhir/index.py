@@ -30,9 +30,8 @@ __all__ = ["EMPTY", "DateEntry", "Entries", "QuantityEntry", "TextEntry", "extra
 
 @dataclass(slots=True)
 class _Tree:
-    """One position in a resource: what to write of a value here, and where to go on from it."""
+    """One position in a resource, while it is planned: what to write of a value here, and where to go on from it."""
 
-    leaves: tuple[Leaf, ...] = ()
     guarded: list[tuple[Guard, _Tree]] = field(default_factory=list)
     members: dict[str, _Tree] = field(default_factory=dict)
     codes: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (parameter type, FHIR type) -> codes
@@ -47,13 +46,49 @@ class _Tree:
         self.guarded.append((step, _Tree()))
         return self.guarded[-1][1]
 
-    def finish(self) -> None:
-        """Make the leaves, here and below: parameters that want the same of a value share one."""
+    def finished(self) -> Leaf:
+        """One function for all that is done with a value here; parameters that want the same of it share a leaf."""
         made = (leaf(kind, type_name, tuple(codes)) for (kind, type_name), codes in self.codes.items())
-        self.leaves = tuple(one for one in made if one is not None)
-        self.codes = {}
-        for tree in [*self.members.values(), *(tree for _, tree in self.guarded)]:
-            tree.finish()
+        leaves = [one for one in made if one is not None]
+        leaves += [_guarded_leaf(guard, tree.finished()) for guard, tree in self.guarded]
+        if self.members:
+            leaves.append(_members_leaf({name: tree.finished() for name, tree in self.members.items()}))
+        return leaves[0] if len(leaves) == 1 else _all_of(leaves)
+
+
+def _guarded_leaf(guard: Guard, inner: Leaf) -> Leaf:
+    def write(value: Any, sink: Sink) -> None:
+        if guard(value):
+            inner(value, sink)
+
+    return write
+
+
+def _members_leaf(members: dict[str, Leaf]) -> Leaf:
+    wanted = members.get
+
+    def write(value: Any, sink: Sink) -> None:
+        if type(value) is dict:
+            for name, item in value.items():
+                inner = wanted(name)
+                if inner is not None:
+                    if type(item) is list:
+                        for one in item:
+                            inner(one, sink)
+                    else:
+                        inner(item, sink)
+
+    return write
+
+
+def _all_of(leaves: Iterable[Leaf]) -> Leaf:
+    each = tuple(leaves)
+
+    def write(value: Any, sink: Sink) -> None:
+        for one in each:
+            one(value, sink)
+
+    return write
 
 
 def extract(resource: dict[str, Any]) -> Entries:
@@ -63,35 +98,17 @@ def extract(resource: dict[str, Any]) -> Entries:
         return EMPTY
     plan = _plan(resource_type)
     sink = Sink()
-    _walk(plan.tree, resource, sink)
+    plan.write(resource, sink)
     for code, expression in plan.general:
         _evaluate(code, expression, resource, sink)
     return Entries(frozenset(sink.texts), frozenset(sink.dates), frozenset(sink.quantities))
 
 
-def _walk(tree: _Tree, value: Any, sink: Sink) -> None:
-    for write in tree.leaves:
-        write(value, sink)
-    for guard, guarded in tree.guarded:
-        if guard(value):
-            _walk(guarded, value, sink)
-    members = tree.members
-    if members and type(value) is dict:
-        for name, item in value.items():
-            inner = members.get(name)
-            if inner is not None:
-                if type(item) is list:
-                    for one in item:
-                        _walk(inner, one, sink)
-                else:
-                    _walk(inner, item, sink)
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How resources of one type are indexed: the tree, and (code, expression) for the general engine."""
+    """How resources of one type are indexed: the tree as a function, and (code, expression) for the general engine."""
 
-    tree: _Tree
+    write: Leaf
     general: tuple[tuple[str, str], ...]
 
 
@@ -110,9 +127,7 @@ def _plan(resource_type: str) -> _Plan:
             _plant(tree, parameters[code], source.places)
         else:
             general.append((code, parameters[code].expression))
-    tree.finish()
-    tree.leaves += tuple(presences)
-    return _Plan(tree, tuple(general))
+    return _Plan(_all_of([tree.finished(), *presences]), tuple(general))
 
 
 def _plant(tree: _Tree, parameter: SearchParameter, found: Iterable[Place]) -> None:

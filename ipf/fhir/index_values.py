@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.dates import FOREVER, date_range
@@ -60,8 +61,7 @@ def _texts(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Leaf]
             (code,) = codes
 
             def one_code(value: Any, sink: Sink) -> None:
-                for text in values_of(value):
-                    sink.texts.append((code, text))
+                sink.texts += [(code, text) for text in values_of(value)]
 
             return one_code
 
@@ -79,13 +79,17 @@ def _texts(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Leaf]
 
 
 def _token(code: object, system: object) -> tuple[str, ...]:
-    has_code, has_system = type(code) is str and code != "", type(system) is str and system != ""
-    if has_code and has_system:
-        value = token_value(code, system)  # type: ignore[arg-type]  # the checks above, told apart for speed
-        return value, value[value.index("\t") :]
-    if has_code:
-        return (token_value(code, ""),)  # type: ignore[arg-type]
-    return (token_value("", system),) if has_system else ()  # type: ignore[arg-type]
+    system_text = system if type(system) is str else ""
+    if type(code) is not str or not code:
+        return (token_value("", system_text),) if system_text else ()
+    value = token_value(code, system_text)
+    return (value, value[value.index("\t") :]) if system_text else (value,)
+
+
+# The same codes, names and places come again and again, other than identifiers; only short ones are remembered.
+_SHORT = 100
+_remembered_token = lru_cache(maxsize=8192)(_token)
+_remembered_string = lru_cache(maxsize=8192)(string_value)
 
 
 def _primitive_token(value: Any) -> tuple[str, ...]:
@@ -95,7 +99,12 @@ def _primitive_token(value: Any) -> tuple[str, ...]:
 
 
 def _coding(value: Any) -> tuple[str, ...]:
-    return _token(value.get("code"), value.get("system")) if type(value) is dict else ()
+    if type(value) is not dict:
+        return ()
+    code, system = value.get("code"), value.get("system")
+    if type(code) is str and type(system) is str and len(code) + len(system) < _SHORT:
+        return _remembered_token(code, system)
+    return _token(code, system)
 
 
 def _codeable_concept(value: Any) -> Iterable[str]:
@@ -111,7 +120,9 @@ def _identifier(value: Any) -> tuple[str, ...]:
 
 
 def _string(value: Any) -> tuple[str, ...]:
-    return (string_value(value),) if type(value) is str and value else ()
+    if type(value) is not str or not value:
+        return ()
+    return (_remembered_string(value) if len(value) < _SHORT else string_value(value),)
 
 
 def _parts(names: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
@@ -123,8 +134,11 @@ def _parts(names: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
         found: list[str] = []
         for name, part in value.items():
             if name in wanted:
-                for text in part if type(part) is list else (part,):
-                    found.extend(_string(text))
+                if type(part) is list:
+                    for text in part:
+                        found += _string(text)
+                else:
+                    found += _string(part)
         return found
 
     return values

@@ -151,9 +151,10 @@ def _request_of(item: Any, place: str) -> Json:
     asked = item.get("request") if isinstance(item, dict) else None
     if not isinstance(asked, dict) or not (isinstance(asked.get("url"), str) and isinstance(asked.get("method"), str)):
         raise Problem(Category.REQUIRED, "an entry needs request.method and request.url", f"{place}.request")
-    for name in _TEXTS:
-        if not isinstance(asked.get(name, ""), str):
-            raise Problem(Category.MALFORMED, f"{name} must be a text", f"{place}.request.{name}")
+    if len(asked) > 2:  # more than the two
+        for name in _TEXTS:
+            if name in asked and not isinstance(asked[name], str):
+                raise Problem(Category.MALFORMED, f"{name} must be a text", f"{place}.request.{name}")
     if not isinstance(item.get("fullUrl", ""), str):
         raise Problem(Category.MALFORMED, "fullUrl must be a text", f"{place}.fullUrl")
     return asked
@@ -166,16 +167,18 @@ def _entry_of(item: Any, place: str, base_url: str | None = None) -> Entry:
     if method is None:
         raise Problem(Category.NOT_SUPPORTED, "the method must be POST, PUT or DELETE", f"{place}.request.method")
     target, search = _target(asked["url"], base_url)
-    segments = target.split("/")
-    resource_type, id = segments[0], segments[1] if len(segments) == 2 else None
-    if len(segments) > 2 or (id is not None and not is_id(id)) or (method is Method.CREATE and id is not None):
-        raise Problem(Category.VALUE, "the url does not fit the method", f"{place}.request.url")
+    resource_type, id = target, None
+    if "/" in target:
+        resource_type, _, id = target.partition("/")
+        if not is_id(id) or method is Method.CREATE:
+            raise Problem(Category.VALUE, "the url does not fit the method", f"{place}.request.url")
     resource = None if method is Method.DELETE else _resource_of(item, resource_type, place)
     condition = _condition(method, asked, resource_type, id, search, place)
     if method is Method.UPDATE and resource is not None:
         id = _update_id(resource, id, condition, place)
     tag = asked.get("ifMatch")
-    return Entry(method, resource_type, id, resource, condition, item.get("fullUrl"), if_match(tag), place)
+    version = if_match(tag) if tag is not None else None
+    return Entry(method, resource_type, id, resource, condition, item.get("fullUrl"), version, place)
 
 
 def _target(url: str, base_url: str | None) -> tuple[str, str | None]:

@@ -100,8 +100,7 @@ class UnitPlan:
                 return earlier
             found = self._matching(entry, condition)
             if found:
-                state = self.view.state(found[0])
-                return EntryResult(200, Outcome.FOUND, state.version if state else None)
+                return self.view.found(found[0])
         return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)), condition)
 
     def _update(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:

@@ -15,6 +15,7 @@ from ipf.fhir.match import matches
 from ipf.fhir.query import Query
 from ipf.ports import Json, Version
 from ipf.rest.knowledge import ConditionKey, Key, Knowledge
+from ipf.rest.unit import EntryResult, Outcome
 
 
 class Again(Exception):
@@ -62,6 +63,7 @@ class View:
         self.knowledge = knowledge
         self._kept: dict[Key, State] = {}
         self._layer: dict[Key, State] = {}
+        self._found: dict[Key, EntryResult] = {}
         self._written: dict[tuple[str, str], dict[Key, None]] = {}
         self._holders: dict[tuple[str, str, TextEntry], dict[Key, None]] = {}
         self._watched: dict[tuple[str, str], set[TextEntry]] = {}
@@ -77,6 +79,14 @@ class View:
             if version is not None:
                 state = self._kept[key] = State(version)
         return state
+
+    def found(self, key: Key) -> EntryResult:
+        """What an If-None-Exist that this resource meets is answered; the same for all units until it is written."""
+        result = self._found.get(key)
+        if result is None or key in self._written.get(key[:2], ()):
+            state = self.state(key)
+            result = self._found[key] = EntryResult(200, Outcome.FOUND, state.version if state else None)
+        return result
 
     def write(self, key: Key, state: State) -> None:
         """Put a new version into the unit's layer."""
