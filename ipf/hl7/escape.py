@@ -22,6 +22,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+NULL = '""'
+"""HL7's null, "delete this value", as it is sent."""
+
 _HEX = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
 _BREAK = re.compile(r"\.(?:br|sp|ce|sk)\s*\+?(\d{0,3})\Z", re.IGNORECASE)
 _LAYOUT = re.compile(r"\.(?:fi|nf|in|ti)\s*[+-]?\d{0,3}\Z", re.IGNORECASE)
@@ -76,6 +79,29 @@ def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str 
             out.append(pieces[index + 1])
             index += 2
     return "".join(out)
+
+
+class Encoding:
+    """Separators and codec of one message, shared by all its nodes."""
+
+    __slots__ = ("codec", "separators")
+
+    def __init__(self, separators: Separators, codec: str) -> None:
+        self.separators = separators
+        self.codec = codec
+
+    def value(self, raw: str) -> str | None:
+        """Text of a primitive as sent."""
+        if not raw or raw == NULL:
+            return None
+        mark = self.separators.escape
+        return unescape(raw, self.separators, self.codec) if mark and mark in raw else raw
+
+
+@lru_cache(maxsize=64)
+def encoding_of(separators: Separators, codec: str) -> Encoding:
+    """The same object for messages that are written alike."""
+    return Encoding(separators, codec)
 
 
 def escape(text: str, separators: Separators = DEFAULT_SEPARATORS) -> str:

@@ -20,11 +20,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ipf.hl7.charset import decode, decode_with, sniff
-from ipf.hl7.escape import Separators, unescape
+from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
 from ipf.hl7.structure import Group, Structure, arrange, structure, structure_name
 
-NULL = '""'
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
 _HEADERS = ("MSH", "BHS", "FHS")
 
@@ -51,23 +50,6 @@ class Node(Protocol):
         """The child of this name is HL7's null."""
 
 
-class Encoding:
-    """Separators and codec of one message, shared by all its nodes."""
-
-    __slots__ = ("codec", "separators")
-
-    def __init__(self, separators: Separators, codec: str) -> None:
-        self.separators = separators
-        self.codec = codec
-
-    def value(self, raw: str) -> str | None:
-        """Text of a primitive as sent."""
-        if not raw or raw == NULL:
-            return None
-        mark = self.separators.escape
-        return unescape(raw, self.separators, self.codec) if mark and mark in raw else raw
-
-
 @lru_cache(maxsize=8192)
 def number_of(name: str) -> int:
     """Position that a name such as `PID_3`, `PID.3`, `CX_1` or `3` means; 0 = none."""
@@ -78,12 +60,12 @@ def number_of(name: str) -> int:
 class Subcomponent:
     """The smallest part."""
 
-    __slots__ = ("_encoding", "_number", "_parent", "raw")
+    __slots__ = ("_number", "_parent", "encoding", "raw")
     kind = "subcomponent"
 
     def __init__(self, raw: str, encoding: Encoding, parent: Component, number: int) -> None:
         self.raw = raw
-        self._encoding = encoding
+        self.encoding = encoding
         self._parent = parent
         self._number = number
 
@@ -95,7 +77,7 @@ class Subcomponent:
     @property
     def text(self) -> str | None:
         """The value."""
-        return self._encoding.value(self.raw)
+        return self.encoding.value(self.raw)
 
     def children(self, name: str) -> list[Subcomponent]:
         """A part of a part is the part itself: data types that are nested deeper than the encoding can write."""
@@ -109,12 +91,12 @@ class Subcomponent:
 class Component:
     """One component; its subcomponents are split when asked for."""
 
-    __slots__ = ("_encoding", "_number", "_parent", "_parts", "raw")
+    __slots__ = ("_number", "_parent", "_parts", "encoding", "raw")
     kind = "component"
 
     def __init__(self, raw: str, encoding: Encoding, parent: Field, number: int) -> None:
         self.raw = raw
-        self._encoding = encoding
+        self.encoding = encoding
         self._parent = parent
         self._number = number
         self._parts: list[str] | None = None
@@ -125,10 +107,15 @@ class Component:
         return f"{self._parent.name}.{self._number}"
 
     @property
+    def literal(self) -> bool:
+        """It is the whole of a primitive field."""
+        return self._parent.literal
+
+    @property
     def parts(self) -> list[str]:
         """Subcomponents as sent."""
         if self._parts is None:
-            separator = self._encoding.separators.subcomponent
+            separator = self.encoding.separators.subcomponent
             literal = self._parent.literal or separator not in self.raw
             self._parts = [self.raw] if literal else self.raw.split(separator)
         return self._parts
@@ -136,14 +123,14 @@ class Component:
     @property
     def text(self) -> str | None:
         """Value of the first subcomponent."""
-        return self._encoding.value(self.parts[0])
+        return self.encoding.value(self.parts[0])
 
     def children(self, name: str) -> list[Subcomponent]:
         """The subcomponent with this number."""
         number = number_of(name)
         parts = self.parts
         raw = parts[number - 1] if 0 < number <= len(parts) else ""
-        return [Subcomponent(raw, self._encoding, self, number)] if raw and raw != NULL else []
+        return [Subcomponent(raw, self.encoding, self, number)] if raw and raw != NULL else []
 
     def is_null(self, name: str) -> bool:
         """Whether that subcomponent is null."""
@@ -154,13 +141,13 @@ class Component:
 class Field:
     """One repetition of a field; its components are split when asked for."""
 
-    __slots__ = ("_encoding", "_number", "_parts", "_segment", "literal", "raw")
+    __slots__ = ("_number", "_parts", "_segment", "encoding", "literal", "raw")
     kind = "field"
 
     def __init__(self, raw: str, encoding: Encoding, segment: str, number: int, literal: bool = False) -> None:
         self.raw = raw
         self.literal = literal  # a primitive: separators in it are a sender's missing escapes, not structure
-        self._encoding = encoding
+        self.encoding = encoding
         self._segment = segment
         self._number = number
         self._parts: list[str] | None = None
@@ -174,7 +161,7 @@ class Field:
     def parts(self) -> list[str]:
         """Components as sent."""
         if self._parts is None:
-            self._parts = [self.raw] if self.literal else self.raw.split(self._encoding.separators.component)
+            self._parts = [self.raw] if self.literal else self.raw.split(self.encoding.separators.component)
         return self._parts
 
     @property
@@ -182,17 +169,17 @@ class Field:
         """Value of the first subcomponent of the first component."""
         first = self.parts[0]
         if not self.literal:
-            separator = self._encoding.separators.subcomponent
+            separator = self.encoding.separators.subcomponent
             if separator and separator in first:
                 first = first.partition(separator)[0]
-        return self._encoding.value(first)
+        return self.encoding.value(first)
 
     def children(self, name: str) -> list[Component]:
         """The component with this number."""
         number = number_of(name)
         parts = self.parts
         raw = parts[number - 1] if 0 < number <= len(parts) else ""
-        return [Component(raw, self._encoding, self, number)] if raw and raw != NULL else []
+        return [Component(raw, self.encoding, self, number)] if raw and raw != NULL else []
 
     def is_null(self, name: str) -> bool:
         """Whether that component is null."""
@@ -203,20 +190,20 @@ class Field:
 class Segment:
     """One segment; its fields are split when one is asked for."""
 
-    __slots__ = ("_encoding", "_fields", "name", "raw")
+    __slots__ = ("_fields", "encoding", "name", "raw")
     kind = "segment"
 
     def __init__(self, raw: str, name: str, encoding: Encoding) -> None:
         self.raw = raw
         self.name = name
-        self._encoding = encoding
+        self.encoding = encoding
         self._fields: list[str] | None = None
 
     @property
     def fields(self) -> list[str]:
         """Fields as sent, by number; `fields[0]` is the segment's name."""
         if self._fields is None:
-            separator = self._encoding.separators.field
+            separator = self.encoding.separators.field
             self._fields = self.raw.split(separator)
             if self.name in _HEADERS:
                 self._fields.insert(1, separator)
@@ -235,11 +222,11 @@ class Segment:
         if not raw or raw == NULL:
             return []
         if number <= 2 and self.name in _HEADERS:
-            return [Field(raw, Encoding(_NO_SEPARATORS, "utf-8"), self.name, number, True)]
+            return [Field(raw, encoding_of(_NO_SEPARATORS, "utf-8"), self.name, number, True)]
         literal = self._is_literal(number)
-        separator = self._encoding.separators.repetition
+        separator = self.encoding.separators.repetition
         repetitions = raw.split(separator) if separator and separator in raw else (raw,)
-        return [Field(one, self._encoding, self.name, number, literal) for one in repetitions if one and one != NULL]
+        return [Field(one, self.encoding, self.name, number, literal) for one in repetitions if one and one != NULL]
 
     def is_null(self, name: str) -> bool:
         """Whether that field is null."""
@@ -285,7 +272,7 @@ class Message:
         text = decoded.text if raw[:3] == b"MSH" else decoded.text.lstrip("\ufeff \t\r\n\x00")
         lines = _lines(text, header.separators.field)
         warnings = [decoded.warning] if decoded.warning else []
-        return cls(raw, header, Encoding(header.separators, decoded.codec), lines, warnings)
+        return cls(raw, header, encoding_of(header.separators, decoded.codec), lines, warnings)
 
     @property
     def message_type(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ipf.mapping.emit import Block, Writer, value_source
@@ -28,8 +28,11 @@ class Code:
             self.run(frame)
 
 
-def invocation(code: Code, values: Sequence[Value]) -> Block:
-    """A call of a compiled group with these arguments: its function, on a new frame."""
+def invocation(code: Code, values: Sequence[Value], remembered: Callable[[Act], Act] | None = None) -> Block:
+    """A call of a compiled group with these arguments: its function, on a new frame.
+
+    `remembered`: makes of the function one that remembers its results.
+    """
 
     def write(writer: Writer) -> None:
         frame = ["r", *(value_source(writer, value) for value in values)]
@@ -37,6 +40,7 @@ def invocation(code: Code, values: Sequence[Value]) -> Block:
             writer.line(f"{writer.constant(code)}.call([{', '.join(frame)}])")
             return
         frame += ["None"] * (code.size - len(frame))
-        writer.line(f"{writer.constant(code.run)}([{', '.join(frame)}])")
+        run = code.run if remembered is None else remembered(code.run)
+        writer.line(f"{writer.constant(run)}([{', '.join(frame)}])")
 
     return write

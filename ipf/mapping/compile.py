@@ -21,12 +21,18 @@ from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, Offset, conversions
 from ipf.mapping.emit import Block, function, sequence
 from ipf.mapping.expressions import Expression
-from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models
+from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models, fhir
 from ipf.mapping.lexer import FmlError
+from ipf.mapping.memo import Memory, Plan
 from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
+from ipf.mapping.purity import EVERYTHING, Purity
 from ipf.mapping.run import Run, Step
 from ipf.mapping.scope import Layout, Scope
 from ipf.ports import Json
+
+BUNDLE = fhir("Bundle")
+_WORTH_IT = 4
+"""Rules that a group must have for its results to be remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Compiler:
         self._units: dict[str, Unit] = {}
         self._codes: dict[tuple[str, str, tuple[Kind, ...]], Code] = {}
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
+        self._purity = Purity(lambda content, name: self.find_group(self.unit(content), name))
+        self.memory = Memory()
 
     def unit(self, content: StructureMap) -> Unit:
         """The map with its names resolved."""
@@ -151,6 +159,26 @@ class Compiler:
             rules += [compiler.rule(rule, scope) for rule in part.rules]
         code.size = layout.size
         code.run = function(sequence(rules))
+
+    def plan(self, content: StructureMap, group: Group) -> Plan | None:
+        """How results of a group can be remembered: it is pure, not trivial, and fills one target."""
+        unit, inputs = self.unit(content), list(enumerate(group.inputs))
+        targets = [place for place, one in inputs if one.mode == "target"]
+        bundles = [
+            place for place in targets if unit.kind(inputs[place][1].type, group.place, is_source=False) == BUNDLE
+        ]
+        if self.traced or len(bundles) > 1 or len(targets) != 1 + len(bundles):
+            return None
+        pure = self._purity.of(content, group, tuple(bundles))
+        if pure is None or pure.rules < _WORTH_IT:
+            return None
+        target = next(place for place in targets if place not in bundles)
+        sources = tuple(
+            (place + 1, None if EVERYTHING in pure.reads[place] else tuple(sorted(pure.reads[place])))
+            for place, one in inputs
+            if one.mode == "source"
+        )
+        return Plan(sources, target + 1, bundles[0] + 1 if bundles else 0)
 
     def _parameters(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
         """Kind of each parameter: what is passed, unless what is declared says more."""

@@ -17,9 +17,10 @@ from ipf.mapping.compile import Compiler, Unit
 from ipf.mapping.emit import Block, Writer, sequence
 from ipf.mapping.kinds import STRING, TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.lexer import FmlError
-from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, Source
+from ipf.mapping.memo import Remembered
+from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
 from ipf.mapping.run import Step
-from ipf.mapping.scope import Scope, Value, Variable, constant
+from ipf.mapping.scope import Act, Scope, Value, Variable, constant
 from ipf.mapping.sources import Fetch, compile_path
 from ipf.mapping.target_actions import TargetCompiler
 from ipf.mapping.usage import needs_node
@@ -67,7 +68,7 @@ class RuleCompiler:
         if rule.is_simple:
             return [targets.simple(rule.targets[0], item)]
         actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
-        actions += [self.call(one, scope) for one in rule.dependents]
+        actions += [self.call(one, rule, scope) for one in rule.dependents]
         actions += [self.rule(one, scope) for one in rule.rules]
         return actions + targets.closers
 
@@ -192,7 +193,7 @@ class RuleCompiler:
         first = self.compiler.expression(self.unit, expression, Scope(scope.layout), UNKNOWN, place).first()
         return constant(first([], None), UNKNOWN)
 
-    def call(self, dependent: Dependent, scope: Scope) -> Block:
+    def call(self, dependent: Dependent, rule: Rule, scope: Scope) -> Block:
         """`then Group(a, b)`"""
         found = self.compiler.find_group(self.unit, dependent.name)
         if found is None:
@@ -203,7 +204,18 @@ class RuleCompiler:
             raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
         values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
         code = self.compiler.code(content, group, [one.kind for one in values])
-        return invocation(code, values)
+        return invocation(code, values, self._remembering(dependent, rule, content, group))
+
+    def _remembering(
+        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group
+    ) -> Callable[[Act], Act] | None:
+        """How a call remembers its results, when it fills what the same rule made, and the group is pure."""
+        plan = self.compiler.plan(content, group)
+        made = {one.variable for one in rule.targets if one.transform in ("", "create") and one.element}
+        if plan is None or dependent.parameters[plan.target - 1].value not in made:
+            return None
+        memory = self.compiler.memory
+        return lambda run: Remembered(run, memory, plan)
 
 
 def _is_restricted(source: Source) -> bool:

@@ -41,6 +41,7 @@ class Run:
 
     `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
     `references`: every reference to a resource of this run, as (holder, name, resource).
+    `is_remembering`: what a group makes just now will be remembered (`memo`).
     """
 
     key: bytes
@@ -55,6 +56,7 @@ class Run:
     logs: list[str] = field(default_factory=list)
     steps: list[Step] | None = None
     loose_references: bool = False
+    is_remembering: bool = False
     _count: int = 0
 
     def urn(self, resource: Json) -> str:

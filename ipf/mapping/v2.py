@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
-from ipf.hl7.message import NULL, Component, Encoding, Field, Segment, number_of
+from ipf.hl7.escape import NULL, Encoding
+from ipf.hl7.message import Component, Field, Segment, number_of
 
 Read = Callable[[Any, Any], Sequence[Any]]
 
@@ -53,9 +54,9 @@ def reader(name: str) -> Read:
     def read(node: Any, raw: Any) -> Sequence[Any]:
         kind = type(node)
         if kind is Field:
-            return () if raw == NULL else (Component(raw, node._encoding, node, number),)
+            return () if raw == NULL else (Component(raw, node.encoding, node, number),)
         if kind is Segment and node.name not in _UNUSUAL:
-            encoding = node._encoding
+            encoding = node.encoding
             separator = encoding.separators.repetition
             if raw != NULL and not (separator and separator in raw):
                 return (Field(raw, encoding, node.name, number),)
@@ -74,7 +75,7 @@ def text_reader(name: str) -> Read:
         if kind is Field:
             return () if raw == NULL else (_component_text(raw, node),)
         if kind is Segment and node.name not in _UNUSUAL:
-            encoding = node._encoding
+            encoding = node.encoding
             separator = encoding.separators.repetition
             if raw != NULL and not (separator and separator in raw):
                 return (_first_text(raw, encoding),)
@@ -84,7 +85,7 @@ def text_reader(name: str) -> Read:
 
 
 def _component_text(raw: str, field: Field) -> str | None:
-    encoding = field._encoding
+    encoding = field.encoding
     separators = encoding.separators
     if separators.subcomponent and separators.subcomponent in raw and not field.literal:
         raw = raw.partition(separators.subcomponent)[0]
@@ -143,7 +144,7 @@ def is_present(name: str) -> Callable[[Any, Any], bool]:
         if kind is Field or kind is Component:
             return bool(raw != NULL)
         if kind is Segment and node.name not in _UNUSUAL:
-            separator = node._encoding.separators.repetition
+            separator = node.encoding.separators.repetition
             if not separator or separator not in raw:
                 return bool(raw != NULL)
         return bool(node.children(name))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SkipTest, TestCase
 
 from ipf.errors import Problem
-from ipf.hl7.message import NULL, Message, Segment, number_of
+from ipf.hl7.escape import NULL
+from ipf.hl7.message import Message, Segment, number_of
 from tests.hl7.samples import MSH, SAMPLES, reference_messages
 
 Parts = dict[tuple[int, int, int, int, int], str]

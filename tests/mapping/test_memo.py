@@ -1,0 +1,125 @@
+"""Remembered results: the same as when every message is mapped afresh, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.data import folder
+from ipf.hl7.message import Message
+from ipf.mapping.compile import Compiler, Environment
+from ipf.mapping.grammar import parse
+from ipf.mapping.library import Library
+from ipf.mapping.memo import Memory, Plan, Remembered
+from ipf.mapping.run import Frame, Run
+from tests.bench.messages import adt
+from tests.mapping.support import HEAD
+
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+
+
+class LibraryTests(TestCase):
+    def test_results_are_those_of_a_run_without_memory(self) -> None:
+        library = Library.load(folder("maps"))
+        raws = [path.read_bytes() for path in sorted(CORPUS.glob("*.hl7"))]
+        plain = adt("C1", "P1").strip(b"\x0b\x1c\r")
+        raws += (plain, plain.replace(b"|GENERAL|IPF", b"|OTHER|IPF"))  # the sender is part of identifiers
+        raws.append(plain.replace(b"^", b"@"))  # other separators
+        for raw in raws * 3:
+            message = Message.parse(raw)
+            remembered, afresh = library.run(message), library.run(message, trace=True)
+            self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
+            self.assertEqual(remembered.unmapped, afresh.unmapped)
+            self.assertEqual(remembered.warnings, afresh.warnings)
+
+
+GROUP = """group main(source src : PID, target tgt : Patient) {
+  src.PID_5 as xpn -> tgt.name as name then Name(xpn, name, src);
+}
+group Name(source xpn : XPN, target name : HumanName, source pid : PID) {
+  xpn.XPN_1 as family -> name.family = family;
+  xpn.XPN_2 as given -> name.given = given;
+  xpn.XPN_5 as prefix -> name.prefix = prefix;
+  %s
+}"""
+
+PURE = {
+    "xpn where (pid.PID_8 = 'F') -> name.prefix = 'Ms';": (1, (8,)),
+    "pid.PID_8.CWE_1 as x -> name.prefix = x;": (1, (8,)),
+    "pid where (PID_8 = 'F' and PID_7.exists()) -> name.prefix = 'Ms';": (1, (7, 8)),
+    "pid then Other(pid, name);": (1, (30,)),
+    "pid as again -> name.prefix = 'Ms';": (1, None),
+    "xpn -> name.text = (pid.children().first());": (1, None),
+}
+NOT_PURE = (
+    "xpn -> name.text = (now().toString());",
+    "xpn -> name.text = uuid();",
+    "xpn -> name.given = 'x' first;",
+    "xpn -> name.given = reference(name);",
+    "xpn then Name(xpn, name, pid);",
+    "xpn.XPN_3 as xpn -> name.text = xpn;",
+)
+OTHER = "\ngroup Other(source p, target n : HumanName) { p.PID_30 as x -> n.text = x; }"
+
+
+class PurityTests(TestCase):
+    def plan(self, rule: str) -> Plan | None:
+        content = parse(HEAD + GROUP % rule + OTHER, "map.fml")
+        return Compiler([content], Environment()).plan(content, content.groups[1])
+
+    def test_pure_groups_and_what_they_read_of_a_segment(self) -> None:
+        for rule, (_, numbers) in PURE.items():
+            plan = self.plan(rule)
+            self.assertIsNotNone(plan, rule)
+            assert plan is not None
+            self.assertEqual((plan.target, plan.bundle, plan.sources[1]), (2, 0, (3, numbers)), rule)
+
+    def test_others(self) -> None:
+        for rule in NOT_PURE:
+            self.assertIsNone(self.plan(rule), rule)
+
+
+class MemoryTests(TestCase):
+    def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
+        memory = Memory(10)
+        for number in range(100):
+            memory.put((number,), (b"", None))
+            self.assertIsNotNone(memory.get((0,)))
+            self.assertLessEqual(len(memory), 10)
+        self.assertIsNone(memory.get((50,)))
+
+    def remembered(self, memory: Memory, runs: list[str]) -> Any:
+        def run(frame: Frame) -> None:
+            runs.append(frame[1])
+            frame[2]["given"] = [frame[1]]
+
+        group = Remembered(run, memory, Plan(((1, None),), 2, 0))
+
+        def call(text: str, target: dict[str, Any]) -> dict[str, Any]:
+            group([Run(b"k"), text, target])
+            return target
+
+        return call
+
+    def test_a_result_is_made_once_and_given_as_a_copy(self) -> None:
+        runs: list[str] = []
+        call = self.remembered(Memory(), runs)
+        first = call("Kari", {})
+        first["given"].append("Anne")
+        self.assertEqual(call("Kari", {}), {"given": ["Kari"]})
+        self.assertEqual(call("Kari", {"use": "usual"}), {"use": "usual", "given": ["Kari"]})
+        self.assertEqual(runs, ["Kari", "Kari"])  # a target with content is filled afresh
+
+    def test_long_texts_are_not_kept(self) -> None:
+        memory = Memory()
+        self.remembered(memory, [])("x" * 1000, {})
+        self.assertEqual(len(memory), 0)
+
+    def test_a_group_whose_results_never_come_again_is_left_alone_for_a_while(self) -> None:
+        memory = Memory(100_000)
+        call = self.remembered(memory, [])
+        for number in range(4000):
+            call(str(number), {})
+        self.assertEqual(len(memory), 1024)
