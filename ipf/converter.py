@@ -163,6 +163,13 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def is_dead(worker: str) -> bool:
+    """Whether `worker` (`worker_name()`, or a converter process of it) was of this machine and its process is gone."""
+    host, _, rest = worker.partition(":")
+    process = rest.partition(":")[0]
+    return host == socket.gethostname() and process.isdigit() and not Path("/proc", process).exists()
+
+
 class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 

@@ -35,6 +35,7 @@ from ipf.converter import (
     Stores,
     TwoBells,
     backoff_of,
+    is_dead,
     load_maps,
     now,
     open_stores,
@@ -147,6 +148,7 @@ class Ipf(Service):
         library = load_maps(settings)
         stores = await open_stores(*urls, reactor, size=8)
         self._on_stop("stores", stores.close)
+        await self._release_the_dead(stores)
         await self._recovery(stores)
         await self._subscriptions(stores)
         if settings.worker_enabled:
@@ -175,6 +177,15 @@ class Ipf(Service):
         return postgres.url("ipf"), postgres.url("fhir")
 
     # -- the stages
+
+    async def _release_the_dead(self, stores: Stores) -> None:
+        """What processes of this machine held that are gone now (kill -9) need not wait for its time to run out."""
+        level = level_named(self._settings.dlq_log_level)
+        for worker in filter(is_dead, await stores.deliveries.holders()):
+            await stores.deliveries.release(worker)
+        for worker in filter(is_dead, await stores.inbox.holders()):
+            for row in await stores.inbox.recover_worker(worker, backoff_of(self._settings)):
+                report_recovery(row, Meter(), level)
 
     async def _recovery(self, stores: Stores) -> None:
         """Rows whose worker was lost: now, and while running."""

@@ -93,6 +93,12 @@ class DeliveryQueue(Protocol):
     async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
         """Advance the cursor, write the ledger, give back or keep the lease; False when the lease was lost."""
 
+    async def holders(self) -> list[str]:
+        """Names of the workers whose leases have not run out."""
+
+    async def release(self, worker: str) -> int:
+        """End the leases of a worker that is known to be dead; what it sent and did not settle is sent again."""
+
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """(tenant, id) of subscriptions that wait for activation."""
 

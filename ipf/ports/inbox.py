@@ -200,6 +200,9 @@ class Inbox(Protocol):
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
         """The same, at once, for all rows held by a worker that is known to be dead."""
 
+    async def holders(self) -> list[str]:
+        """Names of the workers that hold rows now."""
+
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """One page of the admin list (limit and offset already clamped and aligned)."""
 

@@ -100,6 +100,23 @@ ACTIVE = Statement(
     "delivery_active", "", "SELECT count(*) FILTER (WHERE status = 'active') FROM subscription_states WHERE rid > 0"
 )
 
+HOLDERS = Statement(
+    "delivery_holders",
+    "",
+    "SELECT DISTINCT leased_by FROM subscription_states"
+    " WHERE rid > 0 AND lease_until > now() AND leased_by IS NOT NULL",
+)
+
+RELEASE = Statement(
+    "delivery_release",
+    "text",
+    """
+UPDATE subscription_states
+SET lease_token = lease_token + 1, lease_until = NULL, leased_by = NULL, ready_at = now()
+WHERE rid > 0 AND leased_by = $1 AND lease_until > now()
+RETURNING rid""",
+)
+
 HEALTH = Statement(
     "delivery_health",
     "text, text",
@@ -110,7 +127,7 @@ FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted'""",
 )
 
-STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, ACTIVE, HEALTH)
+STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, ACTIVE, HOLDERS, RELEASE, HEALTH)
 
 
 class PostgresDeliveryQueue:
@@ -142,6 +159,14 @@ class PostgresDeliveryQueue:
             joined(attempt.correlation_id for attempt in attempts),
         )  # fmt: skip
         return bool(await self._database.many(call))
+
+    async def holders(self) -> list[str]:
+        """See `ports.DeliveryQueue.holders`."""
+        return [row[0] for row in await self._database.many(HOLDERS.call())]
+
+    async def release(self, worker: str) -> int:
+        """See `ports.DeliveryQueue.release`."""
+        return len(await self._database.many(RELEASE.call(worker)))
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""

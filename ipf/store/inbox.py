@@ -131,6 +131,10 @@ class PostgresInbox:
         call = inbox_sql.RECOVER_WORKER.call(worker, *_budget(backoff))
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
+    async def holders(self) -> list[str]:
+        """See `ports.Inbox.holders`."""
+        return [row[0] for row in await self._database.many(inbox_sql.HOLDERS.call())]
+
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """See `ports.Inbox.page`."""
         return await inbox_admin.page(self._database, wanted, limit, offset)

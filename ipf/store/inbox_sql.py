@@ -245,6 +245,13 @@ RECOVER_WORKER = Statement(
     _recover("claimed_by = $1"),
 )
 
+HOLDERS = Statement(
+    "inbox_holders",
+    "",
+    "SELECT DISTINCT claimed_by FROM message_states WHERE status = 'TRANSFORMING' AND leased_at IS NOT NULL"
+    " AND claimed_by IS NOT NULL",
+)
+
 REJECT = Statement(
     "inbox_reject",
     "text, timestamptz, uuid, text, text, text, bigint, bytea",
@@ -253,4 +260,6 @@ INSERT INTO rejects (tenant, received_at, correlation_id, listener, peer, reason
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
-STATEMENTS = (STORE, STORE_ONE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, REJECT)
+STATEMENTS = (
+    STORE, STORE_ONE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
+)  # fmt: skip

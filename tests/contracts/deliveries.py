@@ -94,6 +94,21 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(lost), [])
         self.assertEqual(await self.pending(held), [(1, "a")])
 
+    async def test_leases_of_a_dead_worker_are_released(self) -> None:
+        """At once; the dead one can no longer settle, and what others hold is left alone."""
+        rid, other = await self.subscribe("s1"), await self.subscribe("s2")
+        await self.fire(rid, "a")
+        (lost,) = await self.queue.lease("host:1", 5, soon())
+        await self.fire(other, "b")
+        (kept,) = await self.queue.lease("host:2", 5, soon())
+        self.assertEqual(sorted(await self.queue.holders()), ["host:1", "host:2"])
+        self.assertEqual(await self.queue.release("host:1"), 1)
+        self.assertEqual(await self.queue.holders(), ["host:2"])
+        self.assertFalse(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
+        (again,) = await self.queue.lease("host:3", 5, soon())
+        self.assertEqual(await self.pending(again), [(1, "a")])
+        self.assertEqual(await self.pending(kept), [(1, "b")])
+
     async def test_only_active_ones(self) -> None:
         """`requested` waits for activation, `error` keeps its events for later, a new status forgets the backoff."""
         rid = await self.subscribe("s1", "requested")

@@ -21,6 +21,7 @@ class _Cursor:
     failing_since: datetime | None = None
     token: int = 0
     leased: bool = False
+    worker: str = ""
     status: str = ""
     attempts: list[Attempt] = field(default_factory=list)
 
@@ -41,6 +42,8 @@ class MemoryDeliveryQueue:
         """See `ports.DeliveryQueue.lease`."""
         self._store.check()
         due = [(rid, stream, cursor) for rid, stream, cursor in self._all() if self._due(stream, cursor)]
+        for _, _, cursor in due[:limit]:
+            cursor.worker = worker
         return [self._leased(rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
 
     def _all(self) -> Iterator[tuple[int, Stream, _Cursor]]:
@@ -94,6 +97,22 @@ class MemoryDeliveryQueue:
             cursor.failing_since = min(failed, default=self._clock())
         cursor.ready_at, cursor.leased = end.keep_until or end.retry_at, end.keep_until is not None
         return True
+
+    async def holders(self) -> list[str]:
+        """See `ports.DeliveryQueue.holders`."""
+        self._store.check()
+        return sorted({cursor.worker for _, _, cursor in self._all() if self._runs(cursor)})
+
+    async def release(self, worker: str) -> int:
+        """See `ports.DeliveryQueue.release`."""
+        self._store.check()
+        held = [cursor for _, _, cursor in self._all() if self._runs(cursor) and cursor.worker == worker]
+        for cursor in held:
+            cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
+        return len(held)
+
+    def _runs(self, cursor: _Cursor) -> bool:
+        return cursor.leased and cursor.ready_at is not None and cursor.ready_at > self._clock()
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""

@@ -132,6 +132,12 @@ class MemoryInbox:
         """See `ports.Inbox.recover_worker`."""
         return self._recover(lambda row: row.claimed_by == worker, backoff)
 
+    async def holders(self) -> list[str]:
+        """See `ports.Inbox.holders`."""
+        self._check()
+        held = {row.claimed_by for row in self.rows.values() if row.status is Status.TRANSFORMING}
+        return sorted(worker for worker in held if worker is not None)
+
     def _recover(self, lost: Callable[[_Row], bool], backoff: Backoff) -> list[StaleRecovery]:
         self._check()
         now, found = self._clock(), []
