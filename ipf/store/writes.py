@@ -180,7 +180,8 @@ def parameters_of(writes: Writes) -> set[Parameter]:
         codes = found.setdefault(change.version.resource_type, set())
         for entries in (change.before, change.after):
             for group in (entries.texts, entries.dates, entries.quantities):
-                codes.update([entry[0] for entry in group])
+                if group:
+                    codes.update([entry[0] for entry in group])
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 
