@@ -246,7 +246,7 @@ _NO_SEPARATORS = Separators("", "", "", "", "")
 class Message:
     """One message.  `parse` makes it; `raw` are the bytes as they came."""
 
-    __slots__ = ("_lines", "_structure", "_tree", "_warnings", "encoding", "header", "raw")
+    __slots__ = ("_by_name", "_lines", "_structure", "_tree", "_warnings", "encoding", "header", "raw")
     kind = "message"
 
     def __init__(self, raw: bytes, header: Header, encoding: Encoding, lines: list[str], warnings: list[str]) -> None:
@@ -255,6 +255,7 @@ class Message:
         self.encoding = encoding
         self._lines: list[str] | list[Segment] = lines
         self._warnings = warnings
+        self._by_name: dict[str, list[Segment]] | None = None
         self._tree: Group | None = None
         self._structure: Structure | None = None
 
@@ -316,7 +317,14 @@ class Message:
 
     def segments(self, name: str) -> list[Segment]:
         """All segments of this name wherever they stand, in order of arrival."""
-        return [segment for segment in self._segments() if segment.name == name]
+        return list(self._named(name))
+
+    def _named(self, name: str) -> list[Segment]:
+        if self._by_name is None:
+            self._by_name = {}
+            for segment in self._segments():
+                self._by_name.setdefault(segment.name, []).append(segment)
+        return self._by_name.get(name, [])
 
     def children(self, name: str) -> list[Any]:
         """Groups or segments that stand directly in the message.
@@ -326,9 +334,9 @@ class Message:
         """
         defined = self._definition()
         if defined is None or name in defined.only_at_root:
-            return self.segments(name)
+            return self._named(name)
         if len(name) == 3 and name not in defined.all_names and name[:1] == "Z":
-            return self.segments(name)
+            return self._named(name)
         return self.tree().children(name)
 
     def is_null(self, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Results of pure groups, remembered: wards, doctors, organisations and codes come again and again.
 
 What a pure group (`purity`) makes of the same text is always the same: the content of its target, new entries of the
-Bundle, and the references among these.  It is kept as bytes and made anew from them for each message, since results are
+Bundle, and the references among these.  It is kept as JSON and made anew from them for each message, since results are
 changed later (references are rewritten, entries merged).  Everything that differs from message to message (urns) is
 given when it is made anew.
 
@@ -12,10 +12,12 @@ results do not come again (names of patients) is run without a look for a while.
 
 from __future__ import annotations
 
-import marshal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
+
+import orjson
 
 from ipf.hl7.message import Component, Field, Segment, Subcomponent
 from ipf.mapping.run import Frame, Run
@@ -31,8 +33,11 @@ _REST = 4096
 _NOT_AS_OTHERS = frozenset(("OBX", "NTE"))
 """Segments of which one field says how another is read."""
 
-Kept = tuple[bytes, tuple[Any, ...] | None]
-"""A result as bytes, and what was noted: unmapped codes, warnings, logs."""
+Link = tuple[tuple[str | int, ...], str, int]
+"""A reference: the way to its holder from [target, new entries], its name, and the entry that it points at."""
+
+Kept = tuple[bytes, tuple[Link, ...], tuple[Any, ...] | None]
+"""A result as JSON, the references in it, and what was noted: unmapped codes, warnings, logs."""
 
 
 class Memory:
@@ -81,7 +86,7 @@ class Remembered:
     def __init__(self, run: Act, memory: Memory, plan: Plan) -> None:
         self._run = run
         self._memory = memory
-        self._sources = plan.sources
+        self._sources = [(place, None if numbers is None else _getter(numbers)) for place, numbers in plan.sources]
         self._target = plan.target
         self._bundle = plan.bundle
         self._asked = 0
@@ -114,28 +119,31 @@ class Remembered:
     def _key(self, frame: Frame) -> tuple[Any, ...] | None:
         """All that the result depends on; None when that is too much, or not known."""
         target = frame[self._target]
-        kind = target.get("resourceType")
-        if len(target) > (kind is not None) or frame[0].loose_references:
+        if frame[0].loose_references or len(target) > 2:
             return None
-        key: list[Any] = [self._run, kind]
-        for place, numbers in self._sources:
+        key: list[Any] = [self._run, str(target) if target else ""]
+        for place, fields in self._sources:
             node = frame[place]
             sort = type(node)
-            if sort is Component or sort is Field:
-                if node.literal or len(node.raw) > LONGEST_SOURCE:
+            if sort is str:
+                key.append(node)
+            elif sort is Field or sort is Component:
+                if node.literal:
                     return None
-                key += (sort, node.raw, node.encoding)
-            elif sort is str or sort is Subcomponent:
-                text = node if sort is str else node.raw
-                if len(text) > LONGEST_SOURCE:
+                key += (node.encoding, sort, node.raw)
+                node = node.raw
+            elif sort is Subcomponent:
+                key += (node.encoding, sort, node.raw)
+                node = node.raw
+            elif sort is Segment and fields is not None and node.name not in _NOT_AS_OTHERS:
+                try:
+                    key.append(fields(node.fields))
+                    continue
+                except IndexError:
                     return None
-                key += (text,) if sort is str else (sort, text, node.encoding)
-            elif sort is Segment and numbers is not None and node.name not in _NOT_AS_OTHERS:
-                fields = node.fields
-                count = len(fields)
-                key.append(node.encoding)
-                key += [fields[number] if number < count else "" for number in numbers]
             else:
+                return None
+            if len(node) > LONGEST_SOURCE:
                 return None
         return tuple(key)
 
@@ -151,32 +159,71 @@ class Remembered:
             return
         added = bundle.get("entry", [])[entries:]
         linked = run.references[references:]
-        if not _are_within(linked, added) or len(run.urns) - urns != len({id(one) for _, _, one in linked}):
+        if len(run.urns) - urns != len({id(one) for _, _, one in linked}):
             return
+        content = [frame[self._target], added]
+        links = tuple(_links(linked, content))
         try:
-            made = marshal.dumps((frame[self._target], added, linked))
-        except ValueError:  # a decimal keeps its digits in a class of its own
+            made = orjson.dumps(content)
+        except TypeError:  # such as a decimal, which keeps its digits in a class of its own
             return
-        if len(made) <= LONGEST_RESULT:
+        if len(links) == len(linked) and len(made) <= LONGEST_RESULT:
             notes = tuple(run.unmapped[unmapped:]), tuple(run.warnings[warnings:]), tuple(run.logs[logs:])
-            self._memory.put(key, (made, notes if any(notes) else None))
+            self._memory.put(key, (made, links, notes if any(notes) else None))
 
     def _make_anew(self, frame: Frame, kept: Kept) -> None:
-        run: Run = frame[0]
-        target = frame[self._target]
-        content, added, linked = marshal.loads(kept[0])
-        target.update(content)
+        made, links, notes = kept
+        content = orjson.loads(made)
+        target: Json = frame[self._target]
+        if target:
+            target.clear()
+        target.update(content[0])
+        added = content[1]
         if added:
             frame[self._bundle].setdefault("entry", []).extend(added)
-        for holder, name, resource in linked:
-            owner = target if holder is content else holder
-            owner[name] = run.urn(resource)
-            run.references.append((owner, name, resource))
-        if kept[1] is not None:
-            unmapped, warnings, logs = kept[1]
+        if links:
+            content[0] = target
+            _link(frame[0], content, links)
+        if notes is not None:
+            run: Run = frame[0]
+            unmapped, warnings, logs = notes
             run.unmapped += unmapped
             run.warnings += warnings
             run.logs += logs
+
+
+def _link(run: Run, content: list[Any], links: Sequence[Link]) -> None:
+    """Give the references in a result that was made anew, in the order in which they were made first."""
+    for way, name, number in links:
+        owner: Any = content
+        for step in way:
+            owner = owner[step]
+        resource = content[1][number]["resource"]
+        owner[name] = run.urn(resource)
+        run.references.append((owner, name, resource))
+
+
+def _links(references: Sequence[tuple[Json, str, Json]], content: list[Any]) -> Iterator[Link]:
+    """The references whose holder and resource are both in a result."""
+    if references:
+        ways = dict(_ways(content, ()))
+        numbers = {id(entry.get("resource")): number for number, entry in enumerate(content[1])}
+        for holder, name, resource in references:
+            if id(holder) in ways and id(resource) in numbers:
+                yield ways[id(holder)], name, numbers[id(resource)]
+
+
+def _ways(value: Any, way: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[str | int, ...]]]:
+    """Every object in a value by its id(), and the way to it."""
+    if type(value) is dict:
+        yield id(value), way
+    steps = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+    for step, one in steps:
+        yield from _ways(one, (*way, step))
+
+
+def _getter(numbers: tuple[int, ...]) -> Callable[[list[str]], Any]:
+    return itemgetter(*numbers) if numbers else lambda fields: ()
 
 
 def _marks(run: Run, bundle: Json) -> tuple[int, ...]:
@@ -187,9 +234,3 @@ def _marks(run: Run, bundle: Json) -> tuple[int, ...]:
 
 def _is_empty(element: Json) -> bool:
     return len(element) <= ("resourceType" in element)
-
-
-def _are_within(linked: Sequence[tuple[Json, str, Json]], added: Sequence[Json]) -> bool:
-    """Every reference points at a resource that was added with it."""
-    own = {id(entry.get("resource")) for entry in added}
-    return all(id(resource) in own for _, _, resource in linked)

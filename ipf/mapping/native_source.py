@@ -17,7 +17,7 @@ from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.native import FOCUS, Names, condition, owner_slot, piece, pieces, string, strings, text
 from ipf.mapping.v2 import first_text, is_present, only_text, single_text
 
-Reader = Callable[[str], Callable[[Any, Any], Any]]
+Reader = Callable[[str, str], Callable[[Any, Any], Any]]
 
 
 def condition_source(
@@ -132,13 +132,16 @@ def _variable_source(node: ast.Node, names: Names, item: Kind, focus: str) -> st
 
 
 def _child_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, reader: Reader) -> str | None:
-    """What a reader says of a child of a variable; it is not asked where the child surely is not there."""
+    """What a reader says of a child of a variable, or of a child of that; not asked where there surely is none."""
     if not isinstance(node, ast.Member):
         return None
+    inner = ""
+    if isinstance(node.focus, ast.Member) and number_of(node.name):
+        node, inner = node.focus, node.name
     slot = owner_slot(node.focus, names, item)
     number = number_of(node.name)
     if slot is None or not number:
         return None
     owner = f"f[{slot}]" if slot else focus
     there, raw = writer.is_there(owner, number)
-    return f"({there} and {writer.constant(reader(node.name))}({owner}, {raw}))"
+    return f"({there} and {writer.constant(reader(node.name, inner))}({owner}, {raw}))"

@@ -39,6 +39,9 @@ _LITERAL_KINDS = {
 }
 
 
+_MAKING = ("", "create")
+
+
 class RuleCompiler:
     """Compiles the rules of one group of one map."""
 
@@ -209,10 +212,17 @@ class RuleCompiler:
     def _remembering(
         self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group
     ) -> Callable[[Act], Act] | None:
-        """How a call remembers its results, when it fills what the same rule made, and the group is pure."""
+        """How a call remembers its results, when it fills what the same rule made, and the group is pure.
+
+        The rule may have put plain values into it before, but nothing that something else still holds.
+        """
         plan = self.compiler.plan(content, group)
-        made = {one.variable for one in rule.targets if one.transform in ("", "create") and one.element}
-        if plan is None or dependent.parameters[plan.target - 1].value not in made:
+        if plan is None:
+            return None
+        name = dependent.parameters[plan.target - 1].value
+        made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
+        inside = [one for one in rule.targets if one.context == name]
+        if not made or any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside):
             return None
         memory = self.compiler.memory
         return lambda run: Remembered(run, memory, plan)

@@ -19,8 +19,8 @@ Read = Callable[[Any, Any], Sequence[Any]]
 MANY: Final = object()
 """The text of more than one child."""
 
-_UNUSUAL = frozenset(("MSH", "BHS", "FHS", "OBX", "NTE"))
-"""Segments with fields that are not split as others are."""
+_UNUSUAL = {3: ("NTE",), 5: ("OBX",), 1: ("MSH", "BHS", "FHS"), 2: ("MSH", "BHS", "FHS")}
+"""By number of a field: segments in which it is not split as others are."""
 
 
 class _Unknown:
@@ -50,12 +50,13 @@ def look(node: Any) -> tuple[Any, int]:
 def reader(name: str) -> Read:
     """What `children(name)` gives of a node that was looked into: with what stands there as sent (not empty)."""
     number = number_of(name)
+    unusual = _UNUSUAL.get(number, ())
 
     def read(node: Any, raw: Any) -> Sequence[Any]:
         kind = type(node)
         if kind is Field:
             return () if raw == NULL else (Component(raw, node.encoding, node, number),)
-        if kind is Segment and node.name not in _UNUSUAL:
+        if kind is Segment and node.name not in unusual:
             encoding = node.encoding
             separator = encoding.separators.repetition
             if raw != NULL and not (separator and separator in raw):
@@ -67,19 +68,39 @@ def reader(name: str) -> Read:
 
 
 @cache
-def text_reader(name: str) -> Read:
-    """The texts of those children."""
+def text_reader(name: str, inner: str = "") -> Read:
+    """The texts of those children, or of the children `inner` of them."""
+    if inner:
+        return _inner_text_reader(name, inner)
+    unusual = _UNUSUAL.get(number_of(name), ())
 
     def read(node: Any, raw: Any) -> Sequence[str | None]:
         kind = type(node)
         if kind is Field:
             return () if raw == NULL else (_component_text(raw, node),)
-        if kind is Segment and node.name not in _UNUSUAL:
+        if kind is Segment and node.name not in unusual:
             encoding = node.encoding
             separator = encoding.separators.repetition
             if raw != NULL and not (separator and separator in raw):
                 return (_first_text(raw, encoding),)
         return [child.text for child in node.children(name)]
+
+    return read
+
+
+def _inner_text_reader(name: str, inner: str) -> Read:
+    """`PV1_3.PL_4`: mostly one component of a field that does not repeat."""
+    unusual, place = _UNUSUAL.get(number_of(name), ()), number_of(inner) - 1
+
+    def read(node: Any, raw: Any) -> Sequence[str | None]:
+        if type(node) is Segment and node.name not in unusual:
+            encoding = node.encoding
+            separators = encoding.separators
+            if raw != NULL and not (separators.repetition and separators.repetition in raw):
+                parts = raw.split(separators.component)
+                part = parts[place] if place < len(parts) else ""
+                return (_first_text(part, encoding),) if part and part != NULL else ()
+        return [grandchild.text for child in node.children(name) for grandchild in child.children(inner)]
 
     return read
 
@@ -136,14 +157,18 @@ def presence(name: str) -> Callable[[Any], bool]:
 
 
 @cache
-def is_present(name: str) -> Callable[[Any, Any], bool]:
-    """The same of a node that was looked into."""
+def is_present(name: str, inner: str = "") -> Callable[[Any, Any], bool]:
+    """The same of a node that was looked into; with `inner`, whether one of its children has such a child."""
+    if inner:
+        read = text_reader(name, inner)
+        return lambda node, raw: bool(read(node, raw))
+    unusual = _UNUSUAL.get(number_of(name), ())
 
     def present(node: Any, raw: Any) -> bool:
         kind = type(node)
         if kind is Field or kind is Component:
             return bool(raw != NULL)
-        if kind is Segment and node.name not in _UNUSUAL:
+        if kind is Segment and node.name not in unusual:
             separator = node.encoding.separators.repetition
             if not separator or separator not in raw:
                 return bool(raw != NULL)
@@ -153,9 +178,9 @@ def is_present(name: str) -> Callable[[Any, Any], bool]:
 
 
 @cache
-def only_text(name: str) -> Callable[[Any, Any], Any]:
+def only_text(name: str, inner: str = "") -> Callable[[Any, Any], Any]:
     """Text of the only child, of a node that was looked into: None when it has none, MANY when there are several."""
-    read = text_reader(name)
+    read = text_reader(name, inner)
 
     def text(node: Any, raw: Any) -> Any:
         found = read(node, raw)
@@ -167,14 +192,14 @@ def only_text(name: str) -> Callable[[Any, Any], Any]:
 
 
 @cache
-def single_text(name: str) -> Callable[[Any, Any], str | None]:
+def single_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
     """The same; ValueError when there are several."""
-    only = only_text(name)
+    only = only_text(name, inner)
 
     def text(node: Any, raw: Any) -> str | None:
         found = only(node, raw)
         if found is MANY:
-            raise ValueError(f"one {name} is needed, there are several")
+            raise ValueError(f"one {inner or name} is needed, there are several")
         single: str | None = found
         return single
 
@@ -182,9 +207,9 @@ def single_text(name: str) -> Callable[[Any, Any], str | None]:
 
 
 @cache
-def first_text(name: str) -> Callable[[Any, Any], str | None]:
+def first_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
     """Text of the first child, of a node that was looked into."""
-    read = text_reader(name)
+    read = text_reader(name, inner)
 
     def text(node: Any, raw: Any) -> str | None:
         found = read(node, raw)

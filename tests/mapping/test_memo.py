@@ -85,7 +85,7 @@ class MemoryTests(TestCase):
     def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
         memory = Memory(10)
         for number in range(100):
-            memory.put((number,), (b"", None))
+            memory.put((number,), (b"", (), None))
             self.assertIsNotNone(memory.get((0,)))
             self.assertLessEqual(len(memory), 10)
         self.assertIsNone(memory.get((50,)))
