@@ -56,6 +56,7 @@ numbered, so that none is lost.  Of any other type the same key means the same t
 
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
+_RANKS = {"Patient": 0, "Encounter": 1}
 _OWNERS = ("patient", "subject", "beneficiary", "individual")
 
 
@@ -100,9 +101,13 @@ def match_identifier(resource: Json) -> Json | None:
     held = resource.get("identifier")
     if not held:
         return None
+    every: list[Json] = held if type(held) is list else [held]
+    first = every[0]
+    if "value" in first and "system" in first and "use" not in first:
+        return first
     best: Json | None = None
     best_rank = 0
-    for one in held if type(held) is list else (held,):
+    for one in every:
         if "value" not in one:
             continue
         rank = (2 if one.get("use") != "old" else 0) + (2 if "system" in one else 1)
@@ -115,7 +120,8 @@ def match_identifier(resource: Json) -> Json | None:
 
 def token(identifier: Json) -> str:
     """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
-    return f"{_escaped(identifier.get('system', ''))}|{_escaped(identifier['value'])}"
+    system = identifier.get("system")
+    return f"{_escaped(system) if system else ''}|{_escaped(identifier['value'])}"
 
 
 @lru_cache(maxsize=1024)
@@ -213,7 +219,7 @@ def _add_identifier(resource: Json, value: str) -> None:
 
 
 def _rank(resource: Json) -> int:
-    return {"Patient": 0, "Encounter": 1}.get(resource["resourceType"], 2)
+    return _RANKS.get(resource["resourceType"], 2)
 
 
 def _lacks_identity(resource: Json) -> bool:
@@ -254,7 +260,9 @@ def _merge(entries: list[Json], run: Run) -> tuple[list[Json], dict[int, str]]:
             _fill(twin["resource"], resource)
             continue
         url = urls[id(resource)] = entry.get("fullUrl") or run.urn(resource)
-        finished = {"fullUrl": url, "resource": _in_order(resource), "request": how}
+        if "id" in resource or "meta" in resource:
+            _put_in_order(resource)
+        finished = {"fullUrl": url, "resource": resource, "request": how}
         if len(entry) > 1:
             finished |= {key: value for key, value in entry.items() if key not in finished}
         by_condition[condition] = finished
@@ -276,15 +284,13 @@ def _fill(resource: Json, twin: Json) -> None:
         resource.setdefault(key, value)
 
 
-def _in_order(resource: Json) -> Json:
+def _put_in_order(resource: Json) -> None:
     """resourceType, id and meta first.  In place, since others hold the resource."""
-    if "id" in resource or "meta" in resource:
-        rest = dict(resource)
-        resource.clear()
-        for key in ("resourceType", "id", "meta", *rest):
-            if key in rest:
-                resource[key] = rest[key]
-    return resource
+    rest = dict(resource)
+    resource.clear()
+    for key in ("resourceType", "id", "meta", *rest):
+        if key in rest:
+            resource[key] = rest[key]
 
 
 def _rewrite_all(value: Any, urls: dict[str, str]) -> None:

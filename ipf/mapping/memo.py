@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -136,11 +135,9 @@ class Remembered:
                 key += (node.encoding, sort, node.raw)
                 node = node.raw
             elif sort is Segment and fields is not None and node.name not in _NOT_AS_OTHERS:
-                try:
-                    key.append(fields(node.fields))
-                    continue
-                except IndexError:
-                    return None
+                read = fields(node.fields)
+                key += (node.encoding, node.name, read)
+                node = "".join(read)
             else:
                 return None
             if len(node) > LONGEST_SOURCE:
@@ -222,8 +219,14 @@ def _ways(value: Any, way: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[s
         yield from _ways(one, (*way, step))
 
 
-def _getter(numbers: tuple[int, ...]) -> Callable[[list[str]], Any]:
-    return itemgetter(*numbers) if numbers else lambda fields: ()
+def _getter(numbers: tuple[int, ...]) -> Callable[[list[str]], tuple[str, ...]]:
+    """The fields with these numbers, of which the last may not be there."""
+
+    def get(fields: list[str]) -> tuple[str, ...]:
+        count = len(fields)
+        return tuple([fields[number] for number in numbers if number < count])
+
+    return get
 
 
 def _marks(run: Run, bundle: Json) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ class Run:
     loose_references: bool = False
     is_remembering: bool = False
     _count: int = 0
+    _hash: blake2b | None = None
 
     def urn(self, resource: Json) -> str:
         """`urn:uuid:...` of a resource of this run, always the same one."""
@@ -71,7 +72,11 @@ class Run:
         if name is None:
             self._count += 1
             name = str(self._count)
-        digest = blake2b(name.encode(), key=self.key, digest_size=16).hexdigest()
+        if self._hash is None:
+            self._hash = blake2b(key=self.key, digest_size=16)
+        hashed = self._hash.copy()
+        hashed.update(name.encode())
+        digest = hashed.hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
 
     def finish(self, root: Json) -> None:

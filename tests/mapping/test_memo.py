@@ -112,6 +112,17 @@ class MemoryTests(TestCase):
         self.assertEqual(call("Kari", {"use": "usual"}), {"use": "usual", "given": ["Kari"]})
         self.assertEqual(runs, ["Kari", "Kari"])  # a target with content is filled afresh
 
+    def test_messages_with_other_separators_are_kept_apart(self) -> None:
+        def run(frame: Frame) -> None:
+            frame[2]["text"] = frame[1].children("NK1_2")[0].text
+
+        group = Remembered(run, Memory(), Plan(((1, (2, 40)),), 2, 0))
+        for separators, text in ((b"^~\\&", "A@B"), (b"@~\\&", "A")):
+            head = b"MSH|" + separators + b"|S|F|R|F|20200101||ADT@A01|1|P|2.5\r"
+            target: dict[str, Any] = {}
+            group([Run(b"k"), Message.parse(head + b"NK1|1|A@B").segments("NK1")[0], target])
+            self.assertEqual(target, {"text": text})
+
     def test_long_texts_are_not_kept(self) -> None:
         memory = Memory()
         self.remembered(memory, [])("x" * 1000, {})
