@@ -123,6 +123,8 @@ class Component:
     @property
     def text(self) -> str | None:
         """Value of the first subcomponent."""
+        if self.raw.isalnum():
+            return self.raw
         return self.encoding.value(self.parts[0])
 
     def children(self, name: str) -> list[Subcomponent]:
@@ -167,6 +169,8 @@ class Field:
     @property
     def text(self) -> str | None:
         """Value of the first subcomponent of the first component."""
+        if self.raw.isalnum():  # no separators, which are punctuation
+            return self.raw
         first = self.parts[0]
         if not self.literal:
             separator = self.encoding.separators.subcomponent

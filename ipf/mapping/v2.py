@@ -39,10 +39,10 @@ _UNKNOWN = _Unknown()
 def look(node: Any) -> tuple[Any, int]:
     """Parts of a node as sent, and what is added to a child's number to find it there."""
     kind = type(node)
-    if kind is Field or kind is Component:
-        return node.parts, -1
     if kind is Segment:
         return node.fields, 0
+    if kind is Field or kind is Component:
+        return node.parts, -1
     return _UNKNOWN, 0
 
 
@@ -76,6 +76,8 @@ def text_reader(name: str, inner: str = "") -> Read:
 
     def read(node: Any, raw: Any) -> Sequence[str | None]:
         kind = type(node)
+        if (kind is Field or kind is Segment) and raw.isalnum():  # nothing to split, no escapes, no null
+            return (raw,)
         if kind is Field:
             return () if raw == NULL else (_component_text(raw, node),)
         if kind is Segment and node.name not in unusual:
@@ -168,6 +170,8 @@ def is_present(name: str, inner: str = "") -> Callable[[Any, Any], bool]:
         kind = type(node)
         if kind is Field or kind is Component:
             return bool(raw != NULL)
+        if kind is Segment and raw.isalnum():
+            return True
         if kind is Segment and node.name not in unusual:
             separator = node.encoding.separators.repetition
             if not separator or separator not in raw:
