@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.limits import fsync_ms, plain_inserts, psql
-from tests.bench.messages import adt
+from tests.bench.messages import adt, plain
 from tests.bench.receive import fresh_messages, must_be_accepted, postgres_socket, service
 from tests.bench.report import line
 from tests.bench.senders import closed_loop, open_loop
@@ -68,11 +68,14 @@ async def _webhook(one: ServiceProcess, folder: Path) -> None:
 def throughput(folder: Path) -> None:
     """End to end: ADT^A01 to stored resources and one subscription delivered, with 0 and 1 converter processes."""
     for processes, target in (("0", "600/s"), ("1", "1,000/s")):
-        with service(folder / processes, IPF_WORKER_PROCESSES=processes, IPF_LOG_LEVEL="WARN") as one:
-            peer = plain_inserts(postgres_socket(one), adt("X", "P1"), 3)
-            line("plain durable inserts, one connection (pgbench)", f"{peer:,.0f}/s")
-            rate = asyncio.run(_drain(one, 8000, fresh_messages("F")))
-            line(f"IPF_WORKER_PROCESSES={processes}: 8,000 messages end to end", f"{rate:,.0f}/s", f"target {target}")
+        for name, make in (("dense", adt), ("plain", plain)):
+            with service(folder / (processes + name), IPF_WORKER_PROCESSES=processes, IPF_LOG_LEVEL="WARN") as one:
+                peer = plain_inserts(postgres_socket(one), adt("X", "P1"), 3)
+                rate = asyncio.run(_drain(one, 6000, fresh_messages("F", make)))
+                versions = psql(postgres_socket(one), "SELECT count(*) FROM resource_versions", "fhir").strip()
+                what = f"{processes} converters, {name} ADT^A01, {len(make('X', 'P1'))} bytes"
+                beside = f"target {target}; {versions} resource versions; plain inserts {peer:,.0f}/s"
+                line(what, f"{rate:,.0f}/s", beside)
 
 
 async def _drain(one: ServiceProcess, count: int, message: Callable[[], bytes], subscribed: bool = True) -> float:

@@ -29,6 +29,13 @@ def adt(control_id: str, patient: str) -> bytes:
     return VT + _HEAD + control_id.encode() + _BODY % {b"patient": patient.encode()} + END
 
 
+def plain(control_id: str, patient: str) -> bytes:
+    """One framed ADT^A01 of four segments: MSH, EVN, PID and PV1 of the dense one."""
+    segments = (_BODY % {b"patient": patient.encode()}).split(b"\r")
+    kept = [segment for segment in segments if not segment.startswith((b"PD1", b"NK1", b"PV2", b"AL1", b"DG1", b"IN1"))]
+    return VT + _HEAD + control_id.encode() + b"\r".join(kept) + END
+
+
 def oru(control_id: str, size: int) -> bytes:
     """One framed ORU^R01 of about `size` bytes, most of it one embedded document."""
     head = b"MSH|^~\\&|BENCHORU|GENERAL|IPF|IPF|20260102030405||ORU^R01^ORU_R01|" + control_id.encode() + b"|P|2.5.1\r"

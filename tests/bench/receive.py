@@ -32,13 +32,13 @@ def postgres_socket(one: ServiceProcess) -> Path:
     return Path(one.environment["IPF_DATA_DIR"]) / "postgres"
 
 
-def fresh_messages(prefix: str) -> Callable[[], bytes]:
+def fresh_messages(prefix: str, make: Callable[[str, str], bytes] = adt) -> Callable[[], bytes]:
     """A source of messages with control ids that were never used and 20,000 patients."""
     numbers = itertools.count()
 
     def next_message() -> bytes:
         number = next(numbers)
-        return adt(f"{prefix}{number}", f"P{number % 20000}")
+        return make(f"{prefix}{number}", f"P{number % 20000}")
 
     return next_message
 
