@@ -161,7 +161,7 @@ class Remembered:
         content = [frame[self._target], added]
         links = tuple(_links(linked, content))
         try:
-            made = orjson.dumps(content)
+            made = bytes(memoryview(orjson.dumps(content)))  # a copy: what orjson gives holds 4 kB however short it is
         except TypeError:  # such as a decimal, which keeps its digits in a class of its own
             return
         if len(links) == len(linked) and len(made) <= LONGEST_RESULT:
