@@ -13,6 +13,7 @@ from tests.bench.messages import adt, plain
 from tests.bench.receive import fresh_messages, must_be_accepted, postgres_socket, service
 from tests.bench.report import line
 from tests.bench.senders import closed_loop, open_loop
+from tests.bench.senders import run as run_load
 from tests.bench.sink import Sink
 from tests.service_process import ServiceProcess, children_of, memory_mib
 
@@ -42,7 +43,7 @@ def _percentile(values: list[float], share: float) -> float:
 def webhook(folder: Path) -> None:
     """From the acknowledgement to the web hook's receipt, one message at a time on an idle system."""
     with service(folder) as one:
-        asyncio.run(_webhook(one, folder))
+        run_load(_webhook(one, folder))
 
 
 async def _webhook(one: ServiceProcess, folder: Path) -> None:
@@ -71,7 +72,7 @@ def throughput(folder: Path) -> None:
         for name, make in (("dense", adt), ("plain", plain)):
             with service(folder / (processes + name), IPF_WORKER_PROCESSES=processes, IPF_LOG_LEVEL="WARN") as one:
                 peer = plain_inserts(postgres_socket(one), adt("X", "P1"), 3)
-                rate = asyncio.run(_drain(one, 6000, fresh_messages("F", make)))
+                rate = run_load(_drain(one, 6000, fresh_messages("F", make)))
                 versions = psql(postgres_socket(one), "SELECT count(*) FROM resource_versions", "fhir").strip()
                 what = f"{processes} converters, {name} ADT^A01, {len(make('X', 'P1'))} bytes"
                 beside = f"target {target}; {versions} resource versions; plain inserts {peer:,.0f}/s"
@@ -100,7 +101,7 @@ async def _drain(one: ServiceProcess, count: int, message: Callable[[], bytes], 
 def offered(folder: Path) -> None:
     """1,000 messages per second offered with conversion and delivery running: latency of the acknowledgement."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
-        asyncio.run(_offered(one))
+        run_load(_offered(one))
 
 
 async def _offered(one: ServiceProcess) -> None:
@@ -120,10 +121,10 @@ async def _offered(one: ServiceProcess) -> None:
 def growth(folder: Path) -> None:
     """The cost of a message on an empty inbox and on one of 1,000,000 rows."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
-        empty = asyncio.run(_drain(one, 4000, fresh_messages("E")))
+        empty = run_load(_drain(one, 4000, fresh_messages("E")))
         seconds = _fill(one, 1_000_000)
         line("1,000,000 rows added to the inbox", f"{seconds:.0f} s")
-        full = asyncio.run(_drain(one, 4000, fresh_messages("G")))
+        full = run_load(_drain(one, 4000, fresh_messages("G")))
         line("end to end on an empty inbox", f"{empty:,.0f}/s")
         line("end to end on 1,000,000 rows", f"{full:,.0f}/s", f"{full / empty:.2f} x the empty one")
 
@@ -154,7 +155,7 @@ def memory(folder: Path) -> None:
     """Resident memory of the service's processes: idle, and after 100,000 messages."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
         _print_memory(one, "idle", "target 150 MiB")
-        asyncio.run(_many(one, 100_000))
+        run_load(_many(one, 100_000))
         _print_memory(one, "after 100,000 messages", "target 250 MiB")
 
 

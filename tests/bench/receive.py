@@ -12,6 +12,7 @@ from tests.bench.limits import fsync_ms, plain_inserts
 from tests.bench.messages import adt, oru
 from tests.bench.report import line
 from tests.bench.senders import Run, closed_loop, open_loop
+from tests.bench.senders import run as run_load
 from tests.service_process import ServiceProcess
 
 
@@ -69,9 +70,9 @@ def scheduled(folder: Path) -> None:
     """Open loop: latency of the acknowledgement from the scheduled arrival, 5,000 messages per second."""
     with service(folder, IPF_WORKER_ENABLED="false") as one:
         line("fdatasync of 8 kB on this disk", f"{fsync_ms(folder):.3f} ms")
-        asyncio.run(open_loop(one.mllp_port, 2000, 64, 2, fresh_messages("W")))
+        run_load(open_loop(one.mllp_port, 2000, 64, 2, fresh_messages("W")))
         for rate in (1000, 2000, 5000):
-            run = asyncio.run(open_loop(one.mllp_port, rate, 64, 8, fresh_messages(f"R{rate}-")))
+            run = run_load(open_loop(one.mllp_port, rate, 64, 8, fresh_messages(f"R{rate}-")))
             must_be_accepted(run)
             figures = f"p50 {run.percentile(0.5):.2f} p99 {run.percentile(0.99):.2f} ms"
             line(f"{rate}/s offered, {run.rate:,.0f}/s acknowledged", figures, "target p99 5 ms at 5,000/s")
@@ -80,7 +81,7 @@ def scheduled(folder: Path) -> None:
 def stall(folder: Path) -> None:
     """A 500 kB ORU^R01 among small messages: how long the others wait."""
     with service(folder) as one:
-        asyncio.run(_stall(one))
+        run_load(_stall(one))
 
 
 async def _stall(one: ServiceProcess) -> None:
