@@ -268,7 +268,7 @@ def main() -> None:
         sys.exit(f"ipf: {wrong}")
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human=settings.log_format == "human")
     globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
-    os.nice(5)  # acknowledgements go first
+    os.nice(15)  # acknowledgements go first
 
     def failed(failure: Failure) -> None:
         log.failure("the converter process ends", failure)

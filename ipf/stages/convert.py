@@ -243,7 +243,8 @@ class Converter:
         self, waiting: Sequence[Claimed], failed_keys: set[int | None] | None
     ) -> list[Claimed]:
         """Give back untried what must wait for a failed one of its key (None: all); the rest is returned."""
-        back = [m for m in waiting if failed_keys is None or (m.ordering_key and m.ordering_key in failed_keys)]
+        held = (failed_keys or set()) - {None}
+        back = [message for message in waiting if failed_keys is None or message.ordering_key in held]
         if back:
             ends = [Settlement(m.id, m.fence, Status.RECEIVED, m.attempt_count) for m in back]
             await self._settle(back, ends)

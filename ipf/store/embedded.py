@@ -69,6 +69,9 @@ def server_settings(memory_bytes: int) -> dict[str, str]:
         "max_wal_size": "4GB",
         "min_wal_size": "256MB",
         "wal_compression": "off",
+        # Filling each new segment with zeros stalls a commit for 50 ms, twice a second under load (measured: bin/bench
+        # offered, p99 of the acknowledgement 50 ms with it, 13 ms without).
+        "wal_init_zero": "off",
         "checkpoint_timeout": "15min",
         "checkpoint_completion_target": "0.9",
         "commit_delay": "0",

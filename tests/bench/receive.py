@@ -34,12 +34,12 @@ def postgres_socket(one: ServiceProcess) -> Path:
 
 
 def fresh_messages(prefix: str, make: Callable[[str, str], bytes] = adt) -> Callable[[], bytes]:
-    """A source of messages with control ids that were never used and 20,000 patients."""
+    """A source of messages with control ids that were never used, about 20,000 patients of its own."""
     numbers = itertools.count()
 
     def next_message() -> bytes:
         number = next(numbers)
-        return make(f"{prefix}{number}", f"P{number % 20000}")
+        return make(f"{prefix}{number}", f"{prefix}P{number % 20000}")
 
     return next_message
 
