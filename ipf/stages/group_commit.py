@@ -56,6 +56,10 @@ class _Flight(NamedTuple):
     sources: set[object]
 
 
+SLOW_SECONDS = 0.5
+"""A message that has waited so long goes beside a batch in flight, however small its own would be."""
+
+
 class GroupCommit:
     """Natural group commit over `Inbox.store`: a batch is what came in one turn of the reactor, or while one ran.
 
@@ -143,9 +147,13 @@ class GroupCommit:
         self._expiry = None
 
     def _may_start(self) -> bool:
-        """A further batch beside those in flight pays only when it is not much smaller than they are."""
+        """A further batch beside those in flight pays only when it is not smaller, unless they take too long."""
         busy = self._busy
-        return not busy or (len(busy) < self._writers and len(self._queue) >= min(flight.rows for flight in busy))
+        if not busy or len(busy) >= self._writers:
+            return not busy
+        if len(self._queue) >= min(flight.rows for flight in busy):
+            return True
+        return self._timer.seconds() - self._queue[0].since > SLOW_SECONDS
 
     def _launch(self) -> None:
         """Start what may start: at the end of a turn with submissions, and whenever a batch ends."""

@@ -154,6 +154,7 @@ SELECT id, tenant, 'DELIVERED', received_at, ordering_key, received_at, received
 def memory(folder: Path) -> None:
     """Resident memory of the service's processes: idle, and after 100,000 messages."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
+        run_load(asyncio.sleep(4))  # the converter process is still loading its maps
         _print_memory(one, "idle", "target 150 MiB")
         run_load(_many(one, 100_000))
         _print_memory(one, "after 100,000 messages", "target 250 MiB")

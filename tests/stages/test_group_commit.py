@@ -260,6 +260,15 @@ class GroupCommitTests(TestCase):
         self.inbox.release()
         self.assertEqual((self.inbox.batches, self.results["7"]), ([5, 1], Outcome.STORED))
 
+    def test_a_remainder_starts_beside_a_batch_that_is_slow(self) -> None:
+        self.inbox.hold = True
+        commit = self.commit(writers=2)
+        self.submit_in_turns(commit, range(5), [5])
+        self.assertEqual((self.inbox.batches, commit.backlog), ([5], 1))
+        self.clock.advance(0.6)
+        self.submit_in_turns(commit, [6])
+        self.assertEqual((self.inbox.batches, commit.backlog), ([5, 2], 0))
+
     def test_drained_waits_for_what_was_submitted_in_this_turn(self) -> None:
         commit = self.commit()
         self.submit(commit, 1)
