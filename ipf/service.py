@@ -85,7 +85,8 @@ class Ipf(Service):
     def __init__(self, settings: Settings, warnings: list[str], stream: IO[bytes]) -> None:
         self._settings = settings
         self._warnings = warnings
-        human = settings.log_format == "human" or (settings.log_format == "auto" and stream.isatty())
+        is_terminal = getattr(stream, "isatty", lambda: False)()  # Twisted's LogFile does not say
+        human = settings.log_format == "human" or (settings.log_format == "auto" and is_terminal)
         self._human = human
         self._writer = LogWriter(stream, level_named(settings.log_level), human=human)
         self._stream = stream

@@ -74,6 +74,10 @@ class ServiceProcess:
         """Whether it accepts messages now.  RuntimeError when it ended."""
         if self.ended() is not None:
             raise RuntimeError(f"the service ended with {self.ended()}:\n{self.log_tail()}")
+        return self.answers()
+
+    def answers(self) -> bool:
+        """Whether somebody on its HTTP port says that messages are accepted."""
         try:
             return self.get("/actuator/health/readiness")[0] == 200
         except (OSError, http.client.HTTPException):

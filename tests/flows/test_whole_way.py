@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -170,3 +174,38 @@ class OneProcessTests(TestCase):
             self.assertTrue(await scenario.sink.until(3, 10))
             self.assertTrue(await other.until(1, 10))
             self.assertEqual(len(other.times), 1)
+
+
+class DaemonTests(TestCase):
+    timeout = 60
+
+    def test_as_a_daemon(self) -> None:
+        """`twistd ipf` in the background: log lines, also of the converter process, go to twistd.log as JSON."""
+        asyncio.run(self._daemon())
+
+    async def _daemon(self) -> None:
+        scenario = Scenario()
+        service = scenario.service
+        service.folder.mkdir(parents=True)
+        environment = service.environment | {"IPF_LOG_FORMAT": "auto"}
+        await asyncio.to_thread(
+            subprocess.run, [str(service.twistd), "ipf"], env=environment, cwd=service.folder, check=True
+        )
+        pid = int((service.folder / "twistd.pid").read_text())
+        try:
+            async with asyncio.timeout(30):
+                while not await asyncio.to_thread(service.answers):
+                    await asyncio.sleep(0.1)
+                await answer_to(service.mllp_port, admission("M1", "P1", "+4711"))
+                while b"event=delivered" not in (service.folder / "twistd.log").read_bytes():
+                    await asyncio.sleep(0.1)
+            _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
+            self.assertIn("interface_engine_transform_duration_seconds_count", text)
+            for line in (service.folder / "twistd.log").read_text().splitlines():
+                self.assertIn("@timestamp", json.loads(line))
+        finally:
+            os.kill(pid, signal.SIGTERM)
+        async with asyncio.timeout(30):
+            while Path(f"/proc/{pid}").exists():
+                await asyncio.sleep(0.1)
+        shutil.rmtree(scenario.folder, ignore_errors=True)

@@ -77,7 +77,7 @@ class MetricsTests(TestCase):
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         os.makedirs(folder)
-        dead = Path(folder) / "999999999"
+        dead = Path(folder) / "service-dead"
         dead.mkdir()
         (dead / "counter_1.db").write_bytes(b"left over")
         for run in ("first", "second"):
