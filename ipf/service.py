@@ -5,8 +5,8 @@ HTTP, and at last the MLLP listeners: nothing is accepted before it can be kept.
 start with the reason, and the process ends with status 1.
 
 Stop (SIGTERM): the listeners close, what was received is stored and acknowledged, conversions and deliveries in hand
-finish, all within `IPF_STOP_SECONDS`; then the embedded PostgreSQL that we started is stopped.  What did not finish is
-in rows, and the next start goes on with it.
+finish, one part after another, each within `IPF_STOP_SECONDS`; then the embedded PostgreSQL that we started is stopped.
+What did not finish is in rows, and the next start goes on with it.
 """
 
 from __future__ import annotations

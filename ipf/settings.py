@@ -232,7 +232,7 @@ class Settings:
         "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
     )
     stop_seconds: float = variable(
-        "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what is in hand"
+        "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what each listener or stage has in hand"
     )
     log_level: str = variable(
         "IPF_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "INFO", "lowest level written"

@@ -5,7 +5,6 @@ Every figure stands beside a limit of the machine or a peer, measured in the sam
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import tempfile
@@ -42,5 +41,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop(asyncio.new_event_loop())
     sys.exit(main(sys.argv[1:]))
