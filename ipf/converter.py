@@ -12,7 +12,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 
 from ipf.data import folder
 from ipf.errors import Problem
+from ipf.fhir.packages import Packages
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.library import Library, LocalMapper
 from ipf.ports import Backoff, Bell, Claimed, StaleRecovery, Status
@@ -151,6 +152,17 @@ def load_maps(settings: Settings) -> Library:
     """Compile every map.  Problem MAPPING names file, line and column."""
     maps = Path(settings.maps_dir) if settings.maps_dir else folder("maps")
     return Library.load(maps, offset=zone_offset(settings.default_zone))
+
+
+def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
+    """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
+
+    `types`: only resources of these types are kept.
+    """
+    if settings.package_dir:
+        return Packages.load(Path(settings.package_dir), types)
+    shipped = folder("fhir") / "packages"
+    return Packages.load(shipped if shipped.is_dir() else None, types)
 
 
 def backoff_of(settings: Settings) -> Backoff:

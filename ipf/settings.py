@@ -222,6 +222,9 @@ class Settings:
         "IPF_REQUIRE_MAP_TYPES", words, ("ADT_A01",), "types answered AE and not stored when no map is installed"
     )
     maps_dir: str | None = variable("IPF_MAPS_DIR", optional, None, "folder of maps used instead of those shipped")
+    package_dir: str | None = variable(
+        "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, when it is there"
+    )
     default_zone: str = variable(
         "IPF_DEFAULT_ZONE", time_zone, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
     )
