@@ -46,6 +46,7 @@ TABLES = {
     "EncounterPriority": "EncounterPriority",
     "ProviderRole": "ProviderRole",
     "LivingWillCode": "LivingWillCode",
+    "EventReason": "EventReason",
 }
 """Tables of the guide by name, and the file under maps/codesystems that carries them."""
 
