@@ -212,7 +212,7 @@ class _Reader:
         parent = self._frames[-1]
         if self._plain:
             here = self.parser.CurrentByteIndex
-            is_closed = self._text[here : here + 2] == b"</"  # else it is <div .../>
+            is_closed = self._text[here : here + 5] == b"</div"  # else it is <div .../>
             end = self._text.index(b">", here) + 1 if is_closed else self._text.index(b"/>", self._begin) + 2
             parent.value["div"] = self._text[self._begin : end].decode()
         else:
