@@ -1,0 +1,199 @@
+"""The coverage report: for each row of the guide's tables, whether a rule of ours maps it, and if not, why.
+
+`bin/mapping-coverage` writes docs/mapping-coverage.md anew; `bin/mapping-coverage PID ADT_A17` prints the open rows of
+tables whose names begin so.  A row counts as mapped when a rule in a file that serves its table reads its field and
+writes the element that its path begins with; a message row, when the message's map takes that segment to a group in a
+file that serves its segment table.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipf.data import folder
+from tests.mapping_maps.guide import DATATYPES, MESSAGES, SEGMENTS, Row, Table, tables, used
+from tests.mapping_maps.rules import File, Maps, Note, Seen
+
+MAPPED, DECIDED, NOT_MAPPED, OPEN = "mapped", "decided", "not mapped", "open"
+KINDS = (MESSAGES, SEGMENTS, DATATYPES)
+REPORT = "mapping-coverage.md"
+_MOST_PLACES = 3
+_PRIMITIVE = "converted by the type of the target element (ipf/mapping/conversions.py)"
+BY_ENGINE = {
+    "DTM[dateTime]": _PRIMITIVE,
+    "TS[dateTime]": _PRIMITIVE,
+    "ID[boolean]": _PRIMITIVE,
+    "ID[code]": _PRIMITIVE,
+    "ID[string]": _PRIMITIVE,
+    "IS[code]": _PRIMITIVE,
+    "IS[string]": _PRIMITIVE,
+    "NM[positiveInt]": _PRIMITIVE,
+}
+"""Tables of primitive types, which no rule is needed for."""
+
+HEAD = """# Mapping coverage
+
+Written by `bin/mapping-coverage` from the maps under `maps/` and the row keys and target paths of the tables of HL7's
+v2-to-FHIR guide; a test holds it to be true. Only rows that have a target in FHIR are counted. **mapped**: the rule
+that does it; **decided**: mapped in a way that the guide leaves open, or elsewhere than the guide has it, with the
+decision; **not mapped**: why. Decisions stand beside the rules in the maps, as comments. Message types that the guide
+has no table for are mapped like the message whose structure they share.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a row."""
+
+    row: Row
+    state: str
+    text: str
+
+
+class Coverage:
+    """Verdicts over all tables that our messages use."""
+
+    def __init__(self, maps: Maps) -> None:
+        self.maps = maps
+        self.tables = used(tables(MESSAGES), tables(SEGMENTS), tables(DATATYPES))
+        self.verdicts = {table.name: [self._verdict(table, row) for row in table.rows] for table in self.tables}
+
+    def _verdict(self, table: Table, row: Row) -> Verdict:
+        if table.name in BY_ENGINE:
+            return Verdict(row, DECIDED, BY_ENGINE[table.name])
+        if table.kind == MESSAGES:
+            file = self.maps.message(table.name)
+            files = [] if file is None else [file]
+            places = [] if file is None else list(self._message_places(file, row))
+            notes = [one for file in self.maps.files for one in file.notes if one.key in (row.key, row.by)]
+        else:
+            files = [file for file in self.maps.files if table.name in file.tables]
+            places = list(self._places(table, row, files))
+            notes = [one for file in files for one in file.notes if one.key in (row.key, table.name)]
+            notes += [one for file in self.maps.files for one in file.notes if one.key == table.name]
+        return _judge(row, places, [one for one in notes if _is_about(one, row)])
+
+    def _places(self, table: Table, row: Row, files: list[File]) -> Iterator[str]:
+        """Rules that map a row of a segment or data type."""
+        wanted = _names(row.target)
+        numbers = re.findall(r"\d+$", row.key) if re.search(r"[-.]", row.key) else []
+        for file in files:
+            owners = {one.partition("[")[0] for one in file.tables} if table.kind == DATATYPES else {_owner(row.key)}
+            for group in file.content.groups:
+                for seen in self.maps.groups[group.name]:
+                    if numbers and not any((owner, numbers[0]) in seen.reads for owner in owners):
+                        continue
+                    if self._hits(seen, group.name, wanted, files):
+                        yield f"{file.name.removesuffix('.fml')}: {seen.place}"
+
+    def _hits(self, seen: Seen, group: str, wanted: list[str], files: list[File]) -> bool:
+        """Whether the path of a row begins with something that the rule writes, or is written around it."""
+        if not wanted:
+            return True
+        written = self.maps.writes(seen) | seen.around | self.maps.around(group, files)
+        return any(_same(wanted[0], one) for one in written)
+
+    def _message_places(self, file: File, row: Row) -> Iterator[str]:
+        """Rules of a message's map that take a segment where the row says."""
+        segment = re.split(r"[.:/]", row.key)[-1]
+        reached = self.maps.reached(frozenset((file.content.groups[0].name,)))
+        for name in sorted(reached):
+            for seen in self.maps.groups.get(name, []):
+                if seen.path.rpartition(".")[2] != segment:
+                    continue
+                served = {table for one in self.maps.reached(seen.calls) for table in self.maps.file_of[one].tables}
+                if not row.by or row.by in served:
+                    yield f"{self.maps.file_of[name].name.removesuffix('.fml')}: {seen.place}"
+
+    def count(self, names: list[str]) -> tuple[int, int]:
+        """Rows that are mapped or decided, of all rows, in these tables."""
+        states = [one.state for name in names for one in self.verdicts[name]]
+        return sum(state in (MAPPED, DECIDED) for state in states), len(states)
+
+
+def _judge(row: Row, places: list[str], notes: list[Note]) -> Verdict:
+    texts = "; ".join(dict.fromkeys(one.text for one in notes))
+    refused = [one for one in notes if not one.is_mapped and (one.path or not places)]
+    if refused:
+        return Verdict(row, NOT_MAPPED, refused[0].text)
+    decided = [one for one in notes if one.is_mapped]
+    where = ", ".join(dict.fromkeys(places[:_MOST_PLACES]))
+    if decided:
+        return Verdict(row, DECIDED, f"{texts} ({where})" if where else texts)
+    return Verdict(row, MAPPED, where) if places else Verdict(row, OPEN, "")
+
+
+def _is_about(note: Note, row: Row) -> bool:
+    return not note.path or row.target.startswith(note.path)
+
+
+def _owner(key: str) -> str:
+    return re.split(r"[-.]", key)[0]
+
+
+def _names(path: str) -> list[str]:
+    """Element names of a path, without numbers; none for a path that means the value itself."""
+    names = [re.sub(r"\[.*?\]", "", one).strip() for one in re.split(r"[.()|]", path)]
+    return [one for one in names if one and not one.startswith("$")]
+
+
+def _same(name: str, element: str) -> bool:
+    """`deceasedDateTime` is written as `deceased`."""
+    return name == element or (name.startswith(element) and name[len(element) :][:1].isupper())
+
+
+def report(coverage: Coverage) -> str:
+    """The text of docs/mapping-coverage.md."""
+    lines = [HEAD + "| tables | rows mapped | of |  |", "|---|---|---|---|"]
+    kinds = {one: [table.name for table in coverage.tables if table.kind == one] for one in KINDS}
+    for kind, names in [*kinds.items(), ("all", [one.name for one in coverage.tables])]:
+        done, every = coverage.count(names)
+        lines.append(f"| {kind} ({len(names)}) | {done} | {every} | {100 * done / every:.1f} % |")
+    for kind in kinds:
+        lines += ["", f"## {kind.capitalize()}"]
+        for table in coverage.tables:
+            if table.kind == kind:
+                lines += _section(table, coverage)
+    return "\n".join(lines) + "\n"
+
+
+def _section(table: Table, coverage: Coverage) -> Iterator[str]:
+    done, every = coverage.count([table.name])
+    rest = f"; {table.others} rows without a target" if table.others else ""
+    yield from ("", f"### {table.name}", "", f"{done} of {every}{rest}.", "")
+    if every:
+        yield from ("| row | target | | by or why |", "|---|---|---|---|")
+    for one in coverage.verdicts[table.name]:
+        target = f"{one.row.target} {one.row.by}" if table.kind == MESSAGES else one.row.target
+        yield f"| {one.row.key} | `{_cell(target.strip())}` | {one.state} | {_cell(one.text)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """Write the report, or print the open rows of some tables."""
+    coverage = Coverage(Maps(folder("maps")))
+    if not arguments:
+        path = folder("maps").parent / "docs" / REPORT
+        path.write_text(report(coverage), encoding="utf-8")
+        done, every = coverage.count([one.name for one in coverage.tables])
+        print(f"{path.name}: {done} of {every} rows")
+        return 0
+    for table in coverage.tables:
+        if table.name.startswith(tuple(arguments)):
+            done, every = coverage.count([table.name])
+            print(f"{table.name}: {done} of {every}")
+            for one in coverage.verdicts[table.name]:
+                if one.state in (OPEN, NOT_MAPPED):
+                    print(f"  {one.state:10} {one.row.key:14} {one.row.target}  {one.row.by}  {one.text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""docs/mapping-coverage.md says what is true, and no row of the guide is left out without a word."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from twisted.trial.unittest import SkipTest, TestCase
+
+from ipf.data import folder
+from tests.mapping_maps.coverage import BY_ENGINE, OPEN, REPORT, Coverage, report
+from tests.mapping_maps.guide import GUIDE
+from tests.mapping_maps.rules import Maps
+
+LEAST = 95
+"""Of a hundred rows that have a target, how many must be mapped."""
+
+
+@lru_cache(maxsize=1)
+def coverage() -> Coverage:
+    """Verdicts of the maps as they are."""
+    return Coverage(Maps(folder("maps")))
+
+
+class CoverageTests(TestCase):
+    """The report, the rows, and the notes in the maps."""
+
+    def setUp(self) -> None:
+        """The guide is not part of the project."""
+        if not GUIDE.is_dir():
+            raise SkipTest("shared/reference/v2-to-fhir is not there")
+
+    def test_the_report_is_true(self) -> None:
+        """What `bin/mapping-coverage` would write is what is there."""
+        path = folder("maps").parent / "docs" / REPORT
+        self.assertTrue(path.read_text(encoding="utf-8") == report(coverage()), "run bin/mapping-coverage")
+
+    def test_no_row_is_missing(self) -> None:
+        """Each row is mapped, or a comment says why not."""
+        missing = [
+            (name, one.row.key, one.row.target)
+            for name, verdicts in coverage().verdicts.items()
+            for one in verdicts
+            if one.state == OPEN
+        ]
+        self.assertEqual(missing, [])
+
+    def test_most_rows_are_mapped(self) -> None:
+        """At least 95 of 100 of all rows that the messages use."""
+        done, every = coverage().count([table.name for table in coverage().tables])
+        self.assertGreater(every, 1500)
+        self.assertGreaterEqual(100 * done, LEAST * every)
+
+    def test_notes_are_about_rows(self) -> None:
+        """A comment whose key is of no table, or of no row of the tables that its file serves, decides nothing."""
+        for file in coverage().maps.files:
+            keys = {one.row.key for name in file.tables for one in coverage().verdicts.get(name, [])}
+            keys |= {
+                one.row.key
+                for table in coverage().tables
+                for one in coverage().verdicts[table.name]
+                if table.kind == "messages"
+            }
+            for note in file.notes:
+                with self.subTest(file=file.name, key=note.key):
+                    self.assertIn(note.key, keys | set(coverage().verdicts))
+
+    def test_served_tables_exist(self) -> None:
+        """A header names tables of the guide, and what the engine does no file claims."""
+        known = {path.name.partition("_ ")[2].rpartition(" - ")[0] for path in GUIDE.glob("*/*.csv")}
+        for file in coverage().maps.files:
+            if file.content.meta("tables"):
+                with self.subTest(file=file.name):
+                    self.assertEqual(file.tables - known, set())
+                    self.assertEqual(file.tables & set(BY_ENGINE), set())
