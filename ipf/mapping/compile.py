@@ -17,7 +17,7 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.mapping.calls import Code
-from ipf.mapping.concepts import ConceptTables
+from ipf.mapping.concepts import ConceptTables, Overrides
 from ipf.mapping.conversions import Convert, Offset, conversions
 from ipf.mapping.emit import Block, function, sequence
 from ipf.mapping.expressions import Expression
@@ -26,8 +26,9 @@ from ipf.mapping.lexer import FmlError
 from ipf.mapping.memo import Memory, Plan
 from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
 from ipf.mapping.purity import EVERYTHING, Purity
-from ipf.mapping.run import Run, Step
+from ipf.mapping.run import Run
 from ipf.mapping.scope import Layout, Scope
+from ipf.mapping.trace import At, Trace
 from ipf.ports import Json
 
 BUNDLE = fhir("Bundle")
@@ -243,14 +244,17 @@ class Program:
             raise FmlError(text, self.content.file, self.group.place)
         return {"resourceType": kinds[1].name.partition(".")[0]} if unit.models.is_resource(kinds[1]) else {}
 
-    def run(self, source: Any, key: bytes, *, trace: bool = False) -> tuple[Json, Run]:
+    def run(
+        self, source: Any, key: bytes, *, trace: bool = False, overrides: Overrides | None = None
+    ) -> tuple[Json, Run]:
         """Map `source`; the finished target and the state of the run.  Problem MAPPING names rule and place.
 
-        `key`: 1 to 64 bytes that identify the source; uuids are made from it.
+        `key`: 1 to 64 bytes that identify the source; uuids are made from it.  `overrides`: answers of operators for
+        codes of this sender.
         """
         if trace:
-            return self._tracing().run_traced(source, key)
-        run = Run(key)
+            return self._tracing().run_traced(source, key, overrides)
+        run = Run(key, overrides=overrides)
         target = dict(self._template)
         try:
             self._execute(source, target, run)
@@ -262,6 +266,8 @@ class Program:
         return target, run
 
     def _execute(self, source: Any, target: Json, run: Run) -> None:
+        if run.trace is not None:
+            run.trace.begin(source)
         self._code.call([run, source, target])
 
     def _tracing(self) -> Program:
@@ -270,23 +276,34 @@ class Program:
             self._traced = Program(compiler, self.content)
         return self._traced
 
-    def run_traced(self, source: Any, key: bytes) -> tuple[Json, Run]:
-        """As `run`, with `Run.steps` filled."""
-        run = Run(key, steps=[])
+    def run_traced(self, source: Any, key: bytes, overrides: Overrides | None = None) -> tuple[Json, Run]:
+        """As `run`, with `Run.trace` filled; its `finish` gives the elements their paths."""
+        run = Run(key, trace=Trace(), overrides=overrides)
         target = dict(self._template)
-        self._execute(source, target, run)
+        try:
+            self._execute(source, target, run)
+        except Problem:
+            raise
+        except Exception as error:
+            raise self._problem(run, error) from error
         run.finish(target)
         return target, run
 
     def _explain(self, source: Any, key: bytes, error: Exception) -> Problem:
         """A closure failed on this data: run again with a trace, to name the rule.  No data gets into the text."""
-        run = Run(key, steps=[])
+        run = Run(key, trace=Trace())
         try:
             self._tracing()._execute(source, dict(self._template), run)
         except Problem as problem:
             return problem
         except Exception as again:
             error = again
-        last = run.steps[-1] if run.steps else Step(self.content.url, self.group.name, "", 0)
+        return self._problem(run, error)
+
+    def _problem(self, run: Run, error: Exception) -> Problem:
+        """Names the rule that was begun last."""
+        last = run.trace.at if run.trace is not None and run.trace.at is not None else None
+        if last is None:
+            last = At(self.content.url, self.content.file, self.group.name, "", 0, 0)
         place = f"{last.group}.rule '{last.rule}' ({last.map_url}, line {last.line})"
         return Problem(Category.MAPPING, f"{type(error).__name__} while mapping", place)

@@ -10,6 +10,7 @@ Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/concept
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,23 @@ def _coding(system: Any, target: Mapping[str, Any]) -> Json:
     coding: Json = {"system": system} if system else {}
     coding.update({key: target[key] for key in ("code", "display") if target.get(key)})
     return coding
+
+
+class Overrides:
+    """Answers that operators gave for one sender's codes; they count before every table.  It never changes.
+
+    What arrives: rows of (ConceptMap url, source code, Coding; None = the code has no target, and that is right so).
+    `serial` tells these overrides from all others, so that results remembered with them are not mixed up.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, str, Json | None]]) -> None:
+        self.serial = next(_serials)
+        self.by_table: dict[str, dict[str, Json | None]] = {}
+        for url, code, coding in rows:
+            self.by_table.setdefault(url, {})[code] = coding
+
+
+_serials = count(1)
 
 
 class ConceptTables:

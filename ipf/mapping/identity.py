@@ -67,6 +67,7 @@ def complete(bundle: Json, run: Run) -> None:
     entries = [one for one in bundle.get("entry", ()) if "resource" in one or "request" in one]
     _Deriver(entries, run).derive()
     kept, urls = _merge(entries, run)
+    run.merged = urls
     for holder, name, resource in run.references:
         if id(resource) in urls and name in holder:
             holder[name] = urls[id(resource)]

@@ -23,7 +23,8 @@ from ipf.mapping.grammar import parse
 from ipf.mapping.identity import complete
 from ipf.mapping.kinds import Models
 from ipf.mapping.model import StructureMap
-from ipf.mapping.run import Step, Unmapped
+from ipf.mapping.run import Unmapped
+from ipf.mapping.trace import Step
 from ipf.ports import Claimed, Json, Mapped, Mapper
 
 MESSAGES = "messages"
@@ -120,6 +121,8 @@ def _run(program: Program, message: Message, key: bytes, *, trace: bool) -> Resu
     started = perf_counter()
     bundle, run = program.run(message, key, trace=trace)
     complete(bundle, run)
+    if run.trace is not None:
+        run.trace.finish(bundle, run.merged)
     return Result(
         bundle,
         program.content.url,

@@ -6,7 +6,7 @@ written out, so that an absent field costs one look at a list; every other sourc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,35 @@ def items_of(walk: Walk, slot: int) -> Fetch:
         return walk(frame[slot])
 
     return fetch
+
+
+def noted_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
+    """The same for a trace: every item on the way is given its path."""
+
+    def fetch(frame: Frame) -> Items:
+        trace = frame[0].trace
+        items: list[Any] = [frame[slot]]
+        for name, walk in steps:
+            below: list[Any] = []
+            for owner in items:
+                found = walk(owner)
+                trace.found(owner, name, found)
+                below += found
+            items = below
+        return items
+
+    return fetch
+
+
+def each_noted(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
+    """`each` for a trace: the item's path at place `path`."""
+
+    def write(writer: Writer) -> None:
+        with writer.inside(f"for f[{slot}] in {writer.constant(fetch)}(f)"):
+            writer.line(f"f[{path}] = r.trace.path(f[{slot}])")
+            writer.body(body)
+
+    return write
 
 
 def context_as_items(slot: int) -> Fetch:

@@ -121,6 +121,9 @@ class Remembered:
         if frame[0].loose_references or len(target) > 2:
             return None
         key: list[Any] = [self._run, str(target) if target else ""]
+        overrides = frame[0].overrides
+        if overrides is not None:
+            key.append(overrides.serial)
         for place, fields in self._sources:
             node = frame[place]
             sort = type(node)

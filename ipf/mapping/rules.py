@@ -19,10 +19,10 @@ from ipf.mapping.kinds import STRING, TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.memo import Remembered
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
-from ipf.mapping.run import Step
 from ipf.mapping.scope import Act, Scope, Value, Variable, constant
-from ipf.mapping.sources import Fetch, compile_path
+from ipf.mapping.sources import Fetch, compile_path, compile_steps
 from ipf.mapping.target_actions import TargetCompiler
+from ipf.mapping.trace import At
 from ipf.mapping.usage import needs_node
 
 Loop = Callable[[Block], Block]
@@ -58,31 +58,58 @@ class RuleCompiler:
     def rule(self, rule: Rule, outer: Scope) -> Block:
         """One rule as a block."""
         scope = outer.child()
+        if self.compiler.traced:
+            return self._traced_rule(rule, scope)
         found = [self._loop(source, rule, scope) for source in rule.sources]
         body = sequence(self._body(rule, scope, found[0][1]))
         for loop, _ in reversed(found):
             if loop is not None:
                 body = loop(body)
-        return self._noted(rule, body) if self.compiler.traced else body
+        return body
 
-    def _body(self, rule: Rule, scope: Scope, item: Variable) -> list[Block]:
-        """What is done for each item."""
-        targets = TargetCompiler(self, rule, scope)
+    def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
+        """The same, which tells the trace that the rule is begun, and of each item that it is run for."""
+        place = rule.place
+        at = At(self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column)
+        paths = [scope.layout.place() for _ in rule.sources]
+        step = scope.layout.place()
+        found = [self._traced_loop(one, rule, scope, path) for one, path in zip(rule.sources, paths, strict=True)]
+        named = ", ".join(f"f[{path}]" for path in paths)
+
+        def enter(writer: Writer) -> None:
+            writer.line(f"f[{step}] = r.trace.enter({writer.constant(at)}, ({named},))")
+
+        body = sequence([enter, *self._body(rule, scope, found[0][1], step)])
+        for loop, _ in reversed(found):
+            body = loop(body)
+
+        def write(writer: Writer) -> None:
+            writer.line(f"r.trace.at = {writer.constant(at)}")
+            body(writer)
+
+        return write
+
+    def _traced_loop(self, source: Source, rule: Rule, scope: Scope, path: int) -> tuple[Loop, Variable]:
+        context = self.variable(source.context, scope, source.place)
+        wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
+        if source.element:
+            steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
+            fetch = loops.noted_items_of(steps, context.slot)
+        else:
+            fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
+        fetch, kind = self._restricted(fetch, source, rule, scope, kind)
+        variable = scope.declare(source.variable, kind, is_source=context.is_source)
+        return lambda body: loops.each_noted(fetch, variable.slot, path, body), variable
+
+    def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
+        """What is done for each item.  `step`: where the trace's step is, in a traced program."""
+        targets = TargetCompiler(self, rule, scope, step)
         if rule.is_simple:
             return [targets.simple(rule.targets[0], item)]
         actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
         actions += [self.call(one, rule, scope) for one in rule.dependents]
         actions += [self.rule(one, scope) for one in rule.rules]
         return actions + targets.closers
-
-    def _noted(self, rule: Rule, body: Block) -> Block:
-        step = Step(self.unit.content.url, self.group.name, rule.name, rule.place.line)
-
-        def write(writer: Writer) -> None:
-            writer.line(f"r.steps.append({writer.constant(step)})")
-            body(writer)
-
-        return write
 
     def variable(self, name: str, scope: Scope, place: Place) -> Variable:
         """A name in scope."""
@@ -142,14 +169,14 @@ class RuleCompiler:
             fetch = loops.items_of(walk, context.slot)
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
-        if source.default is not None or source.default_expression:
-            kind = UNKNOWN
-        fetch = self._restricted(fetch, source, rule, scope, kind)
+        fetch, kind = self._restricted(fetch, source, rule, scope, kind)
         variable = scope.declare(source.variable, kind, is_source=context.is_source)
         return lambda body: loops.each(fetch, variable.slot, body), variable
 
-    def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> Fetch:
-        """Defaults, cardinality, where, check, log and list mode, in this order."""
+    def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
+        """Defaults, cardinality, where, check, log and list mode, in this order; and the kind of what is left."""
+        if source.default is not None or source.default_expression:
+            kind = UNKNOWN
         if source.default is not None:
             fetch = loops.with_default(fetch, source.default.value)
         elif source.default_expression:
@@ -166,8 +193,8 @@ class RuleCompiler:
         if source.log_message:
             fetch = loops.logged(fetch, self._expression(source.log_message, source, scope, kind).text())
         if source.list_mode == "only_one":
-            return loops.counted(fetch, 0, 1, self._place(rule, source))
-        return loops.picked(fetch, source.list_mode) if source.list_mode else fetch
+            return loops.counted(fetch, 0, 1, self._place(rule, source)), kind
+        return (loops.picked(fetch, source.list_mode) if source.list_mode else fetch), kind
 
     def _expression(self, text: str, source: Source, scope: Scope, kind: Kind) -> Any:
         return self.compiler.expression(self.unit, text, scope, kind, source.place, source.variable)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from ipf.mapping.concepts import Overrides
+from ipf.mapping.trace import Step, Trace
 from ipf.ports import Json
 
 Frame = list[Any]
@@ -25,23 +27,14 @@ class Unmapped:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One execution of one rule, kept only when a trace was asked for."""
-
-    map_url: str
-    group: str
-    rule: str
-    line: int
-
-
 @dataclass(slots=True)
 class Run:
     """State of one run.  `key` names the message: the same key and content give the same uuids.
 
     `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
     `references`: every reference to a resource of this run, as (holder, name, resource).
-    `is_remembering`: what a group makes just now will be remembered (`memo`).
+    `trace`: only when one was asked for.  `merged`: once the entries have their requests, the fullUrl by id() of each
+    resource that was made.  `is_remembering`: what a group makes just now will be remembered (`memo`).
     """
 
     key: bytes
@@ -54,9 +47,11 @@ class Run:
     unmapped: list[Unmapped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
-    steps: list[Step] | None = None
+    trace: Trace | None = None
+    merged: dict[int, str] = field(default_factory=dict)
     loose_references: bool = False
     is_remembering: bool = False
+    overrides: Overrides | None = None
     _count: int = 0
     _hash: blake2b | None = None
 
@@ -78,6 +73,11 @@ class Run:
         hashed.update(name.encode())
         digest = hashed.hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
+
+    @property
+    def steps(self) -> list[Step] | None:
+        """The rules that were run; None without a trace."""
+        return None if self.trace is None else self.trace.steps
 
     def finish(self, root: Json) -> None:
         """Put the result in order; call once, when the map has run."""

@@ -28,12 +28,21 @@ def compile_path(models: Models, kind: Kind, path: str, wanted: Kind | None) -> 
 
     `wanted`: the type written in the map (`: Quantity`), which picks one of a choice of types or of resources.
     """
-    names = path.split(".")
-    walk, found = _step(models, kind, names[0], wanted if len(names) == 1 else None)
-    for index, name in enumerate(names[1:], start=2):
-        further, found = _step(models, found, name, wanted if index == len(names) else None)
+    steps, found = compile_steps(models, kind, path, wanted)
+    walk = steps[0][1]
+    for _, further in steps[1:]:
         walk = _join(walk, further)
     return walk, found
+
+
+def compile_steps(models: Models, kind: Kind, path: str, wanted: Kind | None) -> tuple[list[tuple[str, Walk]], Kind]:
+    """The same as names and walks, one for each step."""
+    names = path.split(".")
+    steps: list[tuple[str, Walk]] = []
+    for index, name in enumerate(names, start=1):
+        walk, kind = _step(models, kind, name, wanted if index == len(names) else None)
+        steps.append((name, walk))
+    return steps, kind
 
 
 def _join(first: Walk, second: Walk) -> Walk:

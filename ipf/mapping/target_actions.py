@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +29,26 @@ from ipf.mapping.targets import (
     storer,
     write_value,
 )
-from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform
+from ipf.mapping.trace import Translation
+from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform, text_of
 
 if TYPE_CHECKING:
     from ipf.mapping.rules import RuleCompiler
 
 
 class TargetCompiler:
-    """Compiles the targets of one rule.  `closers` are run when the rule is done with an item."""
+    """Compiles the targets of one rule.  `closers` are run when the rule is done with an item.
 
-    def __init__(self, rules: RuleCompiler, rule: Rule, scope: Scope) -> None:
+    `step`: the place of the trace's step in a traced program, else 0.
+    """
+
+    def __init__(self, rules: RuleCompiler, rule: Rule, scope: Scope, step: int = 0) -> None:
         self.rules = rules
         self.models: Models = rules.models
         self.rule = rule
         self.scope = scope
         self.closers: list[Block] = []
+        self._step = step
 
     def fail(self, text: str, place: Place) -> FmlError:
         """A mistake in the map."""
@@ -55,9 +62,29 @@ class TargetCompiler:
         if not target.element:
             return self._name_context(target, context)
         member = self._member(context, target)
+        closers = len(self.closers)
         if target.transform in ("", "create"):
-            return self._create(target, context, member)
-        return self._store(target, context, member, self._transformed(target), position)
+            block = self._create(target, context, member)
+        else:
+            block = self._store(target, context, member, self._transformed(target), position)
+        self.closers[closers:] = [self._noted(one, target, context, member) for one in self.closers[closers:]]
+        return self._noted(block, target, context, member)
+
+    def _noted(self, block: Block, target: Target, context: Variable, member: Member | None) -> Block:
+        """In a traced program: the block, and a note of what it has put into its owner."""
+        if not self._step:
+            return block
+        names = [target.element] if member is None else list(member.keys.values()) or [member.key]
+        keys = tuple(names + ["_" + name for name in names])
+        mark, owner, step = self.scope.layout.place(), f"f[{context.slot}]", self._step
+        made = target.transform in ("", "create") and not self.rule.is_simple
+
+        def write(writer: Writer) -> None:
+            writer.line(f"f[{mark}] = r.trace.mark({owner}, {writer.constant(keys)})")
+            block(writer)
+            writer.line(f"r.trace.produced(f[{step}], {owner}, f[{mark}], {made})")
+
+        return write
 
     def _name_context(self, target: Target, context: Variable) -> Block:
         """`-> tgt`, `-> tgt as x`"""
@@ -142,7 +169,10 @@ class TargetCompiler:
             self.rules.compiler.conversions,
             lambda text: self.fail(f"{target.transform}: {text}", target.place),
         )
-        return compile_transform(context, target.transform, values)
+        value = compile_transform(context, target.transform, values)
+        if self._step and target.transform == "translate":
+            return noted_translation(value, values, self._step)
+        return value
 
     def _evaluated(self, target: Target) -> Value:
         """`(expression)`, or `evaluate(focus, expression)`"""
@@ -210,7 +240,8 @@ class TargetCompiler:
         for kind in _simple_kinds(member, item):
             found = self.rules.compiler.typed_group(self.rules.unit, item.kind, kind)
             if found is not None:
-                return self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
+                call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
+                return self._noted(call, target, context, member)
         copy = Target(
             target.context,
             target.element,
@@ -230,6 +261,19 @@ class TargetCompiler:
         code = self.rules.compiler.code(content, group, [item.kind, kind])
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
         return sequence((begin, invocation(code, values), close))
+
+
+def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
+    """A `translate` that tells the trace's step which code it looked up, and what was found."""
+    get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
+
+    def translate(frame: Frame) -> Any:
+        given, found = text(frame), get(frame)
+        if given:
+            frame[step].translations.append(Translation(table, given, found))
+        return found
+
+    return replace(value, get=translate)
 
 
 def _simple_kinds(member: Member | None, item: Variable) -> list[Kind]:

@@ -157,10 +157,21 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     fixed = table.fixed(wanted)
     is_counted = wanted not in ("display", "system")  # a name that is not known is no code that is not mapped
 
+    member = "code" if wanted == "uri" else wanted
+    url = table.url or name
+
     def translate(frame: Frame) -> Any:
         given = text(frame)
         if not given:
             return None
+        overrides = frame[0].overrides
+        if overrides is not None and url in overrides.by_table:
+            own = overrides.by_table[url]
+            if given in own:
+                coding = own[given]
+                if coding is None or member in ("code", "system", "display"):
+                    return coding and coding.get(member)
+                return dict(coding)
         found = results.get(given)
         if found is None:
             found = results.get(code(given) or "", fixed)
