@@ -50,9 +50,17 @@ RULES: dict[str, str] = {
 }
 """How an entry of a type is written when the map does not say; every other type is updated by its identifier."""
 
-REPEATABLE = frozenset(("Observation",))
+REPEATABLE = frozenset(("Observation", "DiagnosticReport"))
 """Types of which one message may say several under one natural key (the same test twice, without a time): these are
 numbered, so that none is lost.  Of any other type the same key means the same thing, told twice."""
+
+OF_A_VISIT = frozenset(("Condition", "Procedure"))
+"""Types whose natural key counts within one encounter.  A result, a document or an immunization is the same one when it
+comes again without its visit."""
+
+BY_IDENTIFIER = "identifier"
+"""`request.ifNoneExist` that a map writes where the engine shall put the search for the entry's identifier: the resource
+is created when there is none, and otherwise left as it is (a result tells less of a patient than an admission)."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
@@ -65,8 +73,9 @@ def complete(bundle: Json, run: Run) -> None:
     if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
         return
     entries = [one for one in bundle.get("entry", ()) if "resource" in one or "request" in one]
+    once = {id(one["resource"]) for one in entries if "request" in one and _wants_identifier(one)}
     _Deriver(entries, run).derive()
-    kept, urls = _merge(entries, run)
+    kept, urls = _merge(entries, run, once)
     run.merged = urls
     for holder, name, resource in run.references:
         if id(resource) in urls and name in holder:
@@ -79,13 +88,21 @@ def complete(bundle: Json, run: Run) -> None:
     bundle.update(finished)
 
 
-def request(resource: Json) -> Json:
-    """How a resource is written so that writing it twice does no harm."""
+def _wants_identifier(entry: Json) -> bool:
+    """Whether the map asked for BY_IDENTIFIER; its placeholder is then taken away."""
+    if entry["request"].get("ifNoneExist") != BY_IDENTIFIER or "resource" not in entry:
+        return False
+    del entry["request"]
+    return True
+
+
+def request(resource: Json, *, is_once: bool = False) -> Json:
+    """How a resource is written so that writing it twice does no harm.  `is_once`: never over what is there."""
     resource_type = resource["resourceType"]
     if "id" in resource:
         return {"method": "PUT", "url": f"{resource_type}/{resource['id']}"}
     identifier = match_identifier(resource)
-    rule = RULES.get(resource_type, UPDATE)
+    rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
         return {"method": "POST", "url": resource_type}
     condition = f"identifier={token(identifier)}"
@@ -152,7 +169,8 @@ class _Deriver:
     def _give(self, resource: Json) -> None:
         natural = _natural_key(resource)
         resource_type = resource["resourceType"]
-        material = [resource_type, self._owner_key(resource), self._encounter_key(resource)]
+        encounter = self._encounter_key(resource) if natural is None or resource_type in OF_A_VISIT else ""
+        material = [resource_type, self._owner_key(resource), encounter]
         if natural is not None:
             natural["value"] = self._numbered(resource_type, material, natural["value"])
         elif resource_type == "Patient":
@@ -243,8 +261,11 @@ def _digest(*material: str) -> str:
     return blake2b("\0".join(material).encode(), digest_size=16).hexdigest()
 
 
-def _merge(entries: list[Json], run: Run) -> tuple[list[Json], dict[int, str]]:
-    """Finished entries, each condition once, and the fullUrl by the id() of every resource that came in."""
+def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, str]]:
+    """Finished entries, each condition once, and the fullUrl by the id() of every resource that came in.
+
+    `once`: the id() of resources that are not to be written over.
+    """
     kept: list[Json] = []
     by_condition: dict[str, Json] = {}
     urls: dict[int, str] = {}
@@ -253,7 +274,7 @@ def _merge(entries: list[Json], run: Run) -> tuple[list[Json], dict[int, str]]:
         if resource is None:
             kept.append(entry)
             continue
-        how = entry.get("request") or request(resource)
+        how = entry.get("request") or request(resource, is_once=id(resource) in once)
         condition = _condition(how)
         twin = by_condition.get(condition) if condition else None
         if twin is not None:

@@ -8,10 +8,12 @@ Source: https://hl7.org/fhir/R4/terminologies-systems.html (map-transform), and 
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
-from json import dumps
+from html import unescape as unescape_html
+from json import dumps, loads
 from operator import itemgetter
 from typing import Any
 
@@ -79,25 +81,45 @@ def _truncate(context: Context, arguments: Arguments) -> Value:
 
 
 def _escape(context: Context, arguments: Arguments) -> Value:
+    """`escape(x, 'to')`, `escape(x, 'from', 'to')`: what cannot be read as `from` is left out, with a warning."""
     text = text_of(arguments[0])
+    given = _literal(context, arguments[1], "the format") if len(arguments) > 2 else "text"
     wanted = _literal(context, arguments[-1], "the format")
-    rewrite = ESCAPES.get(wanted)
-    if rewrite is None:
-        raise context.fail(f"unknown format '{wanted}' (known: {', '.join(ESCAPES)})")
+    for one in (given, wanted):
+        if one not in ENCODERS:
+            raise context.fail(f"unknown format '{one}' (known: {', '.join(ENCODERS)})")
+    decode, encode = DECODERS[given], ENCODERS[wanted]
 
     def escape(frame: Frame) -> str | None:
         value = text(frame)
-        return rewrite(value) if value else None
+        if not value:
+            return None
+        try:
+            return encode(decode(value)) or None
+        except ValueError:  # also what is no UTF-8, no hexadecimal, no base64
+            frame[0].warnings.append(f"a value that is no {given} was left out")
+            return None
 
     return Value(escape, STRING)
 
 
-ESCAPES: dict[str, Callable[[str], str]] = {
-    "xml": escape_html,
-    "html": escape_html,
-    "json": lambda text: dumps(text, ensure_ascii=False)[1:-1],
-    "text": lambda text: text,
+ENCODERS: dict[str, Callable[[bytes], str]] = {
+    "text": bytes.decode,
+    "xml": lambda content: escape_html(content.decode()),
+    "html": lambda content: escape_html(content.decode()),
+    "json": lambda content: dumps(content.decode(), ensure_ascii=False)[1:-1],
+    "base64": lambda content: b64encode(content).decode(),
+    "hex": bytes.hex,
 }
+DECODERS: dict[str, Callable[[str], bytes]] = {
+    "text": str.encode,
+    "xml": lambda text: unescape_html(text).encode(),
+    "html": lambda text: unescape_html(text).encode(),
+    "json": lambda text: str(loads(f'"{text}"')).encode(),
+    "base64": lambda text: b64decode("".join(text.split()), validate=True),
+    "hex": bytes.fromhex,
+}
+"""Formats of `escape`, from and to the bytes that they stand for."""
 
 
 def _cast(context: Context, arguments: Arguments) -> Value:

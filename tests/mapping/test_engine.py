@@ -99,6 +99,12 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("pid.PID_5.XPN_1 first as f -> tgt.name as n, n.text = truncate(f, 2);", {"name": [{"text": "DO"}]}),
     ("pid.PID_8 as s -> tgt.name as n, n.text = append('<', s, '>', s);", {"name": [{"text": "<M>M"}]}),
     ("pid -> tgt.name as n, n.text = escape('<a>', 'xml');", {"name": [{"text": "&lt;a&gt;"}]}),
+    ("pid -> tgt.name as n, n.text = escape('&lt;a&gt;', 'xml', 'text');", {"name": [{"text": "<a>"}]}),
+    ("pid -> tgt.name as n, n.text = escape('48 69', 'hex', 'base64');", {"name": [{"text": "SGk="}]}),
+    ("pid -> tgt.name as n, n.text = escape('Hi', 'text', 'base64');", {"name": [{"text": "SGk="}]}),
+    ("pid -> tgt.name as n, n.text = escape('SGk=', 'base64', 'text');", {"name": [{"text": "Hi"}]}),
+    ("pid -> tgt.name as n, n.text = escape('zz', 'hex', 'base64');", {}),
+    ("pid -> tgt.name as n, n.text = escape('a\"b', 'json');", {"name": [{"text": 'a\\"b'}]}),
     (
         "pid -> tgt.maritalStatus = cc('urn:s', 'c', 'd');",
         {"maritalStatus": {"coding": [{"system": "urn:s", "code": "c", "display": "d"}]}},

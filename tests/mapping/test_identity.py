@@ -65,6 +65,25 @@ class RequestTests(TestCase):
 
 
 class CompleteTests(TestCase):
+    def test_a_map_may_ask_for_creation_once(self) -> None:
+        for identifiers, condition in (((("s", "1"),), "identifier=s|1"), ((), f"identifier={DERIVED}|")):
+            patient = resource("Patient", *identifiers)
+            bundle = bundle_of(patient, request={"method": "POST", "ifNoneExist": "identifier"})
+            complete(bundle, Run(b"k"))
+            made = bundle["entry"][0]["request"]
+            self.assertEqual((made["method"], made["url"]), ("POST", "Patient"))
+            self.assertTrue(made["ifNoneExist"].startswith(condition), made)
+
+    def test_a_result_is_the_same_in_another_visit_and_a_diagnosis_is_not(self) -> None:
+        for resource_type, count in (("Observation", 1), ("DiagnosticReport", 1), ("Condition", 2), ("Procedure", 2)):
+            urls = set()
+            for visit in ("v1", "v2"):
+                patient, encounter = resource("Patient", ("s", "1")), resource("Encounter", ("s", visit))
+                one = resource(resource_type, (DERIVED, "key"))
+                links = [(one, "subject", patient), (one, "encounter", encounter)]
+                urls.add(self.finished(b"a", patient, encounter, one, references=links)[2]["request"]["url"])
+            self.assertEqual(len(urls), count, resource_type)
+
     def finished(self, key: bytes, *resources: Json, references: Any = ()) -> list[Json]:
         run = Run(key)
         for holder, name, target in references:
