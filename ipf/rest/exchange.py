@@ -13,37 +13,26 @@ from ipf.errors import Category, Problem
 from ipf.fhir.bundle import etag, http_date
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import Query, parse_query
+from ipf.fhir.xml import from_xml
 from ipf.ports import Answer, Json, Request, Version
+from ipf.rest.binary import wrapped
+from ipf.rest.formats import Format, is_fhir, sent_format
+from ipf.rest.formats import media_type as media_type  # used beside these by interactions that take forms
 from ipf.rest.outcome import success
 from ipf.rest.unit import EntryResult
 
-JSON_TYPES = frozenset({"application/fhir+json", "application/json", "text/json", "application/json+fhir", "json"})
-_ANY_TYPES = frozenset({"*/*", "application/*"})
 _PRESENTATION = frozenset({"_format", "_pretty"})
 _MOST_PARAMETERS = 200
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
 
 
-def media_type(header: str) -> str:
-    """A media type without its parameters, in lower case."""
-    return header.partition(";")[0].strip().lower()
-
-
-def check_acceptable(request: Request) -> None:
-    """Problem NOT_ACCEPTABLE when the caller wants something other than JSON; `_format` goes before `Accept`."""
-    wanted = [value for name, value in request.query if name == "_format"]
-    names = wanted or (request.headers.get("accept") or "*/*").split(",")
-    kinds = {media_type(name) for name in names}
-    if not kinds & JSON_TYPES and (wanted or not kinds & _ANY_TYPES):
-        raise Problem(Category.NOT_ACCEPTABLE, "this server answers application/fhir+json")
-
-
 def resource_body(request: Request, resource_type: str) -> Json:
     """The resource in the body.  Problem MEDIA_TYPE, MALFORMED, or VALUE when it is of another type."""
-    sent = request.headers.get("content-type", "application/fhir+json")
-    if media_type(sent) not in JSON_TYPES:
-        raise Problem(Category.MEDIA_TYPE, f"send application/fhir+json, not {media_type(sent)}")
-    resource = loads(request.body)
+    content_type = request.headers.get("content-type") or "application/fhir+json"
+    if resource_type == "Binary" and not is_fhir(content_type):
+        return wrapped(request, content_type)
+    sent = sent_format(content_type)
+    resource = from_xml(request.body) if sent is Format.XML else loads(request.body)
     if not isinstance(resource, dict):
         raise Problem(Category.MALFORMED, "the body must be one JSON object")
     if resource.get("resourceType") != resource_type:

@@ -7,19 +7,21 @@ Source: https://hl7.org/fhir/R4/http.html
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
 from ipf.ports import Answer, Handler, Request
+from ipf.rest.binary import raw
 from ipf.rest.create import create
 from ipf.rest.delete import conditional_delete, delete
-from ipf.rest.exchange import check_acceptable
+from ipf.rest.formats import Format, wanted_format
 from ipf.rest.history_instance import history_instance
 from ipf.rest.ids import is_id
 from ipf.rest.metadata import metadata
 from ipf.rest.outcome import refuse
+from ipf.rest.present import PLAIN, cut, split, write
 from ipf.rest.read import read
 from ipf.rest.repository import Repository
 from ipf.rest.search import search, search_by_post
@@ -32,7 +34,7 @@ Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
 async def bundle(request: Request, repository: Repository) -> Answer:
     """A transaction or batch, whose reads are performed by this router."""
-    return await transaction(request, repository, perform)
+    return await transaction(request, repository, perform_inside)
 
 
 ROUTES: dict[str, dict[str, Interaction]] = {
@@ -47,27 +49,38 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 
 def handler(repository: Repository) -> Handler:
-    """The FHIR server: a request in, an answer out, every Problem rendered."""
+    """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered."""
 
     async def handle(request: Request) -> Answer:
+        form, look = Format.JSON, PLAIN
         try:
-            return await perform(request, repository)
+            form = wanted_format(request)
+            request, look = split(request)
+            answer = cut(await perform(request, repository), look)
+            return raw(answer) if form is Format.RAW else write(answer, look, form)
         except Problem as problem:
-            return _refuse(problem, request)
+            return write(_refuse(problem, request), look, form)
 
     return handle
 
 
 async def perform(request: Request, repository: Repository) -> Answer:
-    """Answer one request; Problem for what is refused."""
+    """Answer one request in JSON; Problem for what is refused."""
     methods = ROUTES.get(_shape(request.path))
     if methods is None:
         raise Problem(Category.NOT_FOUND, "there is nothing at this address")
     interaction = methods.get("GET" if request.method == "HEAD" else request.method)
     if interaction is None:
+        if request.method == "OPTIONS":
+            return Answer(204, b"", [("Allow", _allowed(methods))])
         raise Problem(Category.METHOD, f"{request.method[:20]} is not supported here")
-    check_acceptable(request)
     return await interaction(request, repository)
+
+
+async def perform_inside(request: Request, repository: Repository) -> Answer:
+    """As `perform`, for an entry of a Bundle: with the elements that it asks for, in the format of the Bundle."""
+    request, look = split(request)
+    return cut(await perform(request, repository), look)
 
 
 def _shape(path: tuple[str, ...]) -> str:
@@ -90,5 +103,9 @@ def _refuse(problem: Problem, request: Request) -> Answer:
     answer = refuse(problem)
     if problem.category is not Category.METHOD:
         return answer
-    allowed = ", ".join(ROUTES.get(_shape(request.path), {}))
-    return replace(answer, headers=[*answer.headers, ("Allow", allowed)])
+    return replace(answer, headers=[*answer.headers, ("Allow", _allowed(ROUTES.get(_shape(request.path), {})))])
+
+
+def _allowed(methods: Mapping[str, Interaction]) -> str:
+    names = [name for method in methods for name in ((method, "HEAD") if method == "GET" else (method,))]
+    return ", ".join([*names, "OPTIONS"])

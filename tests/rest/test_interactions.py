@@ -109,8 +109,10 @@ class WriteSuite(Interactions):
             ("POST", "Patient", {}, {}, 400, "value"),
             ("POST", "Patient", {"resourceType": "Observation"}, {}, 400, "value"),
             ("POST", "Patient", good, {"content_type": "text/plain"}, 415, "not-supported"),
-            ("POST", "Patient", b"<Patient/>", {"content_type": "application/fhir+xml"}, 415, "not-supported"),
-            ("POST", "Patient", good, {"accept": "application/fhir+xml"}, 406, "not-supported"),
+            ("POST", "Patient", b"<Patient/>", {"content_type": "application/fhir+xml"}, 400, "structure"),
+            ("POST", "Patient", good, {"accept": "text/turtle"}, 406, "not-supported"),
+            ("POST", "Patient", good, {"accept": "application/fhir+json; fhirVersion=5.0"}, 406, "not-supported"),
+            ("POST", "Patient", good, {"content_type": "application/fhir+json; fhirVersion=3.0"}, 415, "not-supported"),
             ("PUT", "Patient/b", {**good, "id": "a"}, {}, 400, "value"),
             ("PUT", "Patient/b", good, {}, 400, "value"),
             ("PUT", "Patient/a_b", good, {}, 404, "not-found"),
@@ -129,7 +131,7 @@ class WriteSuite(Interactions):
 
     async def test_method_not_allowed_says_what_is(self) -> None:
         answer = await self.send("PATCH", "Patient/a")
-        self.assertEqual(header(answer, "Allow"), "GET, PUT, DELETE")
+        self.assertEqual(header(answer, "Allow"), "GET, HEAD, PUT, DELETE, OPTIONS")
 
     async def test_structure(self) -> None:
         for member, value, place in (
@@ -207,7 +209,7 @@ class ReadSuite(Interactions):
             ("Patient/a", "text/html", 406),
             ("Patient/a?_format=json", "text/html", 200),
             ("Patient/a?_format=application/fhir%2Bjson", "", 200),
-            ("Patient/a?_format=xml", "*/*", 406),
+            ("Patient/a?_format=ttl", "*/*", 406),
         ):
             self.assertEqual((await self.send("GET", url, accept=accept)).status, status, (url, accept))
 
