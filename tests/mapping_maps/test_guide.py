@@ -47,6 +47,13 @@ TABLES = {
     "ProviderRole": "ProviderRole",
     "LivingWillCode": "LivingWillCode",
     "EventReason": "EventReason",
+    "OrderControlCode[ServiceRequest.status]": "OrderControlCode_ServiceRequestStatus",
+    "OrderStatus": "OrderStatus",
+    "OrderType": "OrderType",
+    "ExtendedPriorityCodes": "ExtendedPriorityCodes",
+    "ConfidentialityCode": "ConfidentialityCode",
+    "RepeatPattern": "RepeatPattern",
+    "EventRelatedPeriod": "EventRelatedPeriod",
 }
 """Tables of the guide by name, and the file under maps/codesystems that carries them."""
 
@@ -65,7 +72,7 @@ def guide_rows(name: str) -> Iterator[tuple[str, str, str]]:
         for row in csv.reader(file):
             cells = [cell.strip() for cell in row] + [""] * 12
             if cells[0] and cells[2].startswith("HL7") and cells[6]:
-                yield cells[0], cells[6], cells[9]
+                yield cells[0], cells[6], cells[9] or cells[8]  # one table lacks the column in between
 
 
 def own_rows(stem: str) -> dict[str, tuple[str, str]]:
@@ -100,7 +107,8 @@ class GuideTables(TestCase):
     def test_every_table_is_used(self) -> None:
         """No file of ours is left out of this comparison, but those that the guide has no table for."""
         ours = {path.stem for path in (folder("maps") / "codesystems").glob("*.json")}
-        self.assertEqual(ours - set(TABLES.values()), {"AssigningAuthority", "CodingSystem", "EthnicGroup", "Race"})
+        own = {"AssigningAuthority", "CodingSystem", "DurationUnit", "EthnicGroup", "Race"}
+        self.assertEqual(ours - set(TABLES.values()), own)
 
 
 class GuideFacts(TestCase):
