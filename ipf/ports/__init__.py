@@ -6,6 +6,19 @@ implementations, PostgreSQL (`ipf/store`) and memory (`tests/fakes`), and one co
 """
 
 from ipf.ports.base import DEFAULT_TENANT, Clock, Json
+from ipf.ports.codes import (
+    ALL_SENDERS,
+    CodeQueue,
+    Conversion,
+    Installed,
+    MappingStore,
+    Override,
+    OverrideFilter,
+    Requeued,
+    UnmappedCode,
+    UnmappedFilter,
+    UnmappedRow,
+)
 from ipf.ports.delivery import (
     Attempt,
     Channel,
@@ -52,6 +65,7 @@ from ipf.ports.resources import (
 )
 
 __all__ = [
+    "ALL_SENDERS",
     "DEFAULT_TENANT",
     "OPEN_STATES",
     "ActiveSubscription",
@@ -65,6 +79,8 @@ __all__ = [
     "Channel",
     "Claimed",
     "Clock",
+    "CodeQueue",
+    "Conversion",
     "Delivered",
     "DeliveryEnd",
     "DeliveryQueue",
@@ -73,10 +89,12 @@ __all__ = [
     "FhirTransaction",
     "Handler",
     "Inbox",
+    "Installed",
     "Json",
     "Lease",
     "Mapped",
     "Mapper",
+    "MappingStore",
     "Matcher",
     "MessageFilter",
     "MessagePage",
@@ -84,16 +102,22 @@ __all__ = [
     "NewEvent",
     "Notification",
     "Outcome",
+    "Override",
+    "OverrideFilter",
     "Receipt",
     "Received",
     "Rejected",
     "Request",
+    "Requeued",
     "SearchPage",
     "Settlement",
     "StaleRecovery",
     "Status",
     "SubscriptionHealth",
     "SubscriptionState",
+    "UnmappedCode",
+    "UnmappedFilter",
+    "UnmappedRow",
     "Version",
     "Writes",
     "WrongState",

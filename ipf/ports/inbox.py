@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipf.ports.base import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from ipf.ports.codes import UnmappedCode
 
 
 class Status(StrEnum):
@@ -66,7 +69,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends."""
+    """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends.
+
+    `original_id`: the message that is converted again; None: this is its first conversion.  `mapping_epoch`: what
+    operators answered up to then must be known to a further conversion.
+    """
 
     id: int
     fence: int
@@ -80,6 +87,8 @@ class Claimed:
     attempt_count: int
     ordering_key: int | None = None
     tenant: str = DEFAULT_TENANT
+    original_id: int | None = None
+    mapping_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,7 @@ class Settlement:
 
     status DELIVERED: done.  FAILED: `attempt_count`, `error` and `next_attempt_at` are written.  DEAD_LETTER: as
     FAILED, never claimed again.  RECEIVED: handed back untried (no attempt counted), e.g. at shutdown.
+    `unmapped`: codes of it that no table had; they are recorded together with the end.
     """
 
     id: int
@@ -98,6 +108,7 @@ class Settlement:
     next_attempt_at: datetime | None = None
     map_url: str | None = None
     transform_ms: float | None = None
+    unmapped: tuple[UnmappedCode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

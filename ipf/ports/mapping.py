@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ipf.ports.base import Json
+from ipf.ports.codes import UnmappedCode
 from ipf.ports.inbox import Claimed
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A transaction Bundle, and which map made it."""
+    """A transaction Bundle, which map made it, and the codes that no table had."""
 
     bundle: Json
     map_url: str
+    unmapped: tuple[UnmappedCode, ...] = ()
 
 
 class Mapper(Protocol):

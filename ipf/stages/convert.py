@@ -16,7 +16,7 @@ Sources: interface specification "Ingested message" (states), "Log events"; deci
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import perf_counter
 from typing import Any, Protocol
@@ -26,7 +26,19 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure as Failed
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports import Backoff, Bell, Claimed, Clock, Inbox, Mapped, Mapper, Settlement, StaleRecovery, Status
+from ipf.ports import (
+    Backoff,
+    Bell,
+    Claimed,
+    Clock,
+    Inbox,
+    Mapped,
+    Mapper,
+    Settlement,
+    StaleRecovery,
+    Status,
+    UnmappedCode,
+)
 from ipf.rest.transaction import entries_of
 from ipf.rest.unit import Unit, UnitResult
 from ipf.telemetry.logs import event_line
@@ -62,10 +74,11 @@ class Meter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed, and in which stage."""
+    """Why an attempt failed, and in which stage; and the codes that no table had, when it was mapped at all."""
 
     stage: str
     problem: Problem
+    unmapped: tuple[UnmappedCode, ...] = ()
 
     @property
     def text(self) -> str:
@@ -211,7 +224,7 @@ class Converter:
         for attempt, result in zip(attempts, results, strict=True):
             if isinstance(result, Problem):
                 self._meter.posted("failure", share)
-                failures.append((attempt.message, Failure(FHIR_STAGE, result)))
+                failures.append((attempt.message, Failure(FHIR_STAGE, result, attempt.mapped.unmapped)))
             else:
                 self._meter.posted("success", share)
                 ends.append(self._stored(attempt))
@@ -228,6 +241,7 @@ class Converter:
             message.attempt_count,
             map_url=attempt.mapped.map_url,
             transform_ms=attempt.transform_ms,
+            unmapped=attempt.mapped.unmapped,
         )
 
     def _failed(self, message: Claimed, failure: Failure) -> Settlement:
@@ -235,7 +249,8 @@ class Converter:
         count = message.attempt_count + 1
         self._reasons[message.id] = failure.problem.category.name
         if count >= self._backoff.max_attempts:
-            return Settlement(message.id, message.fence, Status.DEAD_LETTER, count, failure.text)
+            end = Settlement(message.id, message.fence, Status.DEAD_LETTER, count, failure.text)
+            return replace(end, unmapped=failure.unmapped)
         due = self._clock() + timedelta(milliseconds=self._backoff.delay_ms(count))
         return Settlement(message.id, message.fence, Status.FAILED, count, failure.text, due)
 
@@ -299,7 +314,8 @@ def next_wave(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], lis
 
 def receipt_key(message: Claimed) -> str:
     """Names this conversion in the FHIR database, also if the inbox is ever created anew with the same row numbers."""
-    return f"message/{message.correlation_id}"
+    key = f"message/{message.correlation_id}"
+    return key if message.original_id is None else f"{key}/conversion/{message.id}"
 
 
 def report_end(message: Claimed, end: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:

@@ -28,11 +28,12 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store import inbox_admin, inbox_sql
+from ipf.store import codes_sql, inbox_admin, inbox_sql
 from ipf.store.database import Database, Row
-from ipf.store.quoting import joined, printable
+from ipf.store.quoting import joined, printable, script
+from ipf.store.unmapped import note_call
 
-STATEMENTS = (*inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS)
+STATEMENTS = (*inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS, *codes_sql.STATEMENTS)
 
 _Key = tuple[str, str, str]
 _RETRIES = 3
@@ -116,7 +117,7 @@ class PostgresInbox:
         """See `ports.Inbox.settle`."""
         if not settlements:
             return []
-        call = _settle_call(settlements)
+        call = script(note_call(settlements), _settle_call(settlements))
         rows = await _retried(lambda: self._database.many(call))
         settled = {(row[0], row[1]) for row in rows}
         return [(settlement.id, settlement.fence) in settled for settlement in settlements]
@@ -226,11 +227,8 @@ def _end_state(settlement: Settlement) -> str:
 
 
 def _claimed(row: Row) -> Claimed:
-    *identity, raw, charset, attempts, key, tenant = row
-    id_, fence, correlation_id, received_at, system, source_id, kind = identity
-    return Claimed(
-        id_, fence, correlation_id, received_at, system, source_id, kind, bytes(raw), charset, attempts, key, tenant
-    )
+    id_, fence, correlation_id, received_at, system, source_id, kind, raw, *rest = row
+    return Claimed(id_, fence, correlation_id, received_at, system, source_id, kind, bytes(raw), *rest)
 
 
 def _recovery(row: Row) -> StaleRecovery:

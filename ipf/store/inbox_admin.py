@@ -21,7 +21,9 @@ _FULL = f"{_LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_ty
 GET = Statement(
     "inbox_get", "bigint", f"SELECT {_FULL} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE b.id = $1"
 )
-STATUS = Statement("inbox_status", "bigint", "SELECT status::text FROM message_states WHERE id = $1")
+STATUS = Statement(
+    "inbox_status", "bigint", "SELECT status::text FROM message_states WHERE id = $1 AND original_id IS NULL"
+)
 RETRY = Statement(
     "inbox_retry",
     "bigint",
@@ -29,7 +31,7 @@ RETRY = Statement(
 WITH s AS (
     UPDATE message_states
     SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
-    WHERE id = $1 AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
+    WHERE id = $1 AND original_id IS NULL AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
 )
 SELECT {_FULL} FROM s JOIN message_bodies b ON b.id = s.id""",
 )
@@ -37,16 +39,24 @@ DELETE = Statement(
     "inbox_delete",
     "bigint",
     """
-WITH s AS (DELETE FROM message_states WHERE id = $1 AND status::text = 'DEAD_LETTER' RETURNING id)
+WITH s AS (
+    DELETE FROM message_states WHERE id = $1 AND original_id IS NULL AND status::text = 'DEAD_LETTER' RETURNING id
+), again AS (
+    DELETE FROM message_states c USING s WHERE c.original_id = s.id
+)
 DELETE FROM message_bodies b USING s WHERE b.id = s.id RETURNING b.id""",
 )
-COUNTS = Statement("inbox_counts", "", "SELECT status::text, count(*) FROM message_states GROUP BY status")
+COUNTS = Statement(
+    "inbox_counts",
+    "",
+    "SELECT status::text, count(*) FROM message_states WHERE original_id IS NULL GROUP BY status",
+)
 
 UNFINISHED = Statement(
     "inbox_unfinished",
     "",
     "SELECT status::text, count(*) FROM message_states"
-    " WHERE status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER') GROUP BY status",
+    " WHERE status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER') AND original_id IS NULL GROUP BY status",
 )
 
 STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS, UNFINISHED)
@@ -69,7 +79,7 @@ async def page(database: Database, wanted: MessageFilter, limit: int, offset: in
 
 def _count(wanted: MessageFilter) -> str:
     if wanted == MessageFilter(status=wanted.status, tenant=wanted.tenant):
-        return f"SELECT count(*) FROM message_states s WHERE {_where(wanted, tenant='s')}"
+        return f"SELECT count(*) FROM message_states s WHERE s.original_id IS NULL AND {_where(wanted, tenant='s')}"
     join = "" if wanted.status is None else " JOIN message_states s ON s.id = b.id"
     return f"SELECT count(*) FROM message_bodies b{join} WHERE {_where(wanted)}"
 
@@ -77,7 +87,8 @@ def _count(wanted: MessageFilter) -> str:
 def _rows(wanted: MessageFilter, limit: int, offset: int) -> str:
     leading = "b" if wanted.status is None else "s"
     return (
-        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE {_where(wanted, leading)} "
+        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL "
+        f"WHERE {_where(wanted, leading)} "
         f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
     )
 

@@ -131,13 +131,13 @@ WITH candidates AS MATERIALIZED (
     SET status = 'TRANSFORMING', fence = s.fence + 1, claimed_by = $1, leased_at = now()
     FROM candidates c
     WHERE s.id = c.id AND NOT EXISTS (SELECT 1 FROM blocked b WHERE b.id = c.id)
-    RETURNING s.id, s.fence, s.attempt_count
+    RETURNING s.id, s.fence, s.attempt_count, s.received_at, s.original_id, s.mapping_epoch
 )
-SELECT t.id, t.fence, b.correlation_id::text, b.received_at, b.source_system, b.source_id, b.message_type,
-       b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant
-FROM taken t JOIN message_bodies b ON b.id = t.id
+SELECT t.id, t.fence, b.correlation_id::text, t.received_at, b.source_system, b.source_id, b.message_type,
+       b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant, t.original_id, t.mapping_epoch
+FROM taken t JOIN message_bodies b ON b.id = coalesce(t.original_id, t.id)
 UNION ALL
-SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
 ORDER BY 1""",
 )
 
@@ -227,10 +227,10 @@ WITH lost AS (
                * interval '1 millisecond' AS delay
     ) d
     WHERE s.id = l.id
-    RETURNING s.id, s.ordering_key, s.status, s.attempt_count
+    RETURNING s.id, s.ordering_key, s.status, s.attempt_count, s.original_id
 ){_WOKEN}
 SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text
-FROM settled s JOIN message_bodies b ON b.id = s.id ORDER BY s.id"""
+FROM settled s JOIN message_bodies b ON b.id = coalesce(s.original_id, s.id) ORDER BY s.id"""
 
 
 RECOVER_STALE = Statement(

@@ -1,7 +1,8 @@
 """Ports in memory.  A fake is worth what its contract test is worth: see `tests/contracts`."""
 
+from tests.fakes.codes import MemoryCodes
 from tests.fakes.deliveries import MemoryDeliveryQueue
 from tests.fakes.inbox import MemoryInbox
 from tests.fakes.resources import MemoryFhirStore
 
-__all__ = ["MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox"]
+__all__ = ["MemoryCodes", "MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox"]

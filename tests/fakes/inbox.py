@@ -22,6 +22,7 @@ from ipf.ports import (
     Settlement,
     StaleRecovery,
     Status,
+    UnmappedCode,
     WrongState,
 )
 
@@ -43,6 +44,10 @@ class _Row:
     claimed_by: str | None = None
     leased_at: datetime | None = None
     map_url: str | None = None
+    original_id: int | None = None
+    mapping_epoch: int | None = None
+    asked_at: datetime | None = None
+    reason: str = ""
 
 
 class MemoryInbox:
@@ -52,6 +57,7 @@ class MemoryInbox:
         self.rows: dict[int, _Row] = {}
         self.rejects: list[Rejected] = []
         self.broken: Problem | None = None
+        self.noted: list[tuple[_Row, UnmappedCode, datetime]] = []
         self._clock = clock
         self._last_id = 0
 
@@ -113,6 +119,7 @@ class MemoryInbox:
             return False
         row.status, row.claimed_by, row.leased_at, row.ready_at = end.status, None, None, now
         row.map_url = end.map_url or row.map_url
+        self.noted += [(row, one, now) for one in dict.fromkeys(end.unmapped)]
         row.next_attempt_at = end.next_attempt_at if end.status is Status.FAILED else None
         if end.status in (Status.FAILED, Status.DEAD_LETTER):
             row.attempt_count, row.last_error = end.attempt_count, end.error or ""
@@ -158,7 +165,7 @@ class MemoryInbox:
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """See `ports.Inbox.page`."""
         self._check()
-        rows = [row for row in self.rows.values() if _selected(row, wanted)]
+        rows = [row for row in self.rows.values() if row.original_id is None and _selected(row, wanted)]
         rows.sort(key=lambda row: (row.message.received_at, row.id), reverse=True)
         return MessagePage(len(rows), tuple(_shown(row) for row in rows[offset : offset + limit]))
 
@@ -166,7 +173,7 @@ class MemoryInbox:
         """See `ports.Inbox.get`."""
         self._check()
         row = self.rows.get(message_id)
-        return None if row is None else _full(row)
+        return None if row is None or row.original_id is not None else _full(row)
 
     async def retry(self, message_id: int) -> MessageRow:
         """See `ports.Inbox.retry`."""
@@ -182,7 +189,18 @@ class MemoryInbox:
     async def counts(self) -> dict[Status, int]:
         """See `ports.Inbox.counts`."""
         self._check()
-        return {status: sum(row.status is status for row in self.rows.values()) for status in Status}
+        rows = [row for row in self.rows.values() if row.original_id is None]
+        return {status: sum(row.status is status for row in rows) for status in Status}
+
+    def convert_again(self, row: _Row, epoch: int, reason: str) -> _Row:
+        """A further conversion, behind everything that is known."""
+        self._last_id += 1
+        now = self._clock()
+        made = _Row(
+            self._last_id, row.message, now, original_id=row.id, mapping_epoch=epoch, asked_at=now, reason=reason
+        )
+        self.rows[made.id] = made
+        return made
 
     async def unfinished(self) -> dict[Status, int]:
         """See `ports.Inbox.unfinished`."""
@@ -200,7 +218,7 @@ class MemoryInbox:
     def _in_state(self, message_id: int, *allowed: Status) -> _Row:
         self._check()
         row = self.rows.get(message_id)
-        if row is None:
+        if row is None or row.original_id is not None:
             raise Problem(Category.NOT_FOUND, f"there is no message {message_id}")
         if row.status not in allowed:
             raise WrongState(message_id, row.status)
@@ -210,8 +228,9 @@ class MemoryInbox:
 def _claimed(row: _Row) -> Claimed:
     message = row.message
     return Claimed(
-        row.id, row.fence, message.correlation_id, message.received_at, message.source_system, message.source_id,
-        message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key, message.tenant,
+        row.id, row.fence, message.correlation_id, row.asked_at or message.received_at, message.source_system,
+        message.source_id, message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key,
+        message.tenant, row.original_id, row.mapping_epoch,
     )  # fmt: skip
 
 

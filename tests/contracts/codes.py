@@ -1,0 +1,170 @@
+"""What `ports.CodeQueue` and `ports.MappingStore` promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, WriteConflict
+from ipf.ports import (
+    Claimed,
+    Inbox,
+    Override,
+    OverrideFilter,
+    Requeued,
+    Status,
+    UnmappedCode,
+    UnmappedFilter,
+    WrongState,
+)
+from tests.contracts.inbox import ended, failed, received
+
+WARD = UnmappedCode("urn:ipf:concepts:ward", "W9")
+SEX = UnmappedCode("urn:ipf:concepts:sex", "it's \\ X")
+
+
+class CodesContract(TestCase):
+    """Mixed into a case that sets `self.inbox` and `self.codes` in `setUp`."""
+
+    inbox: Inbox
+    codes: Any
+
+    async def _delivered(self, *messages: Any, unmapped: tuple[UnmappedCode, ...] = (WARD,)) -> list[Claimed]:
+        await self.inbox.store(messages)
+        claims = await self.inbox.claim("w", 50)
+        kept = await self.inbox.settle([replace(ended(claim), unmapped=unmapped) for claim in claims])
+        self.assertTrue(all(kept))
+        return claims
+
+    async def _only(self, **wanted: Any) -> Any:
+        total, rows = await self.codes.unmapped(UnmappedFilter(**wanted), 50, 0)
+        self.assertEqual((total, len(rows)), (1, 1))
+        return rows[0]
+
+    async def test_codes_are_recorded_once(self) -> None:
+        """Once per sender, ConceptMap and code, with the messages that met it; nothing without codes."""
+        first = await self._delivered(received("A"), received("B"), unmapped=(WARD, WARD, SEX))
+        await self._delivered(received("C"), unmapped=())
+        last = await self._delivered(received("D"))
+        await self._delivered(received("E", system="OTHER"), received("F", tenant="north"))
+        row = await self._only(source_system="LAB", concept_map=WARD.concept_map)
+        self.assertEqual(
+            (row.source_system, row.code, row.met, row.messages, row.override_id), ("LAB", "W9", 3, 3, None)
+        )
+        self.assertLessEqual(row.first_seen, row.last_seen)
+        self.assertEqual(await self.codes.messages(row.id, 50), [last[0].id, first[1].id, first[0].id])
+        self.assertEqual(await self.codes.messages(row.id, 1), [last[0].id])
+        self.assertEqual((await self._only(code=SEX.code)).met, 2)
+        total, rows = await self.codes.unmapped(UnmappedFilter(), 2, 0)
+        self.assertEqual((total, len(rows)), (3, 2))
+        self.assertEqual((await self._only(tenant="north")).messages, 1)
+        self.assertEqual(await self.codes.unmapped_code("default", row.id), row)
+        self.assertIsNone(await self.codes.unmapped_code("north", row.id))
+
+    async def test_answers(self) -> None:
+        """One for a sender or for all; the same again replaces it; every change is a new epoch."""
+        await self._delivered(received())
+        before = await self.codes.epochs()
+        made = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "ward", "Ward 9"))
+        self.assertEqual((await self._only(is_answered=True)).override_id, made.id)
+        again = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
+        self.assertEqual((again.id, again.target_code, again.target_display), (made.id, "icu", None))
+        everybody = await self.codes.answer(Override("", WARD.concept_map, "W9", None, None, None))
+        self.assertEqual((await self.codes.epochs())[0], before[0] + 3)
+        self.assertEqual((await self.codes.epochs())[1], before[1])
+        total, rows = await self.codes.overrides(OverrideFilter(code="W9"), 1, 0)
+        self.assertEqual((total, [row.id for row in rows]), (2, [everybody.id]))
+        self.assertEqual(len(await self.codes.all_overrides()), 2)
+        self.assertEqual(await self.codes.override("default", made.id), again)
+        await self.codes.delete_override("default", made.id)
+        self.assertEqual((await self._only()).override_id, everybody.id)
+        await self.codes.delete_override("default", everybody.id)
+        self.assertIsNone((await self._only(is_answered=False)).override_id)
+        await self._refused(self.codes.delete_override("default", made.id))
+
+    async def _refused(self, work: Any, kind: type[Exception] = Problem) -> Any:
+        return await self.assertFailure(Deferred.fromCoroutine(work), kind)
+
+    async def test_requeue_makes_further_conversions(self) -> None:
+        """The original stays as it is; the conversion has its bytes, a new id, and knows what it must see."""
+        original = (await self._delivered(received("A", raw=b"MSH|a")))[0]
+        code = await self._only()
+        await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
+        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(1, 0, 0))
+        row = await self.inbox.get(original.id)
+        assert row is not None
+        self.assertEqual(row.status, Status.DELIVERED)
+        self.assertEqual((await self.inbox.counts())[Status.RECEIVED], 0)
+        claim = (await self.inbox.claim("w", 5))[0]
+        self.assertEqual((claim.original_id, claim.raw, claim.source_id), (original.id, b"MSH|a", "A"))
+        self.assertEqual((claim.mapping_epoch, claim.correlation_id), (2, original.correlation_id))
+        self.assertGreater(claim.id, original.id)
+        await self.inbox.settle([replace(ended(claim), unmapped=(SEX,))])
+        self.assertEqual(await self.codes.messages((await self._only(code=SEX.code)).id, 5), [original.id])
+        self.assertEqual((await self._only(code="W9")).messages, 0)
+        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(0, 0, 0))
+        total, rows = await self.codes.conversions("default", original.id, Status.DELIVERED, 5, 0)
+        self.assertEqual((total, rows[0].id, rows[0].reason), (1, claim.id, f"unmapped-code/{code.id}"))
+        self.assertEqual((await self.codes.conversions("default", original.id + 99, None, 5, 0))[0], 0)
+        self.assertIs(
+            (await self._refused(self.codes.requeue("north", code.id, following=False))).category, Category.NOT_FOUND
+        )
+
+    async def test_old_facts_do_not_replace_newer_ones(self) -> None:
+        """What came after a message of the same patient is converted again after it, in order; others are not."""
+        claims = await self._delivered(received("A", key=7))
+        await self._delivered(received("B", key=7), received("other", key=8), unmapped=())
+        await self.inbox.store([received("C", key=7)])
+        code = await self._only()
+        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(1, 2, 0))
+        order = []
+        while found := await self.inbox.claim("w", 1):
+            order += [claim.source_id for claim in found]
+            await self.inbox.settle([ended(claim) for claim in found])
+        self.assertEqual(order, ["C", "A", "B", "C"])
+        self.assertEqual((await self.codes.conversions("default", claims[0].id, None, 5, 0))[0], 1)
+
+    async def test_failed_messages_are_retried(self) -> None:
+        """They are no further conversions; what waits is left alone."""
+        await self.inbox.store([received("A")])
+        claim = (await self.inbox.claim("w", 5))[0]
+        await self.inbox.settle([replace(failed(claim, 60, Status.DEAD_LETTER), unmapped=(WARD,))])
+        code = await self._only()
+        self.assertEqual(await self.codes.requeue("default", code.id, following=False), Requeued(0, 0, 1))
+        again = (await self.inbox.claim("w", 5))[0]
+        self.assertEqual((again.id, again.original_id, again.mapping_epoch), (claim.id, None, 1))
+
+    async def test_a_conversion_fails_and_is_retried(self) -> None:
+        """It dead-letters for itself, out of the sight of the message list, and can be retried or removed."""
+        original = (await self._delivered(received("A")))[0]
+        await self.codes.requeue("default", (await self._only()).id, following=True)
+        claim = (await self.inbox.claim("w", 5))[0]
+        await self._refused(self.codes.retry_conversion("default", claim.id), WrongState)
+        await self.inbox.settle([failed(claim, 60, Status.DEAD_LETTER)])
+        self.assertEqual((await self.inbox.unfinished())[Status.DEAD_LETTER], 0)
+        self.assertIsNone(await self.inbox.get(claim.id))
+        self.assertIs((await self._refused(self.inbox.retry(claim.id))).category, Category.NOT_FOUND)
+        self.assertEqual((await self.codes.retry_conversion("default", claim.id)).status, Status.RECEIVED)
+        again = (await self.inbox.claim("w", 5))[0]
+        self.assertEqual(again.id, claim.id)
+        await self.inbox.settle([failed(again, 60, Status.DEAD_LETTER)])
+        await self.codes.delete_conversion("default", claim.id)
+        await self._refused(self.codes.delete_conversion("default", claim.id))
+        await self._refused(self.codes.retry_conversion("default", original.id))
+
+    async def test_installed_maps(self) -> None:
+        """Kept by url and id; a change is a new epoch of the maps."""
+        before = await self.codes.epochs()
+        made = await self.codes.install("ConceptMap", "urn:a", "a", {"resourceType": "ConceptMap", "url": "urn:a"})
+        self.assertEqual((made.version, made.resource["url"]), (1, "urn:a"))
+        again = await self.codes.install("ConceptMap", "urn:a", "b", {"resourceType": "ConceptMap", "url": "urn:a"})
+        self.assertEqual([(one.id, one.version) for one in await self.codes.installed()], [("a", 2)])
+        self.assertEqual(await self.codes.epochs(), (before[0] + 2, before[0] + 2))
+        await self._refused(self.codes.install("ConceptMap", "urn:b", "a", {"url": "urn:b"}), WriteConflict)
+        await self.codes.maps_changed()
+        await self.codes.remove("ConceptMap", again.id)
+        self.assertEqual(await self.codes.epochs(), (before[0] + 4, before[0] + 4))
+        await self._refused(self.codes.remove("ConceptMap", again.id))
