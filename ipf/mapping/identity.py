@@ -59,8 +59,8 @@ OF_A_VISIT = frozenset(("Condition", "Procedure"))
 comes again without its visit."""
 
 BY_IDENTIFIER = "identifier"
-"""`request.ifNoneExist` that a map writes where the engine shall put the search for the entry's identifier: the resource
-is created when there is none, and otherwise left as it is (a result tells less of a patient than an admission)."""
+"""`request.ifNoneExist` that a map writes where the engine shall put the search for the entry's identifier: what is not
+there is created, what is there is left as it is (a result tells less of a patient than an admission)."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ipf.errors import Category, Problem
 from ipf.mapping.calls import invocation
 from ipf.mapping.emit import Block, Writer, act, nothing, sequence, value_source
 from ipf.mapping.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
 from ipf.mapping.run import Frame
-from ipf.mapping.scope import NOTHING, Act, Get, Scope, Value, Variable
+from ipf.mapping.scope import NOTHING, Get, Scope, Value, Variable
+from ipf.mapping.target_blocks import (
+    keep,
+    keep_primitive,
+    new_object,
+    noted_translation,
+    placed_maker,
+    primitive_closer,
+    put_and_keep,
+    put_by,
+    put_placed,
+    put_reference,
+)
 from ipf.mapping.target_values import Fitted, Fitting
 from ipf.mapping.targets import (
-    Make,
     Spot,
-    list_placer,
     make_element,
     maker,
+    merger,
     put,
     put_constant,
+    reuser,
     sharer,
     spot,
-    store_source,
-    storer,
-    write_value,
 )
-from ipf.mapping.trace import Translation
-from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform, text_of
+from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform
 
 if TYPE_CHECKING:
     from ipf.mapping.rules import RuleCompiler
+
+
+SINGLE = (("single",), ("collate",))
+"""List modes (R5, R4) that go on with the first item of the list."""
 
 
 class TargetCompiler:
@@ -121,13 +132,29 @@ class TargetCompiler:
         place = spot(member, target.element, kind, context.slot)
         slot = self.scope.declare(target.variable, kind, is_source=False).slot
         if self.models.is_primitive(kind):
-            self.closers.append(act(_primitive_closer(place, slot)))
+            self.closers.append(act(primitive_closer(place, slot)))
             return new_object(slot)
+        is_part, mode = not target.parameters, target.list_modes[:1]
         if target.list_rule_id:
-            return keep(sharer(maker(self.models, place, kind), target.list_rule_id, context.slot), slot)
-        if place.many and target.list_modes[:1] in (("first",), ("last",)):
-            return keep(_placed_maker(place, target.list_modes[0]), slot)
-        return make_element(self.models, place, kind, slot)
+            make = maker(self.models, place, kind, is_part=is_part)
+            return keep(sharer(make, target.list_rule_id, context.slot), slot)
+        if place.many and mode in (("first",), ("last",)):
+            return keep(placed_maker(place, target.list_modes[0]), slot)
+        if mode in SINGLE and (place.many or place.is_open):
+            return keep(reuser(maker(self.models, place, kind, is_part=is_part), place), slot)
+        made = make_element(self.models, place, kind, slot, is_part=is_part)
+        return sequence((self._only_one(target, place), made)) if mode == ("only_one",) else made
+
+    def _only_one(self, target: Target, place: Spot) -> Block:
+        """`only_one`: a second item is a failure of the rule."""
+        key, parent = place.key, place.parent
+        where = f"{self.rules.unit.content.name}.{self.rules.group.name}.rule '{self.rule.name}'"
+
+        def check(frame: Frame) -> None:
+            if frame[parent].get(key):
+                raise Problem(Category.MAPPING, f"more than one {target.element} where one is allowed", where)
+
+        return act(check)
 
     def _created_kind(self, target: Target, member: Member | None) -> Kind:
         if target.parameters:
@@ -201,11 +228,13 @@ class TargetCompiler:
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
-            return act(_put_reference(place, value, slot, whole=kind.name == "Reference"))
+            return act(put_reference(place, value, slot, whole=kind.name == "Reference"))
         if target.variable:
             return self._store_and_name(target, place, kind, fitted, position)
         if place.many and target.list_modes[:1] in (("first",), ("last",)):
-            return _put_placed(place, target.list_modes[0], fitted)
+            return put_placed(place, target.list_modes[0], fitted)
+        if place.many and target.list_modes[:1] in SINGLE:
+            return put_by(merger(place), place, fitted)
         if fitted.value.constant is not NOTHING:
             known = fitted.value.constant
             return nothing if known is None else put_constant(place, known)
@@ -220,10 +249,10 @@ class TargetCompiler:
         is_primitive = self.models.is_primitive(kind)
         if is_primitive and self._is_opened(target.variable, position):
             slot = self.scope.declare(target.variable, kind, is_source=False).slot
-            self.closers.append(act(_primitive_closer(place, slot)))
-            return _keep_primitive(slot, fitted)
+            self.closers.append(act(primitive_closer(place, slot)))
+            return keep_primitive(slot, fitted)
         slot = self.scope.declare(target.variable, kind, is_source=is_primitive).slot
-        return _put_and_keep(place, slot, fitted, absent="None" if is_primitive else "{}")
+        return put_and_keep(place, slot, fitted, absent="None" if is_primitive else "{}")
 
     def _is_opened(self, name: str, position: int) -> bool:
         """Whether something is put into the variable: by a later target, a nested rule or a group it is passed to."""
@@ -255,25 +284,12 @@ class TargetCompiler:
     def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Block:
         made = self.scope.declare("", kind, is_source=False)
         if self.models.is_primitive(kind):
-            begin, close = new_object(made.slot), act(_primitive_closer(place, made.slot))
+            begin, close = new_object(made.slot), act(primitive_closer(place, made.slot))
         else:
             begin, close = make_element(self.models, place, kind, made.slot), nothing
         code = self.rules.compiler.code(content, group, [item.kind, kind])
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
         return sequence((begin, invocation(code, values), close))
-
-
-def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
-    """A `translate` that tells the trace's step which code it looked up, and what was found."""
-    get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
-
-    def translate(frame: Frame) -> Any:
-        given, found = text(frame), get(frame)
-        if given:
-            frame[step].translations.append(Translation(table, given, found))
-        return found
-
-    return replace(value, get=translate)
 
 
 def _simple_kinds(member: Member | None, item: Variable) -> list[Kind]:
@@ -294,105 +310,3 @@ def _opens(rules: tuple[Rule, ...], dependents: tuple[Dependent, ...], name: str
         any(target.context == name for target in rule.targets) or _opens(rule.rules, rule.dependents, name)
         for rule in rules
     )
-
-
-def new_object(slot: int) -> Block:
-    """A place for a primitive and its extensions."""
-    return lambda writer: writer.line(f"f[{slot}] = {{}}")
-
-
-def keep(make: Make, slot: int) -> Block:
-    """Make an element and name it."""
-    return lambda writer: writer.line(f"f[{slot}] = {writer.constant(make)}(f)")
-
-
-def _placed_maker(place: Spot, mode: str) -> Make:
-    put_in_order, parent, key = list_placer(place.key, mode), place.parent, place.key
-
-    def make(frame: Frame) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        put_in_order(frame, frame[parent], made)
-        frame[0].created.append((frame[parent], key, made))
-        return made
-
-    return make
-
-
-def _put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
-    put_in_order = list_placer(place.key, mode)
-
-    def write(writer: Writer) -> None:
-        with write_value(writer, fitted):
-            writer.line(f"{writer.constant(put_in_order)}(f, f[{place.parent}], v)")
-
-    return write
-
-
-def _put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
-    """Store a value and name it; where there is none, the name stands for `absent`."""
-
-    def write(writer: Writer) -> None:
-        writer.line(f"f[{slot}] = {absent}")
-        with write_value(writer, fitted):
-            writer.line(f"f[{slot}] = v")
-            store_source(writer, place, "v")
-
-    return write
-
-
-def _keep_primitive(slot: int, fitted: Fitted) -> Block:
-    """A primitive that may get extensions is kept aside until the rule is done."""
-
-    def write(writer: Writer) -> None:
-        writer.line(f"f[{slot}] = {{}}")
-        with write_value(writer, fitted):
-            writer.line(f"f[{slot}]['value'] = v")
-
-    return write
-
-
-def _put_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Act:
-    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource."""
-    get, resource, parent, key, store = value.get, value.slot, place.parent, place.key, storer(place)
-
-    def put_reference(frame: Frame) -> None:
-        text = get(frame)
-        if text is None:
-            return
-        owner, run = frame[parent], frame[0]
-        holder, name = ({"reference": text}, "reference") if whole else (owner, key)
-        made = holder if whole else text
-        store(owner, made)
-        if slot:
-            frame[slot] = made
-        if whole:
-            run.created.append((owner, key, holder))
-        if resource >= 0 and type(frame[resource]) is dict:
-            run.references.append((holder, name, frame[resource]))
-        else:
-            run.loose_references = True
-
-    return put_reference
-
-
-def _primitive_closer(place: Spot, slot: int) -> Act:
-    """Put a primitive that was kept aside where it belongs, its extensions beside it under `_key`."""
-    parent, key, many, store = place.parent, place.key, place.many, storer(place)
-    beside = "_" + key
-
-    def close(frame: Frame) -> None:
-        held, owner = frame[slot], frame[parent]
-        value = held.pop("value", None)
-        if value is None and not held:
-            return
-        if value is not None or many:
-            store(owner, value)
-        if held and not many:
-            owner[beside] = held
-            frame[0].created.append((owner, beside, held))
-        elif held:
-            extras = owner.setdefault(beside, [])
-            extras.extend([None] * (len(owner[key]) - len(extras) - 1))
-            extras.append(held)
-
-    return close

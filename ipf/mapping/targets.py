@@ -164,12 +164,14 @@ def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
     return place_first if mode == "first" else place_last
 
 
-def make_element(models: Models, place: Spot, kind: Kind, slot: int) -> Block:
+def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part: bool = False) -> Block:
     """A new, still empty element, named by `slot`.
 
     An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
+    `is_part`: a logical model as the type of an element, which has no resourceType of its own.
     """
-    template = f"{{'resourceType': {kind.name!r}}}" if models.is_resource(kind) else "{}"
+    typed = models.is_resource(kind) and not (is_part and not kind.model.startswith("fhir"))
+    template = f"{{'resourceType': {kind.name!r}}}" if typed else "{}"
     owner, key, made = f"f[{place.parent}]", repr(place.key), f"f[{slot}]"
     is_found_again = template == "{}" and not place.many and not place.is_open
 
@@ -189,9 +191,10 @@ def make_element(models: Models, place: Spot, kind: Kind, slot: int) -> Block:
     return write
 
 
-def maker(models: Models, place: Spot, kind: Kind) -> Make:
+def maker(models: Models, place: Spot, kind: Kind, *, is_part: bool = False) -> Make:
     """The same as a function that gives the element."""
-    make = function(make_element(models, Spot(1, place.key, place.many, place.others, place.is_open), kind, 2))
+    inner_place = Spot(1, place.key, place.many, place.others, place.is_open)
+    make = function(make_element(models, inner_place, kind, 2, is_part=is_part))
 
     def run(frame: Frame) -> Json:
         inner = [frame[0], frame[place.parent], None]
@@ -200,6 +203,43 @@ def maker(models: Models, place: Spot, kind: Kind) -> Make:
         return made
 
     return run
+
+
+def reuser(make: Make, place: Spot) -> Make:
+    """List modes `collate` (R4) and `single` (R5): the first item of the list, made when there is none."""
+    parent, key = place.parent, place.key
+
+    def reuse(frame: Frame) -> Json:
+        held = frame[parent].get(key)
+        found = held[0] if type(held) is list and held else held
+        return found if type(found) is dict else make(frame)
+
+    return reuse
+
+
+def merger(place: Spot) -> Store:
+    """The same for a value: it is added to the first item; a primitive takes its place."""
+    key = place.key
+
+    def store(parent: Json, value: Any) -> None:
+        held = parent.get(key)
+        if type(held) is not list or not held:
+            parent[key] = [value] if place.many else value
+        elif type(held[0]) is dict and type(value) is dict:
+            _merge(held[0], value)
+        else:
+            held[0] = value
+
+    return store
+
+
+def _merge(first: Json, value: Json) -> None:
+    for name, one in value.items():
+        held = first.get(name)
+        if type(held) is list and type(one) is list:
+            held += one
+        else:
+            first[name] = one
 
 
 def sharer(make: Make, rule_id: str, parent: int) -> Make:

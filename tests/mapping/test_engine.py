@@ -54,6 +54,16 @@ RULES: list[tuple[str, dict[str, Any]]] = [
         "pid -> tgt.identifier as i last, i.value = '9'; pid.PID_3.CX_1 as v -> tgt.identifier as i, i.value = v;",
         {"identifier": [{"value": "A1"}, {"value": "B2"}, {"value": "9"}]},
     ),
+    (
+        "pid.PID_3.CX_1 as v -> tgt.name as n collate, n.given = v;pid.PID_8 as s -> tgt.name as n single, n.text = s;",
+        {"name": [{"given": ["A1", "B2"], "text": "M"}]},
+    ),
+    (
+        "pid.PID_3.CX_1 as v -> tgt.identifier = id('urn:s', v) single;",
+        {"identifier": [{"system": "urn:s", "value": "B2"}]},
+    ),
+    ("pid -> tgt.name as n, n.given = 'a', n.given = 'b' single;", {"name": [{"given": ["b"]}]}),
+    ("pid -> tgt.name as n only_one, n.text = 'x';", {"name": [{"text": "x"}]}),
     # conditions, defaults, cardinality
     (
         "pid.PID_3 as c where (CX_5 = 'MR') -> tgt.identifier as i then { c.CX_1 as v -> i.value = v; };",
@@ -198,11 +208,14 @@ class RuleTests(TestCase):
             ("pid.PID_8 as x check (x = 'F') -> tgt.gender = 'male' \"sex\";", "the check of this rule failed"),
             ('pid.PID_5 only_one as x -> tgt.active = true "sex";', "found 2 times where 0..1 is asked for"),
             ('pid.PID_9 1..* as x -> tgt.active = true "sex";', "found 0 times where 1..* is asked for"),
+            ('pid.PID_3 as x -> tgt.name as n only_one, n.text = x "sex";', "more than one name where one is allowed"),
         ):
             problem = self.assertRaises(Problem, run, patient_program(rules), message(PID))
             self.assertIs(problem.category, Category.MAPPING)
             self.assertEqual(problem.text, text)
-            self.assertIn("map.main.rule 'sex' at pid.PID-", str(problem.place))
+            self.assertIn("map.main.rule 'sex'", str(problem.place))
+            if "only_one, " not in rules:
+                self.assertIn("' at pid.PID-", str(problem.place))
         failing = patient_program("pid.PID_3 as x -> tgt.name as n, n.text = (x.CX_1.toInteger() + 'a') \"sex\";")
         problem = self.assertRaises(Problem, run, failing, message("PID|1||17"))
         self.assertIn("main.rule 'sex' (urn:test:map, line 5)", str(problem.place))

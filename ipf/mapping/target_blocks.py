@@ -1,0 +1,142 @@
+"""Blocks of targets: elements kept under a name, values placed in lists, primitives with extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ipf.mapping.emit import Block, Writer
+from ipf.mapping.run import Frame
+from ipf.mapping.scope import Act, Value
+from ipf.mapping.target_values import Fitted
+from ipf.mapping.targets import Make, Spot, Store, list_placer, store_source, storer, write_value
+from ipf.mapping.trace import Translation
+from ipf.mapping.transforms import text_of
+
+
+def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
+    """A `translate` that tells the trace's step which code it looked up, and what was found."""
+    get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
+
+    def translate(frame: Frame) -> Any:
+        given, found = text(frame), get(frame)
+        if given:
+            frame[step].translations.append(Translation(table, given, found))
+        return found
+
+    return replace(value, get=translate)
+
+
+def new_object(slot: int) -> Block:
+    """A place for a primitive and its extensions."""
+    return lambda writer: writer.line(f"f[{slot}] = {{}}")
+
+
+def keep(make: Make, slot: int) -> Block:
+    """Make an element and name it."""
+    return lambda writer: writer.line(f"f[{slot}] = {writer.constant(make)}(f)")
+
+
+def placed_maker(place: Spot, mode: str) -> Make:
+    """A new element at the place that its list mode asks for."""
+    put_in_order, parent, key = list_placer(place.key, mode), place.parent, place.key
+
+    def make(frame: Frame) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        put_in_order(frame, frame[parent], made)
+        frame[0].created.append((frame[parent], key, made))
+        return made
+
+    return make
+
+
+def put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
+    """Store a value at the place that its list mode asks for."""
+    put_in_order = list_placer(place.key, mode)
+
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            writer.line(f"{writer.constant(put_in_order)}(f, f[{place.parent}], v)")
+
+    return write
+
+
+def put_by(store: Store, place: Spot, fitted: Fitted) -> Block:
+    """Store a value by a closure."""
+
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            writer.line(f"{writer.constant(store)}(f[{place.parent}], v)")
+
+    return write
+
+
+def put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
+    """Store a value and name it; where there is none, the name stands for `absent`."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"f[{slot}] = {absent}")
+        with write_value(writer, fitted):
+            writer.line(f"f[{slot}] = v")
+            store_source(writer, place, "v")
+
+    return write
+
+
+def keep_primitive(slot: int, fitted: Fitted) -> Block:
+    """A primitive that may get extensions is kept aside until the rule is done."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"f[{slot}] = {{}}")
+        with write_value(writer, fitted):
+            writer.line(f"f[{slot}]['value'] = v")
+
+    return write
+
+
+def put_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Act:
+    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource."""
+    get, resource, parent, key, store = value.get, value.slot, place.parent, place.key, storer(place)
+
+    def put_reference(frame: Frame) -> None:
+        text = get(frame)
+        if text is None:
+            return
+        owner, run = frame[parent], frame[0]
+        holder, name = ({"reference": text}, "reference") if whole else (owner, key)
+        made = holder if whole else text
+        store(owner, made)
+        if slot:
+            frame[slot] = made
+        if whole:
+            run.created.append((owner, key, holder))
+        if resource >= 0 and type(frame[resource]) is dict:
+            run.references.append((holder, name, frame[resource]))
+        else:
+            run.loose_references = True
+
+    return put_reference
+
+
+def primitive_closer(place: Spot, slot: int) -> Act:
+    """Put a primitive that was kept aside where it belongs, its extensions beside it under `_key`."""
+    parent, key, many, store = place.parent, place.key, place.many, storer(place)
+    beside = "_" + key
+
+    def close(frame: Frame) -> None:
+        held, owner = frame[slot], frame[parent]
+        value = held.pop("value", None)
+        if value is None and not held:
+            return
+        if value is not None or many:
+            store(owner, value)
+        if held and not many:
+            owner[beside] = held
+            frame[0].created.append((owner, beside, held))
+        elif held:
+            extras = owner.setdefault(beside, [])
+            extras.extend([None] * (len(owner[key]) - len(extras) - 1))
+            extras.append(held)
+
+    return close
