@@ -5,7 +5,7 @@ from __future__ import annotations
 _HEAD = (
     "MSH|^~\\&|LIS|GENERAL|IPF|IPF|20260102030405||ORU^R01^ORU_R01|{control_id}|P|2.5.1|||AL|NE\r"
     "PID|1||{patient}^^^GENERAL^MR||Hansen^Kari^Anne||19700315|F|||Storgata 12^^Oslo^^0155^NOR^H||+4722112233\r"
-    "PV1|1|I|W3^301^2^GENERAL||||D123^Solberg^Silje^^^Dr^^^NPI|||||||||||V{patient}^^^GENERAL^VN\r"
+    "PV1|1|I|W3^301^2^GENERAL||||D123^Solberg^Silje^^^Dr^^^NPI||||||||||||V{patient}^^^GENERAL^VN\r"
     "ORC|RE|O{control_id}^HIS|F{control_id}^LIS||CM||||20260102020000|||D123^Solberg^Silje^^^Dr^^^NPI\r"
     "OBR|1|O{control_id}^HIS|F{control_id}^LIS|24323-8^Comprehensive metabolic panel^LN|||20260102013000|||||||||"
     "D123^Solberg^Silje^^^Dr^^^NPI||||||20260102030000||CH|F|||||||T77&Teknes&Tom\r"
