@@ -22,6 +22,9 @@ VERSIONS = ("2.1", "2.2", "2.3", "2.3.1", "2.4", "2.5", "2.5.1", "2.6", "2.7", "
 PINNED = "66cc86e59a35b854c76250b374a1249296c9fd8387969f8af92a6dd47e557593"
 # One name for one thing: ORU_R01 of v2.3 alone says RESPONSE where all others say PATIENT_RESULT.
 RENAMED = {("ORU_R01", "RESPONSE"): "PATIENT_RESULT"}
+# The two patients of a swap of beds stand one after the other without a group, save in v2.1, which has one: a group in
+# all versions, so that it is known which visit is whose.
+REPEATED = {"ADT_A17": ("PID", "PATIENT")}
 
 # HL7 table 0354 (v2.8.2, with what older versions add): message code, structure, trigger events.
 TABLE_0354 = """
@@ -78,6 +81,8 @@ PMU PMU_B04 B04 B05 B06
 PPG PPG_PCG PCG PCH PCJ
 PPP PPP_PCB PCB PCC PCD
 PPR PPR_PC1 PC1 PC2 PC3
+RDE RDE_O11 O11 O25
+RRE RRE_O12 O12 O26
 QBP QBP_Q21 Q21 Q22 Q23 Q24 Q25
 QCN QCN_J01 J01 J02
 REF REF_I12 I12 I13 I14 I15
@@ -140,9 +145,18 @@ def structures() -> dict[str, list[list[str]]]:
     for version in VERSIONS:
         tables = importlib.import_module(f"hl7apy.{module_name(version)}")
         for name in tables.MESSAGES:
-            syntax = written(tables, name, name)
+            syntax = grouped(name, written(tables, name, name))
             gathered.setdefault(name, {}).setdefault(syntax, []).append(version)
     return {name: [[" ".join(at), syntax] for syntax, at in found.items()] for name, found in gathered.items()}
+
+
+def grouped(name: str, syntax: str) -> str:
+    """A structure whose second half says the same as its first, with both as a repeating group."""
+    first, group_name = REPEATED.get(name, ("", ""))
+    head, *halves = syntax.split(f" {first}") if first else [syntax]
+    if len(halves) != 2 or halves[0] != halves[1]:
+        return syntax
+    return f"{head} {{{group_name}({first}{halves[0]})}}"
 
 
 def written(tables: Any, name: str, structure: str) -> str:
