@@ -54,6 +54,10 @@ TABLES = {
     "ConfidentialityCode": "ConfidentialityCode",
     "RepeatPattern": "RepeatPattern",
     "EventRelatedPeriod": "EventRelatedPeriod",
+    "FillerStatusCodes[Appointment]": "FillerStatusCodes_Appointment",
+    "AppointmentReasonCodes": "AppointmentReasonCodes",
+    "AppointmentTypeCodes": "AppointmentTypeCodes",
+    "CommentType": "CommentType",
 }
 """Tables of the guide by name, and the file under maps/codesystems that carries them."""
 
