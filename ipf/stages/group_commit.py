@@ -1,7 +1,7 @@
 """Natural group commit: many senders, few commits, no timer.
 
-A batch starts at the end of the reactor's turn, so that all messages of one pass over the sockets share it.  While it
-is being committed, whatever arrives queues; when it ends, the next batch is all of that.  A second batch beside one in
+A batch starts at the end of the reactor's turn, so that all messages of one pass over the sockets share it (at once,
+when the batch before it was a single message).  While it is being committed, whatever arrives queues; when it ends, the next batch is all of that.  A second batch beside one in
 flight starts only when as many messages wait as the smallest one in flight holds: a commit costs the database nearly
 the same whatever its size, so a small one beside a large one takes more from the large one than it gives.  A lone
 sender waits for nothing but its own commit, and under load one fsync serves hundreds of messages.
@@ -63,7 +63,8 @@ SLOW_SECONDS = 0.5
 class GroupCommit:
     """Natural group commit over `Inbox.store`: a batch is what came in one turn of the reactor, or while one ran.
 
-    `timer`: the reactor; :meth:`submit` never stores within the call, but at the end of the turn (`callLater(0)`).
+    `timer`: the reactor; :meth:`submit` stores at the end of the turn (`callLater(0)`), and within the call only what
+    comes alone after a batch of one.
     `writers`: the most batches in flight at once; the first starts whatever its size, a further one only when at least
     as many messages wait as the smallest one in flight holds, else when one in flight ends.  `batch_rows`,
     `batch_bytes`: the most that shares a commit.  `waiting_rows`, `waiting_bytes`: above either, :attr:`full` asks the
@@ -102,7 +103,9 @@ class GroupCommit:
         self._in_hand: deque[_Waiting] = deque()  # all that may be unanswered, in order of arrival
         self._busy: list[_Flight] = []
         self._due = False  # a launch is set for the end of this turn
+        self._alone = False  # the last batch was one message, so there is probably no other in this turn
         self._launching = False
+        self._answering = False
         self._wake: list[Callable[[], None]] = []
         self._idle: list[Deferred[None]] = []
         self._expiry: IDelayedCall | None = None
@@ -132,7 +135,9 @@ class GroupCommit:
         self._queued_bytes += len(received.raw)
         if self._expiry is None:
             self._expiry = self._timer.callLater(self.patience, self._expire)
-        if not self._due:
+        if self._alone and not (self._busy or self._due or self._answering):
+            self._launch()
+        elif not self._due:
             self._due = True
             self._timer.callLater(0, self._launch)
 
@@ -165,6 +170,7 @@ class GroupCommit:
             batch = self._take()
             if not batch:
                 break
+            self._alone = len(batch) == 1
             flight = _Flight(len(batch), {waiting.source for waiting in batch})
             self._busy.append(flight)
             Deferred.fromCoroutine(self._write(batch, flight))
@@ -204,8 +210,10 @@ class GroupCommit:
             results = [refused] if len(batch) == 1 else await self._one_by_one(batch)
         self._busy.remove(flight)
         self._launch()
+        self._answering = True
         for waiting, result in zip(batch, results, strict=True):
             waiting.settle(result)
+        self._answering = False
         if Outcome.STORED in results:
             self._committed()
         self._after()

@@ -1,9 +1,9 @@
-"""One connection: txpostgres with its rough edges taken off, and every driver error turned into a category.
+"""One connection to PostgreSQL, and every driver error turned into a category.
 
-What txpostgres leaves open, and what is done about it here: a connection that dies while idle raises in the reactor's
-read loop (caught, reported through `lost`); a cancelled query leaves the connection unusable (`run` cannot be
-cancelled, only the waiting for it); connecting has no time limit (bounded here); the name of the server is looked up
-in the reactor's thread (looked up by the reactor's resolver first).
+What txpostgres leaves open, and what is done about it: a connection that dies while idle raises in the reactor's
+read loop (`driver.py` reports it instead, here it is passed on through `lost`); a cancelled query leaves the connection
+unusable (`run` cannot be cancelled, only the waiting for it); connecting has no time limit (bounded here); the name of
+the server is looked up in the reactor's thread (looked up by the reactor's resolver first).
 
 Sources: https://www.postgresql.org/docs/current/errcodes-appendix.html,
 https://www.postgresql.org/docs/current/libpq-connect.html
@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 import psycopg2
 from psycopg2.extensions import make_dsn, parse_dsn
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from txpostgres import txpostgres
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
+from ipf.store.driver import Row, Wire
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 log = Logger()
 
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
@@ -38,49 +38,19 @@ _SOCKET = {
 }
 
 
-class _Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
-    """txpostgres.Connection that reports its own death instead of raising it at the reactor."""
-
-    died: Callable[[], None] = staticmethod(lambda: None)
-
-    def doRead(self) -> None:
-        if self._cursors or self._pollingD is not None:
-            super().doRead()
-            return
-        self.reactor.removeReader(self)
-        if self._connection.closed:
-            return
-        try:
-            self._connection.poll()
-        except psycopg2.Error:
-            self.died()
-            return
-        self.checkForNotifies()
-        if not self._connection.closed:
-            self.reactor.addReader(self)
-
-    def cursorFinished(self, cursor: Any) -> None:
-        self._cursors.discard(cursor)
-        if self._connection.closed or self._connection.fileno() < 0:
-            return
-        self.reactor.addReader(self)
-        self.checkForNotifies()
-
-    def connectionLost(self, reason: Failure) -> None:
-        super().connectionLost(reason)
-        if not self._connection.closed and self._pollingD is None and not self._cursors:
-            self.died()
-
-
 class Connection:
     """A connection of the pool.  One statement string at a time; `lent` belongs to the pool."""
 
-    def __init__(self, wire: _Wire, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]) -> None:
+    def __init__(self, wire: Wire, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]) -> None:
         self._wire = wire
         self._reactor = reactor
         self._statement_seconds = statement_seconds
         self._lost = lost
-        self._running: Deferred[Any] | None = None
+        self._running: Deferred[list[Row]] | None = None
+        self._ended: Callable[[Connection], None] | None = None
+        self._settled: list[Deferred[None]] = []
+        self._began = 0.0
+        self._watchdog: IDelayedCall | None = None
         self._closed = False
         self.lent = False
         wire.died = self._died
@@ -99,55 +69,69 @@ class Connection:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
         self._wire.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
 
-    def run(self, sql: str) -> Deferred[list[Row]]:
+    def run(self, sql: str, ended: Callable[[Connection], None] | None = None) -> Deferred[list[Row]]:
         """Send `sql` (several statements allowed), wait, return the rows of the last one.
 
-        Cancelling the Deferred only stops the waiting.  Fails with a `Problem`.
+        `ended` is called when the server is done with it, before the rows are passed on.  Cancelling the Deferred only
+        stops the waiting.  Fails with a `Problem`.
         """
-        if self._closed:
-            return _failed(StoreUnreachable())
+        running: Deferred[list[Row]] = Deferred()
         if self._running is not None:
             return _failed(Problem(Category.INTERNAL, "two statements at once on one connection"))
-        cursor = self._wire.cursor()
-        running: Deferred[Any] = cursor.execute(sql)
-        self._running = running
-        watchdog = self._reactor.callLater(self._statement_seconds, self._hung)
-        running.addCallback(lambda done: done.fetchall() if done.description is not None else [])
-        running.addBoth(self._ran, watchdog)
-        return _decoupled(running)
+        self._running, self._ended = running, ended
+        if self._closed:
+            self._ran(StoreUnreachable())
+            return running
+        self._began = self._reactor.seconds()
+        if self._watchdog is None:
+            self._watchdog = self._reactor.callLater(self._statement_seconds, self._look)
+        self._wire.query(sql, self._ran)
+        return running
 
-    def _ran(self, result: Any, watchdog: Any) -> Any:
-        self._running = None
-        if watchdog.active():
-            watchdog.cancel()
-        if isinstance(result, Failure):
-            problem = self._categorised(result.value)
-            if isinstance(problem, StoreUnreachable):
+    def _ran(self, result: list[Row] | BaseException) -> None:
+        running, self._running = self._running, None
+        ended, self._ended = self._ended, None
+        if isinstance(result, BaseException):
+            result = self._categorised(result)
+            if isinstance(result, StoreUnreachable):
                 self._died()
-            return Failure(problem)
-        return result
+        if ended is not None:
+            ended(self)
+        settled, self._settled = self._settled, []
+        for waiting in settled:
+            waiting.callback(None)
+        assert running is not None
+        if isinstance(result, BaseException):
+            running.errback(result)
+        else:
+            running.callback(result)
 
     def settled(self) -> Deferred[None]:
         """Fires when no statement is running."""
         if self._running is None:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
-
-        def fire(result: Any) -> Any:
-            if not waiting.called:
-                waiting.callback(None)
-            return result
-
-        self._running.addBoth(fire)
+        self._settled.append(waiting)
         return waiting
 
     def close(self) -> None:
         """Close at once; a running statement fails with StoreUnreachable."""
         if not self._closed:
             self._closed = True
+            if self._watchdog is not None:
+                self._watchdog.cancel()
+                self._watchdog = None
             self._wire.close()
 
-    def _hung(self) -> None:
+    def _look(self) -> None:
+        """One timer for many statements: it looks how long the one that runs has been running."""
+        self._watchdog = None
+        if self._running is None:
+            return
+        left = self._began + self._statement_seconds - self._reactor.seconds()
+        if left > 0:
+            self._watchdog = self._reactor.callLater(left, self._look)
+            return
         text = "event=store_hung a statement took longer than {seconds} s"
         log.warn(text, event="store_hung", seconds=self._statement_seconds)
         self.close()
@@ -157,7 +141,9 @@ class Connection:
             self.close()
             self._lost(self)
 
-    def _categorised(self, error: BaseException | None) -> Problem:
+    def _categorised(self, error: BaseException) -> Problem:
+        if isinstance(error, Problem):
+            return error
         if self._closed or not isinstance(error, psycopg2.Error):
             return StoreUnreachable()
         return category_of(error)
@@ -188,7 +174,7 @@ async def connect(
     lost: Callable[[Connection], None] = lambda connection: None,
 ) -> Connection:
     """Open a connection and run `greeting` on it, within `connect_seconds`; StoreUnreachable otherwise."""
-    wire = _Wire(reactor)
+    wire = Wire(reactor)
     connection = Connection(wire, reactor, statement_seconds, lost)
     try:
         dsn = await _resolved(url, reactor)
@@ -212,7 +198,7 @@ async def connect(
     return connection
 
 
-def _abandon(wire: _Wire) -> None:
+def _abandon(wire: Wire) -> None:
     if wire.pollable() is not None:
         wire.close()
 

@@ -23,7 +23,8 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.store.connection import Connection, Row, connect, shielded
+from ipf.store.connection import Connection, connect, shielded
+from ipf.store.driver import Row
 from ipf.store.quoting import Statement, script
 
 __all__ = ["Database", "Row", "Session"]
@@ -192,14 +193,8 @@ class Database:
 
     async def many(self, sql: str) -> list[Row]:
         """Run `sql` as a transaction of its own, in one round trip; the rows of its last statement."""
-        connection = await self._borrow()
-        return await shielded(self._many(connection, sql))
-
-    async def _many(self, connection: Connection, sql: str) -> list[Row]:
-        try:
-            return await connection.run(sql)
-        finally:
-            self._give_back(connection)
+        connection = self._take_idle() or await self._borrow()
+        return await connection.run(sql, self._give_back)
 
     async def one(self, sql: str) -> Row:
         """As `many`, exactly one row."""
@@ -245,12 +240,18 @@ class Database:
 
     # -- the pool
 
-    async def _borrow(self) -> Connection:
+    def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.popleft()
             if connection.alive:
                 connection.lent = True
                 return connection
+        return None
+
+    async def _borrow(self) -> Connection:
+        connection = self._take_idle()
+        if connection is not None:
+            return connection
         if self._closed:
             raise StoreUnreachable("the store is closed")
         if self._down:

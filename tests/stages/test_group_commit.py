@@ -207,6 +207,23 @@ class GroupCommitTests(TestCase):
         self.inbox.release()
         self.assertEqual((self.inbox.batches, self.results), ([1, 1], {"2": Outcome.STORED}))
 
+    def test_a_lone_sender_does_not_wait_for_the_end_of_the_turn(self) -> None:
+        """Known by the batch before it; the first, and one that comes with others, waits for the end of its turn."""
+        commit = self.commit()
+        self.submit(commit, 1)
+        self.assertEqual(self.inbox.batches, [])
+        self.turn()
+        self.submit(commit, 2)
+        self.assertEqual(self.inbox.batches, [1, 1])
+        self.inbox.hold = True
+        self.submit(commit, 3)
+        self.submit(commit, 4, 5)
+        self.inbox.release()
+        self.assertEqual(self.inbox.batches, [1, 1, 1, 2])
+        self.inbox.release()
+        self.submit(commit, 6)
+        self.assertEqual(self.inbox.batches, [1, 1, 1, 2])
+
     def test_a_small_remainder_does_not_start_beside_a_large_batch(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=2)
