@@ -235,7 +235,7 @@ def _primitive(kind: str, text: str, place: str) -> Any:
     if kind == "decimal":
         if not _DECIMAL.fullmatch(text):
             raise _malformed("a number is expected", place)
-        return loads(text)
+        return loads(f"[{text}]")[0]
     if text == "":
         raise _malformed("a value must not be empty", place)
     return text

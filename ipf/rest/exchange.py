@@ -71,6 +71,15 @@ def if_match(text: str | None) -> int | None:
     return int(tags[0])
 
 
+def creates_only(text: str | None) -> bool:
+    """Whether `If-None-Match: *` was sent with a write; Problem PRECONDITION for anything else there."""
+    if text is None:
+        return False
+    if text.strip() != "*":
+        raise Problem(Category.PRECONDITION, "with an update, If-None-Match must be *")
+    return True
+
+
 def entity_tags(text: str) -> list[str]:
     """The opaque parts of the entity tags in a header."""
     return [quoted or bare for quoted, bare in _ENTITY_TAG.findall(text)]

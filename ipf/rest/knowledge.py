@@ -18,6 +18,8 @@ from ipf.rest.unit import Method, Unit
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""
 
+_NEVER_CREATE = frozenset({Method.DELETE, Method.PATCH})
+
 ConditionKey = tuple[str, str, str]
 """(tenant, resource type, canonical text of the query)"""
 
@@ -48,6 +50,9 @@ def question(unit: Unit) -> Question:
     asked = [entry.condition for entry in unit.entries]
     keys = tuple([None if query is None else condition_key(unit.tenant, query) for query in asked])
     found: dict[str, Query] = {}
+    for entry in unit.entries:
+        if entry.condition is not None and entry.condition.single_tokens is None and entry.condition.needs_store:
+            return Question(unit, {}, texts, keys, _follows(entry.condition, entry.place))
     for entry, text in zip(unit.entries, texts, strict=True):
         if b"?" not in text:
             continue
@@ -58,7 +63,16 @@ def question(unit: Unit) -> Question:
                 except Problem as problem:
                     refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
                     return Question(unit, {}, texts, keys, refused)
+                if found[reference].needs_store:
+                    return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
     return Question(unit, found, texts, keys)
+
+
+def _follows(query: Query, place: str | None) -> Problem:
+    """The refusal of a condition that other resources answer, since those that are planned beside it do not count."""
+    names = ", ".join(query.needs_store)
+    text = f"the condition of a write is put to the resource alone: {names} cannot be used"
+    return Problem(Category.NOT_SUPPORTED, text, place)
 
 
 def asks_for(questions: Sequence[Question]) -> Asks:
@@ -113,7 +127,7 @@ class Knowledge:
             if asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts:
                 continue
             for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
-                if key is None or entry.condition is None or self.matches[key] or entry.method is Method.DELETE:
+                if key is None or entry.condition is None or self.matches[key] or entry.method in _NEVER_CREATE:
                     continue
                 found[key] = tenant, entry.condition
         return [found[key] for key in sorted(found)]

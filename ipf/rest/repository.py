@@ -16,7 +16,10 @@ from ipf.subscriptions.policy import ChannelPolicy
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history."""
+    """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
+
+    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
+    """
 
     store: FhirStore
     matcher: Matcher
@@ -25,6 +28,7 @@ class Repository:
     software_version: str = "0"
     page_size: int = 50
     max_page_size: int = 1000
+    max_bundle_entries: int = 10_000
 
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""

@@ -21,6 +21,7 @@ from ipf.rest.history_instance import history_instance
 from ipf.rest.ids import is_id
 from ipf.rest.metadata import metadata
 from ipf.rest.outcome import refuse
+from ipf.rest.patch import conditional_patch, patch
 from ipf.rest.present import PLAIN, cut, split, write
 from ipf.rest.read import read
 from ipf.rest.repository import Repository
@@ -40,9 +41,15 @@ async def bundle(request: Request, repository: Repository) -> Answer:
 ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"POST": bundle},
     "metadata": {"GET": metadata},
-    "[type]": {"GET": search, "POST": create, "PUT": conditional_update, "DELETE": conditional_delete},
+    "[type]": {
+        "GET": search,
+        "POST": create,
+        "PUT": conditional_update,
+        "PATCH": conditional_patch,
+        "DELETE": conditional_delete,
+    },
     "[type]/_search": {"POST": search_by_post},
-    "[type]/[id]": {"GET": read, "PUT": update, "DELETE": delete},
+    "[type]/[id]": {"GET": read, "PUT": update, "PATCH": patch, "DELETE": delete},
     "[type]/[id]/_history": {"GET": history_instance},
     "[type]/[id]/_history/[vid]": {"GET": vread},
 }

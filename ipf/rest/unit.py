@@ -9,6 +9,7 @@ Source: https://hl7.org/fhir/R4/http.html#transaction
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ class Method(StrEnum):
     DELETE = "delete"
     CREATE = "create"
     UPDATE = "update"
+    PATCH = "patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Entry:
 
     `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
     conditional update or delete.  `full_url`: the name by which other entries of the same unit refer to this resource.
-    `if_match`: the version that must be current.  `place`: where the entry stands (`Bundle.entry[2]`), for messages.
+    `if_match`: the version that must be current.  `must_be_new`: an update that may only create (If-None-Match: *).
+    `patch`: of a patch, what makes the new resource of the current one (never changing it); it may raise a Problem.
+    `place`: where the entry stands (`Bundle.entry[2]`), for messages.
     `resource` is never changed by us; it may be used again for a second attempt.
     """
 
@@ -45,6 +49,8 @@ class Entry:
     full_url: str | None = None
     if_match: int | None = None
     place: str | None = None
+    must_be_new: bool = False
+    patch: Callable[[Json], Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +58,15 @@ class Unit:
     """One FHIR transaction of one tenant.
 
     `receipt`: when this key was stored before, the unit is answered as done and writes nothing; otherwise the key is
-    stored together with the entries.
+    stored together with the entries.  `distinct`: two updates of one resource are refused even when they say the same,
+    as R4 asks; a converted message may say a thing twice.
     """
 
     tenant: str
     entries: tuple[Entry, ...]
     correlation_id: str
     receipt: str | None = None
+    distinct: bool = False
 
     @property
     def changes_subscriptions(self) -> bool:

@@ -9,8 +9,8 @@ Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
 
@@ -27,8 +27,8 @@ from ipf.rest.stamp import says_the_same, stamp
 from ipf.rest.unit import Entry, EntryResult, Method, Outcome, UnitResult
 from ipf.rest.view import Again, State, View
 
-_RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2}
-_HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT"}
+_RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2, Method.PATCH: 2}
+_HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT", Method.PATCH: "PATCH"}
 _RESTFUL = re.compile(r"(?<=/)[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}$")
 
 
@@ -78,6 +78,8 @@ class UnitPlan:
             return self._delete(entry, condition)
         if entry.method is Method.CREATE:
             return self._create(entry, text, condition)
+        if entry.patch is not None:
+            return self._patch(entry, entry.patch, condition)
         return self._update(entry, text, condition)
 
     def _delete(self, entry: Entry, condition: ConditionKey | None) -> EntryResult:
@@ -121,6 +123,23 @@ class UnitPlan:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
         return self._expect(entry, text, key, condition)
 
+    def _patch(self, entry: Entry, patch: Callable[[Json], Json], condition: ConditionKey | None) -> Pending:
+        """A patch of what is there, as the units before left it; there must be something."""
+        found: Sequence[Key] = [self._key(entry.resource_type, entry.id)] if entry.id is not None else ()
+        if condition is not None:
+            found = self._matching(entry, condition)
+        state = self.view.state(found[0]) if found else None
+        resource = state.resource if state is not None else None
+        if not found or resource is None:
+            gone = state is not None
+            said = "the resource was deleted" if gone else "there is no such resource"
+            raise Problem(Category.GONE if gone else Category.NOT_FOUND, said, entry.place)
+        if found[0] in self._pending:
+            self._refuse_twice(found[0], entry)
+        self._check_version(entry, state)
+        patched = patch(resource)
+        return self._expect(replace(entry, resource=patched), dumps(patched), found[0], condition)
+
     def _expect(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
         earlier = self._pending.get(key)
         if earlier is not None:
@@ -136,7 +155,7 @@ class UnitPlan:
 
     def _repeat(self, entry: Entry, earlier: Pending) -> Pending:
         """A second entry for one resource is harmless when it says the same, and refused otherwise."""
-        if entry.resource != earlier.entry.resource:
+        if entry.resource != earlier.entry.resource or (self.unit.distinct and entry.method is Method.UPDATE):
             self._refuse_twice(earlier.key, entry)
         return earlier
 
@@ -148,6 +167,8 @@ class UnitPlan:
         raise Problem(Category.VALUE, f"the transaction changes {key[1]}/{key[2]} twice", entry.place)
 
     def _check_version(self, entry: Entry, state: State | None) -> None:
+        if entry.must_be_new and state is not None and state.alive:
+            raise Problem(Category.PRECONDITION, "the resource is there already", entry.place)
         if entry.if_match is None:
             return
         if state is None or not state.alive or state.version.version_id != entry.if_match:
@@ -233,7 +254,8 @@ class UnitPlan:
         resource, key = pending.entry.resource, pending.key
         if key[1] != query.resource_type or resource is None:
             return False
-        return matches(query, extract(stamp(resource, key[2], 1, self.now)), id=key[2], last_updated=self.now)
+        stamped = stamp(resource, key[2], 1, self.now)
+        return matches(query, extract(stamped), id=key[2], last_updated=self.now, resource=stamped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +303,7 @@ def _result(entry: Entry, end: EntryResult | Pending) -> EntryResult:
         return end
     if end.result is None:
         raise RuntimeError("a pending resource was not settled")
-    if end.entry is entry:
+    if end.entry is entry or entry.method is Method.PATCH:  # a patched entry is a copy, and never shared
         return end.result
     outcome = Outcome.FOUND if entry.method is Method.CREATE else Outcome.UNCHANGED
     return EntryResult(200, outcome, end.result.version)

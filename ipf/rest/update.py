@@ -5,19 +5,23 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
-from ipf.rest.exchange import condition, if_match, resource_body, written_answer
+from ipf.rest.exchange import condition, creates_only, if_match, resource_body, written_answer
 from ipf.rest.repository import Repository
 from ipf.rest.unit import Entry, Method, single
 
 
 async def update(request: Request, repository: Repository) -> Answer:
-    """200, or 201 when the client chose a new id; 412 when If-Match does not name the current version."""
+    """200, or 201 when the client chose a new id; 412 when If-Match does not name the current version.
+
+    `If-None-Match: *` only creates: 412 when the resource is there.
+    """
     resource_type, id = request.path
     resource = admit(resource_body(request, resource_type), repository)
     if resource.get("id") != id:
         raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
-    version = if_match(request.headers.get("if-match"))
-    return await _store(Entry(Method.UPDATE, resource_type, id, resource, if_match=version), request, repository)
+    version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
+    entry = Entry(Method.UPDATE, resource_type, id, resource, if_match=version, must_be_new=must_be_new)
+    return await _store(entry, request, repository)
 
 
 async def conditional_update(request: Request, repository: Repository) -> Answer:
@@ -25,8 +29,9 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
     (resource_type,) = request.path
     resource = admit(resource_body(request, resource_type), repository)
     query = condition(resource_type, request.query)
-    version = if_match(request.headers.get("if-match"))
-    entry = Entry(Method.UPDATE, resource_type, resource.get("id"), resource, query, if_match=version)
+    version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
+    id = resource.get("id")
+    entry = Entry(Method.UPDATE, resource_type, id, resource, query, if_match=version, must_be_new=must_be_new)
     return await _store(entry, request, repository)
 
 
