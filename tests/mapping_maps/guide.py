@@ -86,7 +86,6 @@ ALSO = frozenset(
         "IAM[AllergyIntolerance]",
         "MSA[MessageHeader]",
         "SFT[MessageHeader]",
-        "ROL[RelatedPerson]",
         "RXR[MedicationRequest]",
         "TQ1[MedicationRequest]",
         "ORC[MedicationAdministration]",
