@@ -40,6 +40,7 @@ class Category(Enum):
     UNAUTHORIZED = Rendering(401, "login", "unauthorized", "AR", "207", False)
     FORBIDDEN = Rendering(403, "forbidden", "unauthorized", "AR", "207", False)
     NOT_FOUND = Rendering(404, "not-found", "not_found", "AR", "204", False)
+    COSTLY = Rendering(400, "too-costly", "bad_request", "AR", "207", False)
     METHOD = Rendering(405, "not-supported", "bad_request", "AR", "200", False)
     NOT_ACCEPTABLE = Rendering(406, "not-supported", "bad_request", "AR", "207", False)
     CONFLICT = Rendering(409, "conflict", "invalid_status", "AE", "205", True)

@@ -4,14 +4,17 @@ Pure values without logic of their own; `index.py` makes them from a resource, `
 search, the store keeps them in `index_text`, `index_date` and `index_quantity`.  Because both sides call the same
 functions of this module, a value found is a value searched.
 
-Text values (all with control characters replaced by a space, every part at most 1,200 bytes in UTF-8):
+Text values (control characters replaced by a space, every part at most 1,200 bytes in UTF-8):
 
 | parameter type | value |
 |---|---|
-| token | `code TAB system` (system empty when there is none); besides, `TAB system` once for each system |
+| token | `code TAB system`, either possibly empty |
 | string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
-| reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version` |
+| reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
+  identifier of a reference as a token (it alone has a TAB) |
 | uri | as it is; canonicals with and without `|version` |
+| composite | its components, LF between: a text (of a string only the normalised one), `lo LF hi` of a date,
+  `lo LF hi LF unit` of a number or quantity |
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -36,6 +39,7 @@ QuantityEntry = tuple[str, Decimal, Decimal, str]
 
 PART_LIMIT = 1200  # bytes; two parts and the keys fit in one b-tree row of PostgreSQL (2,704 bytes)
 _DIGEST_LENGTH = 33
+_COMPONENT_LIMIT = 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,16 @@ def string_value(text: str) -> str:
 def token_value(code: str, system: str) -> str:
     """The text value of a code, identifier or contact point."""
     return clean(code) + "\t" + clean(system)
+
+
+def component_text(value: str, is_string: bool) -> str:
+    """A text value as part of a composite: short enough that three of them fit in one row of the index."""
+    if is_string:
+        return cut(value.partition("\t")[0], _COMPONENT_LIMIT)
+    if len(value) * 4 > _COMPONENT_LIMIT and len(value.encode()) > _COMPONENT_LIMIT:
+        kept = cut(value, _COMPONENT_LIMIT - _DIGEST_LENGTH)
+        return f"{kept}#{blake2b(value.encode(), digest_size=16).hexdigest()}"
+    return value
 
 
 def unit_value(system: str, code: str, unit: str) -> str:

@@ -1,13 +1,13 @@
-"""A resource in, its index entries out: every search parameter of FHIR R4 but the composite ones.
+"""A resource in, its index entries out: every search parameter of FHIR R4, and those that were added to it.
 
 The expressions of one resource type are resolved together (`index_paths.py`) into one tree of member names, when the
 first resource of that type comes; a parameter that only repeats others writes nothing (`index_sources.py`).  Indexing a
 resource is then a single walk along this tree: members that no search parameter asks for are not looked into, and an
-absent element costs nothing.  The two expressions that are not simple go through the general FHIRPath engine.  Nothing
-is kept of a resource; the trees live as long as the process.
+absent element costs nothing.  The expressions that are not simple go through the general FHIRPath engine.  Nothing
+is kept of a resource; the trees live until `forget` is called, because the set of search parameters has changed.
 
-`_id` and `_lastUpdated` have no entries: the store has columns for them.  `_text`, `_content`, `_filter`, `_query`,
-Location's `near` and composite parameters are not indexed.
+`_id` and `_lastUpdated` have no entries: the store has columns for them.  `_text`, `_content`, `_filter`, `_query` and
+Location's `near` are not indexed.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -20,9 +20,11 @@ from functools import cache
 from typing import Any
 
 from ipf.fhir.definitions import SearchParameter, definitions
-from ipf.fhir.entries import EMPTY, DateEntry, Entries, QuantityEntry, TextEntry, clean, token_value
+from ipf.fhir.entries import EMPTY, DateEntry, Entries, QuantityEntry, TextEntry, token_value
+from ipf.fhir.index_composites import Composite, composite_leaf
+from ipf.fhir.index_general import evaluate
 from ipf.fhir.index_paths import Guard, Place, Step
-from ipf.fhir.index_sources import sources
+from ipf.fhir.index_sources import Source, sources
 from ipf.fhir.index_values import Leaf, Sink, leaf
 
 __all__ = ["EMPTY", "DateEntry", "Entries", "QuantityEntry", "TextEntry", "extract"]
@@ -34,7 +36,9 @@ class _Tree:
 
     guarded: list[tuple[Guard, _Tree]] = field(default_factory=list)
     members: dict[str, _Tree] = field(default_factory=dict)
-    codes: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (parameter type, FHIR type) -> codes
+    # (parameter type, FHIR type, parts of it that others write) -> codes
+    codes: dict[tuple[str, str, tuple[str, ...]], list[str]] = field(default_factory=dict)
+    leaves: list[Leaf] = field(default_factory=list)
 
     def at(self, step: Step) -> _Tree:
         """The position one step further, made when it is new."""
@@ -48,8 +52,8 @@ class _Tree:
 
     def finished(self) -> Leaf:
         """One function for all that is done with a value here; parameters that want the same of it share a leaf."""
-        made = (leaf(kind, type_name, tuple(codes)) for (kind, type_name), codes in self.codes.items())
-        leaves = [one for one in made if one is not None]
+        made = (leaf(kind, type_name, tuple(codes), rest) for (kind, type_name, rest), codes in self.codes.items())
+        leaves = [one for one in made if one is not None] + self.leaves
         leaves += [_guarded_leaf(guard, tree.finished()) for guard, tree in self.guarded]
         if self.members:
             leaves.append(_members_leaf({name: tree.finished() for name, tree in self.members.items()}))
@@ -99,44 +103,70 @@ def extract(resource: dict[str, Any]) -> Entries:
     plan = _plan(resource_type)
     sink = Sink()
     plan.write(resource, sink)
-    for code, expression in plan.general:
-        _evaluate(code, expression, resource, sink)
+    for parameter in plan.general:
+        evaluate(parameter, resource, sink)
     return Entries(frozenset(sink.texts), frozenset(sink.dates), frozenset(sink.quantities))
+
+
+def forget() -> None:
+    """Plan anew: the definitions of search parameters have changed."""
+    _plan.cache_clear()
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How resources of one type are indexed: the tree as a function, and (code, expression) for the general engine."""
+    """How resources of one type are indexed: the tree as a function, and the parameters for the general engine."""
 
     write: Leaf
-    general: tuple[tuple[str, str], ...]
+    general: tuple[SearchParameter, ...]
 
 
 @cache
 def _plan(resource_type: str) -> _Plan:
     tree = _Tree()
-    general: list[tuple[str, str]] = []
+    general: list[SearchParameter] = []
     presences: list[Leaf] = []
     parameters = definitions().search_parameters(resource_type)
     for code, source in sources(resource_type).items():
-        if source.codes != (code,):
+        if code not in source.codes:
             continue  # another parameter writes its values
-        if source.members:
+        if source.composite is not None:
+            _plant_composite(tree, code, source.composite)
+        elif source.members:
             presences.append(_presence_leaf(code, source.members))
         elif source.places:
-            _plant(tree, parameters[code], source.places)
+            _plant(tree, parameters[code], source)
         else:
-            general.append((code, parameters[code].expression))
+            general.append(parameters[code])
     return _Plan(_all_of([tree.finished(), *presences]), tuple(general))
 
 
-def _plant(tree: _Tree, parameter: SearchParameter, found: Iterable[Place]) -> None:
+def _plant(tree: _Tree, parameter: SearchParameter, source: Source) -> None:
     """Note at each place that its values are wanted under the parameter's code."""
-    for place in found:
-        position = tree
-        for step in place.steps:
-            position = position.at(step)
-        position.codes.setdefault((parameter.type, place.type_path), []).append(parameter.code)
+    for place in source.places:
+        wanted = (parameter.type, place.type_path, source.covered)
+        _position(tree, place).codes.setdefault(wanted, []).append(parameter.code)
+
+
+def _plant_composite(tree: _Tree, code: str, found: Composite) -> None:
+    """A function that writes the components of each element together."""
+    for writer, root, components in found.nested:
+        if writer != code:
+            continue  # another composite writes the same
+        made = []
+        for component in components:
+            part = _Tree()
+            for place in component.places:
+                _position(part, place).codes.setdefault((component.type, place.type_path, ()), []).append("")
+            made.append((component, part.finished()))
+        tree.leaves.append(composite_leaf(code, root, tuple(made)))
+
+
+def _position(tree: _Tree, place: Place) -> _Tree:
+    position = tree
+    for step in place.steps:
+        position = position.at(step)
+    return position
 
 
 def _presence_leaf(code: str, members: tuple[str, ...]) -> Leaf:
@@ -147,12 +177,3 @@ def _presence_leaf(code: str, members: tuple[str, ...]) -> Leaf:
         sink.texts.append(true if there else false)
 
     return write
-
-
-def _evaluate(code: str, expression: str, resource: dict[str, Any], sink: Sink) -> None:
-    """What the general engine finds: resources inside the resource (the first entry of a document or message)."""
-    from ipf.fhir.fhirpath import compile as compile_expression  # large, and wanted by Bundles only
-
-    for found in compile_expression(expression).evaluate(resource):
-        if isinstance(found, dict) and "resourceType" in found and "id" in found:
-            sink.texts.append((code, clean(f"{found['resourceType']}/{found['id']}")))

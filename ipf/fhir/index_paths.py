@@ -11,6 +11,7 @@ Source: https://hl7.org/fhir/R4/searchparameter.html#expression
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +76,20 @@ def places(expression: ast.Node, resource_type: str) -> Places:
     """All places that `expression` means in a resource of this type, without repeats; alternatives about other types
     are left out."""
     return tuple(dict.fromkeys(_expanded(_resolve(expression, resource_type))))
+
+
+def values_at(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
+    """The values that `steps` lead to from `value`; lists are gone through."""
+    if type(value) is list:
+        for one in value:
+            yield from values_at(one, steps)
+    elif not steps:
+        yield value
+    elif isinstance(steps[0], str):
+        if type(value) is dict and steps[0] in value:
+            yield from values_at(value[steps[0]], steps[1:])
+    elif steps[0](value):
+        yield from values_at(value, steps[1:])
 
 
 def _resolve(node: ast.Node, resource_type: str) -> list[Place]:

@@ -4,7 +4,8 @@ An index row is the dearest part of storing a resource, and R4 asks for many of 
 `combo-code` is `code` and `component-code` together, `patient` is `subject` when it refers to a Patient, `phone` is
 `telecom` with the system `phone`.  Such a parameter writes nothing of its own; a search on it is put as a search on its
 sources.  What can be told apart in the index value (type of a reference, system of a contact point) need not be
-written apart.
+written apart.  `name` writes only those parts of a name that `family` and `given` do not, `address` likewise; and a
+composite of elements that stand in the resource once (`code-value-quantity`) is the conjunction of its components.
 
 Worked out once for each resource type, from the places of `index_paths.py`.
 """
@@ -14,13 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.index_composites import Composite, composite, shared
 from ipf.fhir.index_paths import Guard, MemberIs, NotSimple, Place, RefersTo, places, presence
+from ipf.fhir.index_values import PARTS
 
 _COLUMNS = frozenset({"_id", "_lastUpdated"})
-_INDEXED = frozenset({"date", "number", "quantity", "reference", "string", "token", "uri"})
+_INDEXED = frozenset({"composite", "date", "number", "quantity", "reference", "string", "token", "uri"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Source:
     `codes`: its values are under any of these (its own code alone, when it writes for itself).  `refers_to`: only
     references to this type count.  `system`: only tokens of this system count.  `members`: its value is whether one
     of these members is there.  `places`: where its values are; empty when `members`, or only FHIRPath, can tell.
+    `covered`: parts of the HumanName or Address there that the other codes have.  `composite`: what it is put together
+    from; of such a parameter only elements inside the resource have rows.
     """
 
     codes: tuple[str, ...]
@@ -37,6 +43,8 @@ class Source:
     refers_to: str = ""
     system: str = ""
     members: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
+    composite: Composite | None = None
 
     @property
     def has_no_systems(self) -> bool:
@@ -60,11 +68,20 @@ def _sources(resource_type: str) -> Mapping[str, Source]:
     parameters = {code: one for code, one in definitions().search_parameters(resource_type).items() if is_indexed(one)}
     own = {code: _own(parameter, resource_type) for code, parameter in parameters.items()}
     writers = _Writers({code: parameter.type for code, parameter in parameters.items()}, own)
-    return {code: writers.source(code) for code in own}
+    found = {code: writers.source(code) for code in own}
+    places_of = {code: source.places for code, source in own.items() if source.places}
+    written: dict[Any, str] = {}
+    for code, parameter in reversed(parameters.items()):  # `combo-...` comes first, and shares
+        if parameter.type == "composite":
+            made = shared(composite(parameter, parameters, places_of, resource_type), written)
+            found[code] = Source((code,), composite=made)
+    return found
 
 
 def _own(parameter: SearchParameter, resource_type: str) -> Source:
     """The parameter as if it wrote for itself."""
+    if parameter.type == "composite":
+        return Source((parameter.code,))
     expression = parse(parameter.expression)
     members = presence(expression, resource_type)
     if members is not None:
@@ -91,7 +108,8 @@ class _Writers:
         own = self._own[code]
         if not own.places:
             return own
-        return self._same(code, own) or self._restricted(code, own) or self._union(code, own) or own
+        same = self._same(code, own) or self._restricted(code, own) or self._union(code, own)
+        return same or self._without_parts(code, own)
 
     def _same(self, code: str, own: Source) -> Source | None:
         """Another parameter, earlier in the definitions, has the same places: take its source."""
@@ -123,6 +141,18 @@ class _Writers:
             return None
         codes = {writer for part in parts for writer in self.source(part).codes}
         return Source(tuple(sorted(codes)), own.places)
+
+    def _without_parts(self, code: str, own: Source) -> Source:
+        """A name or an address whose parts are parameters themselves."""
+        place = next(iter(own.places))
+        parts = PARTS.get(place.type_path, ())
+        if self._types[code] != "string" or len(own.places) != 1 or not parts:
+            return own
+        found = {
+            part: self._by_places.get(("string", frozenset({Place("string", (*place.steps, part))}))) for part in parts
+        }
+        covered = tuple(part for part, writer in found.items() if writer)
+        return replace(own, codes=(code, *(writer for writer in found.values() if writer)), covered=covered)
 
 
 def _only_guard(found: frozenset[Place]) -> Guard | None:

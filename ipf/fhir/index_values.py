@@ -29,8 +29,10 @@ Codes = tuple[str, ...]
 INFINITY = Decimal("Infinity")
 _STRING_TYPES = ("string", "markdown", "code", "id", "uri", "url", "canonical", "oid", "uuid", "xhtml")
 _URI_TYPES = ("uri", "url", "canonical", "oid", "uuid")
-_NAME_PARTS = ("family", "given", "prefix", "suffix", "text")
-_ADDRESS_PARTS = ("line", "city", "district", "state", "postalCode", "country", "text")
+PARTS = {
+    "HumanName": ("family", "given", "prefix", "suffix", "text"),
+    "Address": ("line", "city", "district", "state", "postalCode", "country", "text"),
+}
 
 
 class Sink:
@@ -47,8 +49,13 @@ class Sink:
 Leaf = Callable[[Any, Sink], None]
 
 
-def leaf(parameter_type: str, type_name: str, codes: Codes) -> Leaf | None:
-    """The function that indexes values of a FHIR type for a type of parameter; None when they have no meaning there."""
+def leaf(parameter_type: str, type_name: str, codes: Codes, covered: Codes = ()) -> Leaf | None:
+    """The function that indexes values of a FHIR type for a type of parameter; None when they have no meaning there.
+
+    `covered`: parts of a HumanName or an Address that other parameters write.
+    """
+    if covered:
+        return _texts(_parts(tuple(one for one in PARTS[type_name] if one not in covered)))(codes)
     make = _MAKERS.get((parameter_type, type_name))
     return None if make is None else make(codes)
 
@@ -82,8 +89,7 @@ def _token(code: object, system: object) -> tuple[str, ...]:
     system_text = system if type(system) is str else ""
     if type(code) is not str or not code:
         return (token_value("", system_text),) if system_text else ()
-    value = token_value(code, system_text)
-    return (value, value[value.index("\t") :]) if system_text else (value,)
+    return (token_value(code, system_text),)
 
 
 # The same codes, names and places come again and again, other than identifiers; only short ones are remembered.
@@ -156,9 +162,12 @@ def _concept_strings(value: Any) -> Iterable[str]:
 
 
 def _reference(value: Any) -> tuple[str, ...]:
-    text = value.get("reference") if type(value) is dict else None
+    if type(value) is not dict:
+        return ()
+    text = value.get("reference")
     form = indexed_form(text) if type(text) is str else None
-    return () if form is None else (clean(form),)
+    identified = _identifier(value["identifier"]) if "identifier" in value else ()
+    return identified if form is None else (clean(form), *identified)
 
 
 def _uri(value: Any) -> tuple[str, ...]:
@@ -286,8 +295,7 @@ _MAKERS: dict[tuple[str, str], Callable[[Codes], Leaf]] = {
     ("token", "Identifier"): _texts(_identifier),
     ("token", "ContactPoint"): _texts(_identifier),
     **{("string", one): _texts(_string) for one in _STRING_TYPES},
-    ("string", "HumanName"): _texts(_parts(_NAME_PARTS)),
-    ("string", "Address"): _texts(_parts(_ADDRESS_PARTS)),
+    **{("string", one): _texts(_parts(parts)) for one, parts in PARTS.items()},
     ("string", "CodeableConcept"): _texts(_concept_strings),
     ("reference", "Reference"): _texts(_reference),
     ("reference", "canonical"): _texts(_canonical),

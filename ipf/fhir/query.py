@@ -6,8 +6,7 @@ conditional interaction, a conditional reference, the criteria of a subscription
 
 A parameter that is not known or not supported stops strict parsing with a Problem that names it; lenient parsing leaves
 it out and lists it in `Query.ignored`.  A modifier, a prefix or a value that cannot be understood always stops: an
-answer to another question than the one asked is no answer (search.html#modifiers).  Chains and `_has` are recognised,
-and not supported yet.
+answer to another question than the one asked is no answer (search.html#modifiers).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -25,9 +24,11 @@ from urllib.parse import unquote_plus
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import token_value
-from ipf.fhir.index_sources import Source, sources
-from ipf.fhir.predicate import IdIn, Kind, Test, TextEquals
-from ipf.fhir.query_values import Asked, build, kind_of, last_updated, split
+from ipf.fhir.index_sources import sources
+from ipf.fhir.predicate import Kind, Test, TextEquals, needs_resource, needs_store
+from ipf.fhir.query_asked import kind_of
+from ipf.fhir.query_includes import Include, read_include
+from ipf.fhir.query_terms import TermReader, Unsupported
 
 __all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query"]
 
@@ -47,11 +48,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """One key of the order: `kind` says where the values are (an index, or the columns `_id`, `_lastUpdated`)."""
+    """One key of the order: `kind` says where the values are (an index, or the columns `_id`, `_lastUpdated`).
+
+    `others`: further codes under which values are, besides `code`.
+    """
 
     code: str
     kind: Kind | Literal["id", "last_updated"]
     descending: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class Query:
     `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
     `canonical`: the same text for the same terms in any order and spelling; made for lock keys.
     `single_tokens`: (code, index value) when the query is one positive equality on the text index, else None.
+    `needs_store`: names of parameters that no resource can be matched with by itself.  `needs_resource`: index entries
+    alone do not tell; the resource is looked at too.
     """
 
     resource_type: str
@@ -72,12 +79,23 @@ class Query:
     summary_count: bool = False
     ignored: tuple[str, ...] = ()
     canonical: str = ""
+    includes: tuple[Include, ...] = ()
     single_tokens: tuple[str, str] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         test = self.terms[0].test if len(self.terms) == 1 else None
         single = (test.code, test.values[0]) if type(test) is TextEquals and len(test.values) == 1 else None
         object.__setattr__(self, "single_tokens", single)
+
+    @property
+    def needs_store(self) -> tuple[str, ...]:
+        """Names of the parameters whose answer takes other resources or a terminology."""
+        return tuple(term.name for term in self.terms if needs_store(term.test))
+
+    @property
+    def needs_resource(self) -> bool:
+        """Whether a match takes the resource itself besides its index entries."""
+        return any(needs_resource(term.test) for term in self.terms)
 
 
 def parse_query(
@@ -162,6 +180,7 @@ class _Reading:
     total: str | None = None
     summary_count: bool = False
     ignored: list[str] = field(default_factory=list)
+    includes: list[Include] = field(default_factory=list)
 
     def query(self) -> Query:
         """What was read."""
@@ -173,6 +192,7 @@ class _Reading:
             total=self.total,
             summary_count=self.summary_count,
             ignored=tuple(self.ignored),
+            includes=tuple(self.includes),
             canonical=_canonical(self.resource_type, list(dict.fromkeys(term.test for term in self.terms))),
         )
 
@@ -182,38 +202,29 @@ class _Reading:
         if result is not None:
             result(self, value)
             return
-        code, _, modifier = name.partition(":")
-        if "." in name or code == "_has":
-            raise Problem(Category.NOT_SUPPORTED, f"search parameter {name}: chains are not supported", name)
-        parameter = definitions().search_parameters(self.resource_type).get(code)
-        source = sources(self.resource_type).get(code)
-        if code == "_id" or code == _LAST_UPDATED:
-            self._add_column(code, modifier, name, value)
-        elif parameter is None or source is None:
-            self.leave_out(name, "is not supported" if parameter else f"is unknown for {self.resource_type}")
-        elif not value.strip(","):
-            self.leave_out(name, "has no value", Category.VALUE)
+        try:
+            if name.partition(":")[0] in ("_include", "_revinclude"):
+                self._add_include(name, value)
+                return
+            test = TermReader(self.now, name).read(self.resource_type, name, value)
+        except Unsupported as refused:
+            self.leave_out(name, refused.why, refused.category)
         else:
-            asked = Asked(name, modifier, parameter, source, self.now)
-            self.terms.append(Term(name, value, build(asked, value)))
+            self.terms.append(Term(name, value, test))
+
+    def _add_include(self, name: str, value: str) -> None:
+        try:
+            self.includes.append(read_include(name, value, self.resource_type))
+        except Problem:
+            if self.strict:
+                raise
+            self.ignored.append(name)
 
     def leave_out(self, name: str, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
         """Strict: refuse.  Lenient: note that it was ignored."""
         if self.strict:
-            raise Problem(category, f"search parameter {name} {why}", name)
+            raise Problem(category, f"search parameter {name[:200]} {why}", name[:200])
         self.ignored.append(name)
-
-    def _add_column(self, code: str, modifier: str, name: str, value: str) -> None:
-        parameter = definitions().search_parameters(self.resource_type)[code]
-        asked = Asked(name, modifier, parameter, Source((code,)), self.now)
-        if not value.strip(","):
-            self.leave_out(name, "has no value", Category.VALUE)
-            return
-        if modifier:
-            raise asked.unsupported()
-        ids = tuple(sorted({one for one in split(value, ",") if one}))
-        test: Test = IdIn(ids) if code == "_id" else last_updated(asked, value)
-        self.terms.append(Term(name, value, test))
 
     def set_count(self, value: str) -> None:
         """`_count`: zero asks for the total alone."""
@@ -248,10 +259,10 @@ class _Reading:
             return Sort(code, "last_updated", descending)
         parameter: SearchParameter | None = definitions().search_parameters(self.resource_type).get(code)
         source = sources(self.resource_type).get(code)
-        if parameter is None or source is None or len(source.codes) != 1:
-            self.leave_out("_sort", f"by {code} is not supported")
+        if parameter is None or source is None or parameter.type == "composite":
+            self.leave_out("_sort", f"by {code[:80]} is not supported")
             return None
-        return Sort(source.codes[0], kind_of(parameter), descending)
+        return Sort(source.codes[0], kind_of(parameter), descending, source.codes[1:])
 
 
 _RESULT: dict[str, Callable[[_Reading, str], None]] = {

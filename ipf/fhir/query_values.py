@@ -3,67 +3,44 @@
 A value arrives as it was sent, still with its backslashes; `split` cuts it at separators that are not escaped.  The
 tests that leave are put on the parameter's sources (`index_sources.py`), in the very values that indexing writes.
 
-Source: https://hl7.org/fhir/R4/search.html#string, #token, #reference, #uri, #date, #number, #quantity
+Source: https://hl7.org/fhir/R4/search.html#string, #token, #reference, #uri, #date, #number, #quantity, #composite
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 
-from ipf.errors import Category, Problem
 from ipf.fhir import dates
-from ipf.fhir.definitions import SearchParameter, definitions
-from ipf.fhir.entries import clean, normalise, string_value, token_value
-from ipf.fhir.index_sources import Source
+from ipf.fhir.definitions import definitions
+from ipf.fhir.entries import clean, normalise, string_value
+from ipf.fhir.index_composites import Component
+from ipf.fhir.index_sources import Source, sources
 from ipf.fhir.predicate import (
     NOTHING,
-    AnyOf,
     Bounds,
     DateRange,
-    Kind,
     LastUpdated,
     Not,
     Present,
+    QuantityIn,
     QuantityRange,
     Test,
     TextContains,
     TextEquals,
     TextPrefix,
+    TextSuffix,
 )
+from ipf.fhir.query_asked import Asked, any_of, kind_of, on_each_code, split, unescape
+from ipf.fhir.query_parts import conjunction, parts_of
 from ipf.fhir.query_ranges import date_bounds, moment_bounds, number_bounds
-from ipf.fhir.reference import indexed_form, parse_reference
+from ipf.fhir.query_tokens import reference, token
+from ipf.fhir.ucum_bounds import UCUM, affine
 
 _PREFIXED = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)?(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
-_ESCAPED = re.compile(r"\\([,|$\\])")
-_KINDS: dict[str, Kind] = {"date": "date", "number": "quantity", "quantity": "quantity"}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One parameter of a search: `name` as written (for messages), its definition and its sources.
-
-    `now`: what `ap` on a date is relative to; None where the time of asking means nothing (stored criteria).
-    """
-
-    name: str
-    modifier: str
-    parameter: SearchParameter
-    source: Source
-    now: datetime | None = None
-
-    def refuse(self, why: str) -> Problem:
-        """A Problem about this parameter's value."""
-        return Problem(Category.VALUE, f"search parameter {self.name}: {why}", self.name)
-
-    def unsupported(self) -> Problem:
-        """A Problem about this parameter's modifier."""
-        text = f"search parameter {self.name}: the modifier :{self.modifier} is not supported"
-        return Problem(Category.NOT_SUPPORTED, text, self.name)
 
 
 def build(asked: Asked, value: str) -> Test:
@@ -75,48 +52,7 @@ def build(asked: Asked, value: str) -> Test:
         raise asked.refuse("it has no value")
     make = _MAKERS[asked.parameter.type]
     test = any_of([test for one in alternatives for test in make(asked, one)])
-    return Not(test) if asked.modifier == "not" else test
-
-
-def kind_of(parameter: SearchParameter) -> Kind:
-    """Which of the three indexes has the values of a parameter."""
-    return _KINDS.get(parameter.type, "text")
-
-
-def split(value: str, separator: str) -> list[str]:
-    """The parts between separators that no backslash stands before; escapes are left as they are."""
-    if "\\" not in value:
-        return value.split(separator)
-    parts, start, position = [], 0, 0
-    while position < len(value):
-        if value[position] == "\\":
-            position += 1
-        elif value[position] == separator:
-            parts.append(value[start:position])
-            start = position + 1
-        position += 1
-    return [*parts, value[start:]]
-
-
-def unescape(value: str) -> str:
-    """A part without the backslashes before `,` `|` `$` and backslash."""
-    return _ESCAPED.sub(r"\1", value) if "\\" in value else value
-
-
-def any_of(tests: Sequence[Test]) -> Test:
-    """One test for alternatives; equalities on one code become one."""
-    if len(tests) == 1:
-        return tests[0]
-    values: dict[str, set[str]] = {}
-    others: list[Test] = []
-    for test in tests:
-        if isinstance(test, TextEquals):
-            values.setdefault(test.code, set()).update(test.values)
-        else:
-            others.append(test)
-    merged: list[Test] = [TextEquals(code, tuple(sorted(found))) for code, found in sorted(values.items())]
-    every = tuple(dict.fromkeys(merged + others))
-    return every[0] if len(every) == 1 else AnyOf(every)
+    return Not(test) if asked.modifier in ("not", "not-in") else test
 
 
 def last_updated(asked: Asked, value: str) -> Test:
@@ -141,12 +77,8 @@ def _present(asked: Asked, code: str) -> list[Test]:
     if source.refers_to:
         return [TextPrefix(code, f"{source.refers_to}/"), TextContains(code, f"/{source.refers_to}/")]
     if source.system:
-        return [TextEquals(code, (token_value("", source.system),))]
+        return [TextSuffix(code, f"\t{clean(source.system)}")]
     return [Present(code, kind_of(asked.parameter))]
-
-
-def _on_each_code(asked: Asked, make: Callable[[str], Test]) -> list[Test]:
-    return [make(code) for code in asked.source.codes]
 
 
 def _string(asked: Asked, value: str) -> list[Test]:
@@ -155,25 +87,27 @@ def _string(asked: Asked, value: str) -> list[Test]:
     if not normal:
         raise asked.refuse("it has no value")
     if asked.modifier == "exact":
-        return _on_each_code(asked, lambda code: TextEquals(code, (string_value(text),)))
+        return on_each_code(asked, lambda code: TextEquals(code, (string_value(text),)))
     if asked.modifier == "contains":
-        return _on_each_code(asked, lambda code: TextContains(code, normal))
+        return on_each_code(asked, lambda code: TextContains(code, normal))
     if asked.modifier:
         raise asked.unsupported()
-    return _on_each_code(asked, lambda code: TextPrefix(code, normal))
+    return on_each_code(asked, lambda code: TextPrefix(code, normal))
 
 
 def _uri(asked: Asked, value: str) -> list[Test]:
     text = clean(unescape(value))
     if not asked.modifier:
-        return _on_each_code(asked, lambda code: TextEquals(code, (text,)))
+        return on_each_code(asked, lambda code: TextEquals(code, (text,)))
     if asked.modifier not in ("above", "below"):
         raise asked.unsupported()
     if not text.startswith("http"):
         return [NOTHING]  # only URLs have a hierarchy
     if asked.modifier == "below":
-        return _on_each_code(asked, lambda code: TextPrefix(code, text))
-    return _on_each_code(asked, lambda code: TextEquals(code, tuple(sorted(_ancestors(text)))))
+        path = text.rstrip("/") + "/"
+        exact = on_each_code(asked, lambda code: TextEquals(code, (text,)))
+        return [*exact, *on_each_code(asked, lambda code: TextPrefix(code, path))]
+    return on_each_code(asked, lambda code: TextEquals(code, tuple(sorted(_ancestors(text)))))
 
 
 def _ancestors(url: str) -> set[str]:
@@ -184,80 +118,6 @@ def _ancestors(url: str) -> set[str]:
     return {url} | above | {one + "/" for one in above}
 
 
-# Tokens
-
-
-def _token(asked: Asked, value: str) -> list[Test]:
-    if asked.modifier not in ("", "not"):
-        raise asked.unsupported()
-    parts = [unescape(one) for one in split(value, "|")]
-    if len(parts) > 2 or not any(parts):
-        raise asked.refuse("a token is written code, system|code, |code or system|")
-    if len(parts) == 1:
-        return _code_alone(asked, parts[0])
-    system, code = parts
-    return _system_and_code(asked, system, code)
-
-
-def _code_alone(asked: Asked, code: str) -> list[Test]:
-    if asked.source.system:
-        return _on_each_code(asked, lambda index: TextEquals(index, (token_value(code, asked.source.system),)))
-    value = token_value(code, "")
-    if asked.source.has_no_systems:
-        return _on_each_code(asked, lambda index: TextEquals(index, (value,)))
-    return _on_each_code(asked, lambda index: TextPrefix(index, value))
-
-
-def _system_and_code(asked: Asked, system: str, code: str) -> list[Test]:
-    only = asked.source.system
-    if only and system != only:
-        return [NOTHING]
-    if code and asked.source.has_no_systems:
-        system = ""  # a primitive code is stored without the system that its binding implies
-    return _on_each_code(asked, lambda index: TextEquals(index, (token_value(code, system),)))
-
-
-# References
-
-
-def _reference(asked: Asked, value: str) -> list[Test]:
-    text = unescape(value)
-    wanted = _wanted_types(asked)
-    if "://" in text or text.startswith("urn:"):
-        forms = _absolute_forms(text, wanted if asked.modifier or asked.source.refers_to else None)
-    elif "/" in text:
-        literal = parse_reference(text)
-        if literal is None:
-            raise asked.refuse("it is no reference: write an id, Type/id or a URL")
-        forms = [str(literal)] if literal.resource_type in wanted else []
-    else:
-        forms = [f"{one}/{text}" for one in wanted]
-    values = tuple(sorted({clean(one) for one in forms}))
-    return _on_each_code(asked, lambda code: TextEquals(code, values)) if values else [NOTHING]
-
-
-def _wanted_types(asked: Asked) -> Iterable[str]:
-    """The types that the reference may point at."""
-    targets = asked.parameter.targets or definitions().resource_types
-    if asked.source.refers_to:
-        targets = (asked.source.refers_to,)
-    if not asked.modifier:
-        return targets
-    if asked.modifier not in definitions().resource_types:
-        raise asked.unsupported()
-    if asked.modifier not in targets:
-        raise asked.refuse(f"it never refers to {asked.modifier}")
-    return (asked.modifier,)
-
-
-def _absolute_forms(text: str, wanted: Iterable[str] | None) -> list[str]:
-    literal = parse_reference(text)
-    if wanted is not None and literal is not None and literal.resource_type not in wanted:
-        return []
-    form = indexed_form(text)
-    return [] if form is None else [form]
-
-
 # Dates
 
 
@@ -265,7 +125,7 @@ def _date(asked: Asked, value: str) -> list[Test]:
     if asked.modifier:
         raise asked.unsupported()
     bounds = date_bounds(*_read_date(asked, value))
-    return _on_each_code(asked, lambda code: DateRange(code, bounds))
+    return on_each_code(asked, lambda code: DateRange(code, bounds))
 
 
 def _read_date(asked: Asked, value: str) -> tuple[str, int, int]:
@@ -290,7 +150,7 @@ def _number(asked: Asked, value: str) -> list[Test]:
     if asked.modifier:
         raise asked.unsupported()
     bounds = _read_number(asked, unescape(value))
-    return _on_each_code(asked, lambda code: QuantityRange(code, bounds))
+    return on_each_code(asked, lambda code: QuantityRange(code, bounds))
 
 
 def _quantity(asked: Asked, value: str) -> list[Test]:
@@ -301,9 +161,11 @@ def _quantity(asked: Asked, value: str) -> list[Test]:
         raise asked.refuse("a quantity is written number, number|system|code or number||code")
     bounds = _read_number(asked, parts[0])
     system, unit = (clean(one) for one in parts[1:]) if len(parts) == 3 else ("", "")
+    if system == UCUM and affine(unit) is not None:
+        return on_each_code(asked, lambda code: QuantityIn(code, bounds, unit))
     prefix = f"{system}\t{unit}\t" if system and unit else f"{system}\t" if system else ""
     part = f"\t{unit}\t" if unit and not system else ""
-    return _on_each_code(asked, lambda code: QuantityRange(code, bounds, prefix, part))
+    return on_each_code(asked, lambda code: QuantityRange(code, bounds, prefix, part))
 
 
 def _read_number(asked: Asked, text: str) -> Bounds:
@@ -314,12 +176,43 @@ def _read_number(asked: Asked, text: str) -> Bounds:
     return number_bounds(prefix, Decimal(digits))
 
 
+# Composites
+
+
+def _composite(asked: Asked, value: str) -> list[Test]:
+    if asked.modifier:
+        raise asked.unsupported()
+    values, found = split(value, "$"), asked.source.composite
+    if len(values) != len(asked.parameter.components) or not all(values):
+        raise asked.refuse(f"write {len(asked.parameter.components)} values with $ between them")
+    if found is None or not (found.conjunctions or found.nested):
+        raise asked.refuse("its components are not known here")
+    tests = []
+    for components in found.conjunctions:
+        known = sources(asked.resource_type)
+        pairs = zip(components, values, strict=True)
+        tests.append(conjunction([_as_component(asked, one, known[one.code], text) for one, text in pairs]))
+    bare = Source(("",))
+    for code, _, components in found.nested:
+        tests.append(parts_of(code, components, values, lambda one, text: _as_component(asked, one, bare, text)))
+    return tests
+
+
+def _as_component(asked: Asked, component: Component, source: Source, value: str) -> Test:
+    parameter = definitions().search_parameters(asked.resource_type)[component.code]
+    if source.codes == ("",):
+        source = replace(source, places=frozenset(component.places))
+    one = replace(asked, modifier="", parameter=parameter, source=source)
+    return any_of(_MAKERS[component.type](one, value))
+
+
 _MAKERS: dict[str, Callable[[Asked, str], list[Test]]] = {
+    "composite": _composite,
     "date": _date,
     "number": _number,
     "quantity": _quantity,
-    "reference": _reference,
+    "reference": reference,
     "string": _string,
-    "token": _token,
+    "token": token,
     "uri": _uri,
 }

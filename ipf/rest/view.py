@@ -53,7 +53,9 @@ class State:
     def meets(self, query: Query) -> bool:
         """Whether the resource is there and answers the query."""
         version = self.version
-        return self.alive and matches(query, self.entries, id=version.id, last_updated=version.last_updated)
+        whole = self.resource if query.single_tokens is None and query.needs_resource else None
+        at = version.last_updated
+        return self.alive and matches(query, self.entries, id=version.id, last_updated=at, resource=whole)
 
 
 class View:

@@ -42,7 +42,16 @@ WHERE NOT EXISTS (SELECT 1 FROM search_parameters s WHERE s.resource_type = t.re
 ORDER BY resource_type, code ON CONFLICT (resource_type, code) DO NOTHING""",
 )
 
-STATEMENTS = (NAMES, ADD_PARTITIONS, ADD_PARAMETERS)
+ADD_UNITS = Statement(
+    "names_add_units",
+    "text, text",
+    r"""
+INSERT INTO index_units (partition_id, unit)
+SELECT * FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($2, E'\x1f'))
+ON CONFLICT DO NOTHING""",
+)
+
+STATEMENTS = (NAMES, ADD_PARTITIONS, ADD_PARAMETERS, ADD_UNITS)
 
 
 class Names:
@@ -54,6 +63,7 @@ class Names:
         self._tenants: dict[int, str] = {}
         self._parameters: dict[Parameter, int] = {}
         self._numbers: dict[str, dict[str, str]] = {}
+        self._units: set[tuple[str, str]] = set()
 
     def partition(self, tenant: str) -> int:
         """The tenant's number, or one that matches nothing."""
@@ -91,6 +101,14 @@ class Names:
             await self._database.aside(ADD_PARAMETERS.call(joined(types), joined(codes)))
         if new_tenants or new_parameters:
             await self._load()
+
+    async def add_units(self, units: Collection[tuple[str, str]]) -> None:
+        """Make sure that these (tenant, unit text) are among those that occur; the tenants have numbers."""
+        new = sorted(set(units) - self._units) if units else ()
+        if new:
+            partitions = joined(self.partition(tenant) for tenant, _ in new)
+            await self._database.aside(ADD_UNITS.call(partitions, joined(unit for _, unit in new)))
+            self._units.update(new)
 
     async def _load(self) -> None:
         for number, name, code in await self._database.aside(NAMES.call()):

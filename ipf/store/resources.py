@@ -28,12 +28,13 @@ from ipf.ports import (
 )
 from ipf.store import asks as asking
 from ipf.store import names as naming
+from ipf.store import search_run as searching
 from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
 from ipf.store.database import Database, Session
 from ipf.store.names import Names
 from ipf.store.quoting import Statement, script
-from ipf.store.search import DEFAULT_COUNT, SearchSql, Token, parameters_of
+from ipf.store.search_run import Search
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
 
@@ -70,7 +71,7 @@ COUNTS = Statement(
 
 STATEMENTS = (
     READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS,
-    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS,
+    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1
@@ -128,28 +129,8 @@ class PostgresFhirStore:
         return [version(row) for row in await self._database.many(call)]
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
-        """See `ports.FhirStore.search`.  The total is counted unless `_total=none`."""
-        token = None if after is None else Token.parse(after)
-        count = DEFAULT_COUNT if query.count is None else query.count
-        await self._names.load((tenant,), parameters_of(query))
-        sql = SearchSql(tenant, query, self._names)
-        if query.summary_count or count == 0:
-            return SearchPage(await self._count(sql), (), None)
-        found = [version(row) for row in await self._database.many(sql.page(count + 1, token))]
-        matches, more = found[:count], len(found) > count
-        total = await self._total(sql, query, token, None if more else len(matches))
-        seen = (0 if token is None else token.offset) + len(matches)
-        return SearchPage(total, tuple(matches), sql.token(matches[-1], total, seen) if more else None)
-
-    async def _total(self, sql: SearchSql, query: Query, token: Token | None, all_matches: int | None) -> int | None:
-        if query.total == "none":
-            return None
-        if token is not None:
-            return token.total
-        return all_matches if all_matches is not None else await self._count(sql)
-
-    async def _count(self, sql: SearchSql) -> int:
-        return int((await self._database.one(sql.count()))[0])
+        """See `ports.FhirStore.search`."""
+        return await Search(tenant, self._database.many, self._names).page(query, after)
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""
@@ -198,9 +179,7 @@ class PostgresFhirTransaction:
         """Matches of the conditions that are no single tokens, by place; at most two each."""
         found: dict[int, Sequence[Version]] = {}
         for place, (tenant, query) in asking.general(conditions):
-            await self._names.load((tenant,), parameters_of(query))
-            rows = await self._session.many(SearchSql(tenant, query, self._names).page(2))
-            found[place] = [version(row) for row in rows]
+            found[place] = await Search(tenant, self._session.many, self._names).first(query, 2)
         return found
 
     async def subscriptions(self) -> list[ActiveSubscription]:
@@ -214,6 +193,7 @@ class PostgresFhirTransaction:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
         tenants = {item.tenant for group in (writes.changes, writes.receipts, writes.subscriptions) for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
+        await self._names.add_units(writing.units_of(writes))
         await self._session.commit(script(*writing.commit_calls(writes, self._names)))
 
 

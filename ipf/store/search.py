@@ -1,114 +1,128 @@
-"""A query in, SQL out: the algebra of `fhir/predicate.py` as literal fragments with quoted values.
+"""A query in, SQL out: pages in order, counts, and the tokens that pages continue with.
 
 A search walks one index in order and stops when the page is full: the index of a single token when the query has one
-(`index_text`, in order of rid), else the resources of the type.  Further equalities are probes by (value, rid); ranges
-and prefixes are sets of rids, computed once.  The planner sees the values, since these statements are not prepared.
+(`index_text`, in order of rid), else the resources of the type.  Of several tokens the one that is likely the rarest
+drives: an identifier, then a reference, then the others; further conditions are those of `search_conditions.py`.  The
+planner sees the values, since these statements are not prepared.
 
-Paging is by key for the natural order, `_id` and `_lastUpdated` (pages neither repeat nor skip while others write), by
-offset for any other order.  The token carries the total, which is counted once, for the first page.
+Every order is paged by key: behind the values of the last row of the page before, rows without a value last, so that
+pages neither repeat nor skip while others write.  The token carries the total, which is counted once, for the
+first page.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
+from zlib import crc32
 
 import orjson
 
 from ipf.errors import Category, Problem
-from ipf.fhir.predicate import (
-    AnyOf,
-    Bounds,
-    DateRange,
-    IdIn,
-    LastUpdated,
-    Not,
-    Present,
-    QuantityRange,
-    Test,
-    TextContains,
-    TextEquals,
-    TextPrefix,
-)
+from ipf.fhir.definitions import definitions
+from ipf.fhir.predicate import Test, TextEquals
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
-from ipf.store.quoting import literal, script
+from ipf.store.quoting import Value, literal, script
+from ipf.store.search_conditions import TABLES, Conditions
+from ipf.store.search_conditions import parameters_of as parameters_of_test
 
 DEFAULT_COUNT = 50
 
 # Prepared statements want nested loops only; a search with ranges does not.  Ends with the statement's transaction.
 PLANNER = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
-_TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
 _SORT_VALUES = {"text": "val", "date": "lo", "quantity": "lo"}
+COLUMNS = 8  # of VERSION_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Where a page continues: after a key (`key`, `rid`), or at an offset."""
+    """Where a page continues: behind the row with these `keys` and this rid.  `check` ties it to its search."""
 
+    check: int
     total: int | None
-    rid: int = 0
-    key: str | None = None
-    offset: int = 0
+    rid: int
+    keys: tuple[str | None, ...] = ()
 
     def text(self) -> str:
         """The token as it travels in a URL."""
-        content = orjson.dumps([self.total, self.rid, self.key, self.offset])
+        content = orjson.dumps([self.check, self.total, self.rid, self.keys])
         return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
     @classmethod
-    def parse(cls, text: str) -> Token:
-        """Problem VALUE for what this module did not write."""
+    def parse(cls, text: str, check: int) -> Token:
+        """Problem VALUE for what this module did not write, or not for this search."""
         try:
-            total, rid, key, offset = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if not (isinstance(rid, int) and isinstance(offset, int) and isinstance(key, str | None)):
+            found, total, rid, keys = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            if type(rid) is not int or not 0 <= rid < 2**63 or not all(isinstance(key, str | None) for key in keys):
+                raise ValueError
+            if not (total is None or (type(total) is int and 0 <= total < 2**53)):
                 raise ValueError
         except (ValueError, TypeError, binascii.Error) as refused:
             raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
-        return cls(total, rid, key, offset)
+        if found != check:
+            raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
+        return cls(check, total, rid, tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One key of the order: its SQL, and how its value in a token is written as a literal."""
+
+    sql: str
+    descending: bool
+    nullable: bool
+    read: Callable[[str], Value]
 
 
 class SearchSql:
-    """The statements of one search of one tenant."""
+    """The statements of one search of one tenant.  `units`: unit texts that occur, for quantities in UCUM units."""
 
-    def __init__(self, tenant: str, query: Query, names: Names) -> None:
+    def __init__(self, tenant: str, query: Query, names: Names, units: Sequence[str] = ()) -> None:
         self._query = query
-        self._names = names
-        self._partition = names.partition(tenant)
-        self._driver = next((n for n, term in enumerate(query.terms) if _is_token(term.test)), None)
-        self._number = 0
+        self._conditions = Conditions(names.partition(tenant), names, units)
+        self._driver = _driver(query)
+        self._joins, self._keys = self._order()
+
+    @property
+    def check(self) -> int:
+        """Equal for the same search in the same order."""
+        return crc32(f"{self._query.canonical}|{self._query.sort}".encode())
 
     def page(self, limit: int, after: Token | None = None) -> str:
-        """At most `limit` rows of VERSION_COLUMNS from behind `after`."""
-        joins, order = self._order()
-        where = [*self._conditions(), *([] if after is None else self._behind(after))]
-        offset = f" OFFSET {after.offset}" if after is not None and after.offset else ""
+        """At most `limit` rows of VERSION_COLUMNS and the keys of the order, from behind `after`."""
+        where = [*self._where(), *([] if after is None else [self._behind(after)])]
+        keys = [f"{key.sql} AS k{number}" for number, key in enumerate(self._keys)]
+        columns = ", ".join(["r.rid", "r.resource_type", "r.id", "r.version_id", *keys])
+        names = ", ".join([VERSION_COLUMNS, *(f"r.k{number}" for number in range(len(keys)))])
         return script(
             PLANNER,
-            f"SELECT {VERSION_COLUMNS} FROM {self._from()} "
-            f"JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id{joins} "
-            f"WHERE {' AND '.join(where)} ORDER BY {order} LIMIT {limit}{offset}",
+            f"SELECT {names} FROM (SELECT {columns} FROM {self._from()}{self._joins} "
+            f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {limit}) r "
+            f"JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id "
+            f"ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
         )
 
     def count(self) -> str:
         """How many there are."""
-        return script(PLANNER, f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._conditions())}")
+        return script(PLANNER, f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}")
 
-    def token(self, last: Any, total: int | None, seen: int) -> str:
-        """The token behind the last row of a page; `seen`: rows up to it, for orders paged by offset."""
-        match self._kind():
-            case "rid":
-                return Token(total, rid=last.rid).text()
-            case "id":
-                return Token(total, rid=last.rid, key=last.id).text()
-            case "last_updated":
-                return Token(total, rid=last.rid, key=last.last_updated.isoformat()).text()
-        return Token(total, offset=seen).text()
+    def ids(self, limit: int) -> str:
+        """Logical ids of at most `limit` matches, in no order."""
+        where = " AND ".join(self._where())
+        return script(PLANNER, f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {limit}")
+
+    def token(self, row: Sequence[Any], total: int | None) -> str:
+        """The token behind a row of a page."""
+        keys = tuple(_key_text(value) for value in row[COLUMNS:])
+        return Token(self.check, total, row[0], keys).text()
 
     # -- parts
 
@@ -119,151 +133,128 @@ class SearchSql:
     def _from(self) -> str:
         return "resources r" if self._driver is None else "index_text d JOIN resources r ON r.rid = d.rid"
 
-    def _conditions(self) -> list[str]:
-        found = [
-            f"r.partition_id = {literal(self._partition)}",
-            f"r.resource_type = {literal(self._query.resource_type)}",
-            "NOT r.deleted",
-        ]
+    def _where(self) -> list[str]:
+        type_ = self._query.resource_type
+        found = [self._conditions.live("r", type_)]
         for number, term in enumerate(self._query.terms):
             if number == self._driver and isinstance(term.test, TextEquals):
-                found.append(f"{self._entry('d', term.test.code)} AND d.val = {literal(term.test.values[0])}")
+                entry = self._conditions.entry("d", type_, term.test.code)
+                found.append(f"{entry} AND d.val = {literal(term.test.values[0])}")
             else:
-                found.append(self._test(term.test))
+                found.append(self._conditions.test(term.test, type_))
         return found
 
-    def _kind(self) -> str:
-        """How the order is paged."""
-        sort = self._query.sort
-        if not sort:
-            return "rid"
-        return sort[0].kind if len(sort) == 1 and sort[0].kind in ("id", "last_updated") else "offset"
-
-    def _order(self) -> tuple[str, str]:
-        """(joins, ORDER BY)"""
+    def _order(self) -> tuple[str, list[_Key]]:
         joins, keys = "", []
         for number, sort in enumerate(self._query.sort):
-            direction = " DESC" if sort.descending else ""
-            if sort.kind in ("id", "last_updated"):
-                keys.append(f"r.{sort.kind}{direction}")
+            if sort.kind == "id":
+                keys.append(_Key("r.id", sort.descending, False, str))
+            elif sort.kind == "last_updated":
+                keys.append(_Key("r.last_updated", sort.descending, False, _aware))
             else:
                 joins += self._sort_join(number, sort)
-                keys.append(f"o{number}.k{direction} NULLS LAST")
-        keys.append(self._walk + (" DESC" if self._descending() else ""))
-        return joins, ", ".join(keys)
+                keys.append(_Key(f"o{number}.k", sort.descending, True, _READERS[sort.kind]))
+        return joins, keys
 
     def _sort_join(self, number: int, sort: Sort) -> str:
-        value, best = _SORT_VALUES[sort.kind], "max" if sort.descending else "min"
-        return (
-            f" LEFT JOIN (SELECT t.rid, {best}(t.{value}) AS k FROM {_TABLES[sort.kind]} t "
-            f"WHERE {self._entry('t', sort.code)} GROUP BY t.rid) o{number} ON o{number}.rid = r.rid"
-        )
+        best = f"{'max' if sort.descending else 'min'}(t.{_SORT_VALUES[sort.kind]}) AS k"
+        entry = self._conditions.entry("t", self._query.resource_type, sort.code, *sort.others)
+        if sort.kind == "date":
+            found = f"SELECT {best} FROM index_date t WHERE {entry} AND t.rid = r.rid"
+            return f" LEFT JOIN LATERAL ({found}) o{number} ON true"
+        found = f"SELECT t.rid, {best} FROM {TABLES[sort.kind]} t WHERE {entry} GROUP BY t.rid"
+        return f" LEFT JOIN ({found}) o{number} ON o{number}.rid = r.rid"
+
+    def _order_by(self, names: Sequence[str] | None = None) -> str:
+        keys = [key.sql for key in self._keys] if names is None else list(names)
+        found = [
+            f"{name}{' DESC' if key.descending else ''}{' NULLS LAST' if key.nullable else ''}"
+            for name, key in zip(keys, self._keys, strict=True)
+        ]
+        rid = self._walk if names is None else "r.rid"
+        return ", ".join([*found, f"{rid} DESC" if self._descending() else rid])
 
     def _descending(self) -> bool:
-        return bool(self._query.sort) and self._query.sort[0].descending
+        return bool(self._keys) and self._keys[0].descending
 
-    def _behind(self, after: Token) -> list[str]:
-        sign = "<" if self._descending() else ">"
-        kind = self._kind()
-        if kind == "rid":
-            return [f"{self._walk} > {after.rid}"]
-        if kind == "offset":
-            return []
-        if after.key is None:
+    def _behind(self, after: Token) -> str:
+        """Rows that come later in the order."""
+        if len(after.keys) != len(self._keys):
             raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
-        return [f"(r.{kind}, {self._walk}) {sign} ({literal(after.key)}, {after.rid})"]
-
-    def _entry(self, alias: str, code: str) -> str:
-        parameter = self._names.parameter(self._query.resource_type, code)
-        return f"{alias}.partition_id = {literal(self._partition)} AND {alias}.param = {literal(parameter)}"
-
-    def _test(self, test: Test) -> str:
-        match test:
-            case TextEquals(code, values):
-                found = f"t.val IN ({', '.join(literal(value) for value in values)}) AND t.rid = r.rid"
-                return f"EXISTS (SELECT 1 FROM index_text t WHERE {self._entry('t', code)} AND {found})"
-            case IdIn(ids):
-                return f"r.id IN ({', '.join(literal(id_) for id_ in ids)})"
-            case LastUpdated(bounds):
-                return _bounds("r", bounds, "last_updated")
-            case AnyOf(tests):
-                return f"({' OR '.join(self._test(one) for one in tests)})"
-            case Not(inner):
-                return f"NOT {self._test(inner)}"
-        kind, code, condition = _set(test)
-        return f"r.rid IN (SELECT t.rid FROM {_TABLES[kind]} t WHERE {self._entry('t', code)}{condition})"
-
-
-def _set(test: Test) -> tuple[str, str, str]:
-    """(kind of index, code, further condition on its rows t) of a test that selects a set of rows."""
-    match test:
-        case TextPrefix(code, prefix):
-            return "text", code, f" AND {_begins('t.val', prefix)}"
-        case TextContains(code, part):
-            return "text", code, f" AND strpos(split_part(t.val, E'\\t', 1), {literal(part)}) > 0"
-        case DateRange(code, bounds):
-            return "date", code, f" AND {_bounds('t', bounds)}"
-        case QuantityRange(code, bounds, unit_prefix, unit_part):
-            unit = f" AND {_begins('t.unit', unit_prefix)}" if unit_prefix else ""
-            part = f" AND strpos(t.unit, {literal(unit_part)}) > 0" if unit_part else ""
-            return "quantity", code, f" AND {_bounds('t', bounds)}{unit}{part}"
-        case Present(code, kind):
-            return kind, code, ""
-    raise Problem(Category.INTERNAL, f"no SQL for {type(test).__name__}")
+        sign = "<" if self._descending() else ">"
+        if len(self._keys) == 1 and not self._keys[0].nullable:  # one comparison, that an index can walk
+            key, value = self._keys[0], after.keys[0]
+            return f"({key.sql}, {self._walk}) {sign} ({_read(key, value)}, {after.rid})"
+        found = f"{self._walk} {sign} {after.rid}"
+        for key, text in zip(reversed(self._keys), reversed(after.keys), strict=True):
+            if text is None:
+                found = f"({key.sql} IS NULL AND {found})"
+                continue
+            value, further = _read(key, text), "<" if key.descending else ">"
+            last = f" OR {key.sql} IS NULL" if key.nullable else ""
+            found = f"({key.sql} {further} {value}{last} OR ({key.sql} = {value} AND {found}))"
+        return found
 
 
 def parameters_of(query: Query) -> set[Parameter]:
     """The search parameters whose numbers the SQL needs."""
-    codes = {code for term in query.terms for code in _codes(term.test)}
-    codes |= {sort.code for sort in query.sort if sort.kind in _TABLES}
-    return {(query.resource_type, code) for code in codes}
+    found = set[Parameter]().union(*(parameters_of_test(term.test, query.resource_type) for term in query.terms))
+    sorts = (sort for sort in query.sort if sort.kind in TABLES)
+    return found | {(query.resource_type, code) for sort in sorts for code in (sort.code, *sort.others)}
 
 
-def _codes(test: Test) -> Iterable[str]:
-    match test:
-        case AnyOf(tests):
-            return [code for one in tests for code in _codes(one)]
-        case Not(inner):
-            return _codes(inner)
-        case IdIn() | LastUpdated():
-            return []
-    return [test.code]
+def _driver(query: Query) -> int | None:
+    """Which term walks the index: of those that are one token, the likely rarest."""
+    parameters = definitions().search_parameters(query.resource_type)
+
+    def rank(test: TextEquals) -> int:
+        parameter = parameters.get(test.code)
+        kind = "" if parameter is None else parameter.type
+        if test.code == "identifier":
+            return 0
+        if kind in ("reference", "uri"):
+            return 1 if test.code != "_profile" else 4
+        return 3 if test.values[0].endswith("\t") else 2  # without a system: a status, a gender
+
+    able = [(rank(term.test), n) for n, term in enumerate(query.terms) if _is_token(term.test)]
+    return min(able)[1] if able else None
 
 
 def _is_token(test: Test) -> bool:
     return isinstance(test, TextEquals) and len(test.values) == 1
 
 
-def _begins(column: str, prefix: str) -> str:
-    """A range that a b-tree in collation "C" can walk."""
-    if not prefix:
-        return "true"
-    following = _following(prefix)
-    upper = "" if following is None else f" AND {column} < {literal(following)}"
-    return f"{column} >= {literal(prefix)}{upper}"
+def _read(key: _Key, text: str | None) -> str:
+    """A key of a token as a literal."""
+    try:
+        return literal(key.read(text or ""))
+    except (ValueError, InvalidOperation) as refused:
+        raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
 
 
-def _following(prefix: str) -> str | None:
-    """The least text that is greater than all that begin with `prefix`; None when there is none."""
-    for end in range(len(prefix), 0, -1):
-        point = ord(prefix[end - 1])
-        if point < 0x10FFFF:
-            following = 0xE000 if point == 0xD7FF else _storable(point + 1)
-            return prefix[: end - 1] + chr(following)
-    return None
+def _key_text(value: Any) -> str | None:
+    return value.isoformat() if isinstance(value, datetime) else None if value is None else str(value)
 
 
-def _storable(point: int) -> int:
-    """`point`, or the next one that a literal may hold."""
-    return 0x20 if point in (0x1E, 0x1F) else point
+def _aware(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError
+    return found
 
 
-def _bounds(alias: str, bounds: Bounds, at: str = "at") -> str:
-    """Alternatives of conjunctions; column names and operators are of a closed set, values are quoted."""
-    columns = {"lo": "lo", "hi": "hi", "at": at}
-    operators = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
-    alternatives = [
-        " AND ".join(f"{alias}.{columns[b.column]} {operators[b.operator]} {literal(b.value)}" for b in every)
-        for every in bounds
-    ]
-    return "(" + " OR ".join(f"({every or 'true'})" for every in alternatives) + ")" if alternatives else "false"
+def _number(text: str) -> Decimal:
+    found = Decimal(text)
+    if found.is_nan():
+        raise ValueError
+    return found
+
+
+def _whole(text: str) -> int:
+    found = int(text)
+    if not -(2**63) <= found < 2**63:
+        raise ValueError
+    return found
+
+
+_READERS: dict[str, Callable[[str], Value]] = {"text": str, "date": _whole, "quantity": _number}

@@ -185,6 +185,14 @@ def parameters_of(writes: Writes) -> set[Parameter]:
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 
+def units_of(writes: Writes) -> set[tuple[str, str]]:
+    """(tenant, unit text) of the quantities that are written."""
+    return {
+        (change.tenant, entry[3]) for change in writes.changes if change.after.quantities
+        for entry in change.after.quantities if entry[3]
+    }  # fmt: skip
+
+
 def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
     """The statements, in the order in which they must run."""
     if writes.receipts:

@@ -30,9 +30,14 @@ def query_of(subscription: Json) -> Query:
     if _CANONICAL.match(criteria):
         raise Problem(Category.BUSINESS_RULE, f"topic subscriptions are not served yet: {criteria}", _CRITERIA)
     try:
-        return parse_criteria(criteria)
+        query = parse_criteria(criteria)
     except Problem as refused:
         raise Problem(Category.BUSINESS_RULE, refused.text, _CRITERIA) from refused
+    if query.needs_store or query.includes:
+        names = ", ".join(query.needs_store) or "_include"
+        text = f"a subscription cannot use {names}: a change is matched by itself, without other resources"
+        raise Problem(Category.BUSINESS_RULE, text, _CRITERIA)
+    return query
 
 
 def payload_type(subscription: Json) -> str | None:

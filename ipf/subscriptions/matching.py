@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.fhir.index import Entries
 from ipf.fhir.match import matches
-from ipf.fhir.predicate import AnyOf, IdIn, Test, TextEquals, TextPrefix
+from ipf.fhir.predicate import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
 from ipf.fhir.query import Query
 from ipf.ports import ActiveSubscription, Change, Matcher
 from ipf.subscriptions.criteria import query_of
@@ -26,7 +26,7 @@ from ipf.subscriptions.criteria import query_of
 log = Logger()
 
 FileKey = tuple[str, str]
-"""(code, whole index value), (code, first part with its tab), or ("_id", id)"""
+"""(code, whole index value), (code, first part with its tab), (code, tab with the last part), or ("_id", id)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,14 @@ class _Filed:
 class _Drawer:
     """The subscriptions of one tenant to one resource type.
 
-    `by_key`: filed under an equality.  `heads`: codes whose keys are first parts only, so that these are looked up.
+    `by_key`: filed under an equality.  `heads`, `tails`: codes with keys that are first or last parts only, so that
+    these are looked up.
     `always`: without an equality.
     """
 
     by_key: dict[FileKey, list[_Filed]] = field(default_factory=dict)
     heads: set[str] = field(default_factory=set)
+    tails: set[str] = field(default_factory=set)
     always: list[_Filed] = field(default_factory=list)
 
     def file(self, filed: _Filed) -> None:
@@ -60,11 +62,13 @@ class _Drawer:
             self.by_key.setdefault(key, []).append(filed)
             if key[1].endswith("\t"):
                 self.heads.add(key[0])
+            if key[1].startswith("\t"):
+                self.tails.add(key[0])
 
     def candidates(self, id: str, entries: Entries) -> Iterator[_Filed]:
         """Every subscription that may match, some twice."""
         yield from self.always
-        by_key, heads = self.by_key, self.heads
+        by_key, heads, tails = self.by_key, self.heads, self.tails
         if not by_key:
             return
         yield from by_key.get(("_id", id), ())
@@ -75,6 +79,10 @@ class _Drawer:
                 head, tab, system = text[1].partition("\t")
                 if system:  # without a system the head is the whole value, looked up already
                     yield from by_key.get((text[0], head + tab), ())
+            if text[0] in tails:
+                head, tab, system = text[1].partition("\t")
+                if head:
+                    yield from by_key.get((text[0], tab + system), ())
 
     def _crowd(self, keys: Sequence[FileKey]) -> int:
         return max(len(self.by_key.get(key, ())) for key in keys) + len(keys) - 1
@@ -86,6 +94,8 @@ def equality_keys(test: Test) -> list[FileKey]:
         return [(test.code, value) for value in test.values]
     if isinstance(test, TextPrefix) and test.prefix.find("\t") == len(test.prefix) - 1:
         return [(test.code, test.prefix)]
+    if isinstance(test, TextSuffix):
+        return [(test.code, test.suffix)]
     if isinstance(test, IdIn):
         return [("_id", id) for id in test.ids]
     if isinstance(test, AnyOf):
@@ -134,7 +144,8 @@ class MatchingIndex:
             if filed.rid in seen:
                 continue
             seen.add(filed.rid)
-            if matches(filed.query, change.after, id=version.id, last_updated=version.last_updated):
+            at, whole = version.last_updated, change.resource
+            if matches(filed.query, change.after, id=version.id, last_updated=at, resource=whole):
                 found.add(filed.rid)
         return sorted(found)
 

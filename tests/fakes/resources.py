@@ -6,17 +6,19 @@ and of the set of subscriptions are held until the transaction ends, as in Postg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.entries import EMPTY, Entries
 from ipf.fhir.json import loads
-from ipf.fhir.match import matches
-from ipf.fhir.query import Query
+from ipf.fhir.match import Candidate
+from ipf.fhir.predicate import AllOf, Test
+from ipf.fhir.query import Query, Sort
 from ipf.ports import (
     ActiveSubscription,
     Answers,
@@ -107,20 +109,35 @@ class MemoryFhirStore:
     def matching(self, tenant: str, query: Query) -> list[Version]:
         """All live matches in order of rid."""
         found = []
+        everything = AllOf(tuple(term.test for term in query.terms))
         for key, versions in self.versions.items():
             version = versions[-1]
             if key[:2] != (tenant, query.resource_type) or version.deleted:
                 continue
-            if matches(query, self.entries[key], id=version.id, last_updated=version.last_updated):
+            if self._candidate(key, version).passes(everything):
                 found.append(version)
         return sorted(found, key=lambda version: version.rid)
 
+    def _candidate(self, key: Key, version: Version) -> Candidate:
+        around = _Around(self, key[0])
+        return Candidate(key[1], self.entries[key], version.id, version.last_updated, loads(version.body), around)
+
+    def live(self, tenant: str, resource_type: str) -> Iterator[tuple[Version, Candidate]]:
+        """All resources of a type that are there."""
+        for key, versions in self.versions.items():
+            if key[:2] == (tenant, resource_type) and not versions[-1].deleted:
+                yield versions[-1], self._candidate(key, versions[-1])
+
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
-        """See `ports.FhirStore.search`.  Pages by offset; sorts by `_id` and `_lastUpdated` only."""
+        """See `ports.FhirStore.search`.  Pages by offset."""
         self.check()
         found = self.matching(tenant, query)
+        if query.sort and query.sort[0].descending:
+            found.reverse()
         for sort in reversed(query.sort):
-            found.sort(key=lambda v, kind=sort.kind: getattr(v, kind), reverse=sort.descending)  # type: ignore[misc]
+            keys = {version.rid: self._sort_key(tenant, version, sort) for version in found}
+            found.sort(key=lambda one, keys=keys: keys[one.rid] or 0, reverse=sort.descending)  # type: ignore[misc]
+            found.sort(key=lambda one, keys=keys: keys[one.rid] is None)  # type: ignore[misc]
         total = None if query.total == "none" else len(found)
         count = 50 if query.count is None else query.count
         if query.summary_count or count == 0:
@@ -132,6 +149,14 @@ class MemoryFhirStore:
         end = start + count
         return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None)
 
+    def _sort_key(self, tenant: str, version: Version, sort: Sort) -> Any:
+        if sort.kind in ("id", "last_updated"):
+            return getattr(version, sort.kind)
+        entries = self.entries[tenant, version.resource_type, version.id]
+        groups = {"text": entries.texts, "date": entries.dates, "quantity": entries.quantities}
+        values = [entry[1] for entry in groups[sort.kind] if entry[0] in (sort.code, *sort.others)]
+        return (max(values) if sort.descending else min(values)) if values else None
+
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""
         self.check()
@@ -140,6 +165,26 @@ class MemoryFhirStore:
             if not versions[-1].deleted:
                 found[resource_type] = found.get(resource_type, 0) + 1
         return found
+
+
+class _Around:
+    """`match.Around` on a MemoryFhirStore."""
+
+    def __init__(self, store: MemoryFhirStore, tenant: str) -> None:
+        self._store = store
+        self._tenant = tenant
+
+    def passes(self, resource_type: str, id: str, tests: Sequence[Test]) -> bool:
+        """See `match.Around.passes`."""
+        found = [candidate for version, candidate in self._store.live(self._tenant, resource_type) if version.id == id]
+        return any(all(candidate.passes(test) for test in tests) for candidate in found)
+
+    def referred(self, resource_type: str, code: str, tests: Sequence[Test], reference: str) -> bool:
+        """See `match.Around.referred`."""
+        return any(
+            (code, reference) in candidate.entries.texts and all(candidate.passes(test) for test in tests)
+            for _, candidate in self._store.live(self._tenant, resource_type)
+        )
 
 
 class MemoryTransaction:

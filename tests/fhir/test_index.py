@@ -25,20 +25,18 @@ TEXTS: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
     ({"resourceType": "Patient", "deceasedDateTime": "2020"}, {("deceased", "true\t")}),
     (
         {"resourceType": "Patient", "identifier": [{"system": "urn:a", "value": "1"}, {"value": "2"}, {"system": "b"}]},
-        {("identifier", "1\turn:a"), ("identifier", "\turn:a"), ("identifier", "2\t"), ("identifier", "\tb")},
+        {("identifier", "1\turn:a"), ("identifier", "2\t"), ("identifier", "\tb")},
     ),
     (
         {"resourceType": "Patient", "name": [{"family": "M\u00fcller-L\u00fcdenscheidt", "given": ["Ann  Marie"]}]},
         {
-            ("name", "muller-ludenscheidt\tM\u00fcller-L\u00fcdenscheidt"),
             ("family", "muller-ludenscheidt\tM\u00fcller-L\u00fcdenscheidt"),
-            ("name", "ann marie\tAnn  Marie"),
             ("given", "ann marie\tAnn  Marie"),
         },
     ),
     (
         {"resourceType": "Patient", "telecom": [{"system": "phone", "value": "555"}]},
-        {("telecom", "555\tphone"), ("telecom", "\tphone")},
+        {("telecom", "555\tphone")},
     ),
     ({"resourceType": "Patient", "meta": {"tag": [{"code": "t"}], "profile": ["http://p|1"]}}, {("_tag", "t\t")}),
     ({"resourceType": "Patient", "meta": {"profile": ["http://p"], "source": "urn:s"}}, {("_source", "urn:s")}),
@@ -46,7 +44,7 @@ TEXTS: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
     ({"resourceType": "Condition", "subject": {"reference": "#p", "display": "x"}}, set()),
     (
         {"resourceType": "Observation", "component": [{"code": {"coding": [{"code": "c", "system": "s"}]}}]},
-        {("component-code", "c\ts"), ("component-code", "\ts")},
+        {("component-code", "c\ts")},
     ),
     (
         {"resourceType": "ValueSet", "url": "http://a/b", "compose": {"include": [{"system": "urn:c"}]}},
@@ -178,7 +176,8 @@ class Compiler(TestCase):
 
     def test_parameters_that_repeat_others_write_nothing(self) -> None:
         table = [
-            ("Patient", "phonetic", ("name",), "", ""),
+            ("Patient", "phonetic", ("name", "family", "given"), "", ""),
+            ("RelatedPerson", "phonetic", ("name",), "", ""),
             ("Patient", "phone", ("telecom",), "", "phone"),
             ("Observation", "combo-code", ("code", "component-code"), "", ""),
             ("Observation", "patient", ("subject",), "Patient", ""),
@@ -194,7 +193,7 @@ class Compiler(TestCase):
             known = sources(resource_type)
             for source in known.values():
                 for code in source.codes:
-                    self.assertEqual(known[code].codes, (code,))
+                    self.assertIn(code, known[code].codes)
 
 
 class Examples(TestCase):

@@ -16,7 +16,7 @@ from ipf.fhir.query import parse_criteria, parse_query
 from tests.fhir.examples import REFERENCE
 
 CASES = REFERENCE / "search/search_cases.json"
-LEFT_OUT = {"vendor", "vendor_strict", "system_search", "text_modifier"}
+LEFT_OUT = {"vendor", "vendor_strict", "system_search"}
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 
 # prefix -> which of these entries match the search value 2024-05 (a month)
@@ -81,12 +81,16 @@ class Prefixes(TestCase):
             "coded": {"value": 5, "system": ucum, "code": "mg", "unit": "milligram"},
             "text": {"value": 5, "unit": "mg"},
             "other": {"value": 5, "system": ucum, "code": "kg"},
+            "same": {"value": Decimal("0.005"), "system": ucum, "code": "g"},
         }
         entries = {name: extract({"resourceType": "Observation", "valueQuantity": one}) for name, one in values.items()}
         table = [
-            (f"5|{ucum}|mg", {"coded"}),
+            (f"5|{ucum}|mg", {"coded", "same"}),
+            (f"0.000005|{ucum}|kg", {"coded", "same"}),
+            (f"gt1|{ucum}|g", {"other"}),
+            (f"5|{ucum}|mm", set()),
             ("5||mg", {"coded", "text"}),
-            ("5", set(values)),
+            ("5", {"coded", "text", "other"}),
             (f"5|{ucum}|", {"coded", "other"}),
         ]
         for value, expected in table:
@@ -135,7 +139,7 @@ class ReferenceCases(TestCase):
                 if not LEFT_OUT & set(case["flags"]):
                     run += 1
                     self._check(case, resources)
-        self.assertEqual(run, 81)
+        self.assertEqual(run, 84)
 
     def _check(self, case: dict[str, Any], resources: list[tuple[str, dict[str, Any]]]) -> None:
         strict = case.get("headers", {}).get("Prefer") != "handling=lenient"
@@ -148,7 +152,7 @@ class ReferenceCases(TestCase):
             label
             for place, (label, one) in enumerate(resources)
             if one["resourceType"] == case["type"]
-            and matches(query, extract(one), id=label, last_updated=NOON + timedelta(seconds=place))
+            and matches(query, extract(one), id=label, last_updated=NOON + timedelta(seconds=place), resource=one)
         ]
         if "expect" in case:
             self.assertEqual(sorted(found), sorted(case["expect"]), case["id"])

@@ -14,26 +14,38 @@ from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
 from ipf.fhir.predicate import (
     NOTHING,
+    AllOf,
     AnyOf,
     Bound,
+    CodedText,
+    CodeIn,
+    DateRange,
+    Has,
     IdIn,
     LastUpdated,
+    Linked,
+    ListMember,
     Not,
     Present,
+    QuantityIn,
     QuantityRange,
     Test,
     TextContains,
     TextEquals,
+    TextParts,
     TextPrefix,
+    TextSuffix,
+    TypedIdentifier,
 )
 from ipf.fhir.query import Sort, parse_criteria, parse_query
 
 UCUM = "http://unitsofmeasure.org"
+YEAR_2020 = ((Bound("lo", ">=", 1577836800000000), Bound("hi", "<=", 1609459200000000)),)
 TESTS: list[tuple[str, Test]] = [
     ("Patient?identifier=urn:a|1", TextEquals("identifier", ("1\turn:a",))),
     ("Patient?identifier=urn:a|1,urn:a|2", TextEquals("identifier", ("1\turn:a", "2\turn:a"))),
     ("Patient?identifier=|1", TextEquals("identifier", ("1\t",))),
-    ("Patient?identifier=urn:a|", TextEquals("identifier", ("\turn:a",))),
+    ("Patient?identifier=urn:a|", TextSuffix("identifier", "\turn:a")),
     ("Patient?identifier=1", TextPrefix("identifier", "1\t")),
     ("Patient?identifier=a\\|b|1\\,2\\\\", TextEquals("identifier", ("1,2\\\ta|b",))),
     ("Patient?identifier:not=urn:a|1", Not(TextEquals("identifier", ("1\turn:a",)))),
@@ -44,12 +56,54 @@ TESTS: list[tuple[str, Test]] = [
     ("Patient?deceased=true", TextEquals("deceased", ("true\t",))),
     ("Patient?phone=555", TextEquals("telecom", ("555\tphone",))),
     ("Patient?phone=email|555", NOTHING),
-    ("Patient?phone:missing=false", TextEquals("telecom", ("\tphone",))),
-    ("Patient?name=M%C3%BCl", TextPrefix("name", "mul")),
-    ("Patient?name=Ann+M", TextPrefix("name", "ann m")),
-    ("Patient?name:exact=Ann", TextEquals("name", ("ann\tAnn",))),
-    ("Patient?name:contains=NN", TextContains("name", "nn")),
-    ("Patient?phonetic=ann,bob", AnyOf((TextPrefix("name", "ann"), TextPrefix("name", "bob")))),
+    ("Patient?phone:missing=false", TextSuffix("telecom", "\tphone")),
+    ("Patient?family=M%C3%BCl", TextPrefix("family", "mul")),
+    ("Patient?given=Ann+M", TextPrefix("given", "ann m")),
+    ("Patient?given:exact=Ann", TextEquals("given", ("ann\tAnn",))),
+    ("Patient?given:contains=NN", TextContains("given", "nn")),
+    ("Patient?given=ann,bob", AnyOf((TextPrefix("given", "ann"), TextPrefix("given", "bob")))),
+    ("Patient?phonetic=a", AnyOf((TextPrefix("name", "a"), TextPrefix("family", "a"), TextPrefix("given", "a")))),
+    ("RelatedPerson?phonetic=ann", TextPrefix("name", "ann")),
+    ("Patient?_id=Patient/a", IdIn(("a",))),
+    ("Patient?_list=List/7", ListMember("7")),
+    ("Patient?identifier:of-type=s|MR|1", TypedIdentifier("Patient", "identifier", "s", "MR", "1")),
+    ("Condition?code:text=Head+ache", CodedText("Condition", "code", "head ache")),
+    ("Condition?code:in=http://v", CodeIn(("code",), "in", "http://v", True)),
+    ("Condition?code:not-in=http://v", Not(CodeIn(("code",), "in", "http://v", True))),
+    ("Condition?code:below=s|1", CodeIn(("code",), "below", "s|1", True)),
+    ("Patient?gender:in=http://v", CodeIn(("gender",), "in", "http://v", False)),
+    ("Encounter?subject:identifier=s|1", TextEquals("subject", ("1\ts",))),
+    ("Encounter?subject:Patient.gender=male", Linked("subject", "Patient", (TextEquals("gender", ("male\t",)),))),
+    (
+        "Observation?patient.organization.identifier=s|1",
+        Linked(
+            "subject",
+            "Patient",
+            (Linked("organization", "Organization", (TextEquals("identifier", ("1\ts",)),)),),
+        ),
+    ),
+    (
+        "Patient?_has:Observation:patient:code=s|1",
+        Has("Observation", "subject", (TextEquals("code", ("1\ts",)),)),
+    ),
+    (
+        "Patient?_has:Observation:patient:_has:Provenance:target:recorded=2020",
+        Has("Observation", "subject", (Has("Provenance", "target", (DateRange("recorded", YEAR_2020),)),)),
+    ),
+    (
+        "Observation?code-value-concept=s|1$t|2",
+        AllOf((TextEquals("code", ("1\ts",)), TextEquals("value-concept", ("2\tt",)))),
+    ),
+    (
+        "Observation?component-code-value-quantity=s|1$gt5",
+        TextParts(
+            "component-code-value-quantity",
+            (
+                (0, TextEquals("", ("1\ts",))),
+                (1, QuantityRange("", ((Bound("hi", ">", Decimal(5)),),))),
+            ),
+        ),
+    ),
     ("Patient?_id=b,a,b", IdIn(("a", "b"))),
     ("Encounter?subject=Patient/1", TextEquals("subject", ("Patient/1",))),
     ("Encounter?subject=1", TextEquals("subject", ("Group/1", "Patient/1"))),
@@ -64,7 +118,7 @@ TESTS: list[tuple[str, Test]] = [
         AnyOf((TextPrefix("subject", "Patient/"), TextContains("subject", "/Patient/"))),
     ),
     ("ValueSet?url=http://a|1", TextEquals("url", ("http://a|1",))),
-    ("ValueSet?url:below=http://a", TextPrefix("url", "http://a")),
+    ("ValueSet?url:below=http://a", AnyOf((TextEquals("url", ("http://a",)), TextPrefix("url", "http://a/")))),
     ("ValueSet?url:below=urn:a", NOTHING),
     (
         "ValueSet?url:above=http://a/b/c",
@@ -72,7 +126,11 @@ TESTS: list[tuple[str, Test]] = [
     ),
     (
         "Observation?value-quantity=gt5.40|http://unitsofmeasure.org|mg",
-        QuantityRange("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), unit_prefix=f"{UCUM}\tmg\t"),
+        QuantityIn("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), "mg"),
+    ),
+    (
+        "Observation?value-quantity=gt5.40|urn:units|mg",
+        QuantityRange("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), unit_prefix="urn:units\tmg\t"),
     ),
     (
         "Observation?value-quantity=le5||mg",
@@ -86,14 +144,31 @@ TESTS: list[tuple[str, Test]] = [
 REFUSED = [
     ("Patient?foo=1", "foo", Category.NOT_SUPPORTED),
     ("Nonsense?x=1", None, Category.NOT_SUPPORTED),
-    ("Encounter?subject.name=x", "subject.name", Category.NOT_SUPPORTED),
-    ("Encounter?subject:Patient.name=x", "subject:Patient.name", Category.NOT_SUPPORTED),
-    ("Patient?_has:Observation:patient:code=1", "_has:Observation:patient:code", Category.NOT_SUPPORTED),
+    ("Encounter?subject.foo=x", "subject.foo", Category.NOT_SUPPORTED),
+    ("Encounter?subject:Device.type=x", "subject:Device.type", Category.VALUE),
+    ("Encounter?subject:Nonsense.name=x", "subject:Nonsense.name", Category.NOT_SUPPORTED),
+    ("Encounter?status.name=x", "status.name", Category.VALUE),
+    ("Encounter?patient.identifier:of-type=a|b|c", "patient.identifier:of-type", Category.NOT_SUPPORTED),
+    ("Provenance?target.target.target.target.target=x", "target.target.target.target.target", Category.VALUE),
+    (f"Patient?{'link:Patient.' * 12}name=x", "link:Patient." * 12 + "name", Category.VALUE),
+    ("Patient?_has:Observation=1", "_has:Observation", Category.VALUE),
+    ("Patient?_has:Nonsense:patient:code=1", "_has:Nonsense:patient:code", Category.NOT_SUPPORTED),
+    ("Patient?_has:Encounter:location:status=1", "_has:Encounter:location:status", Category.VALUE),
+    ("Patient?_include=Patient:name", "_include", Category.NOT_SUPPORTED),
+    ("Patient?_include=organization", "_include", Category.VALUE),
+    ("Patient?_revinclude=*", "_revinclude", Category.VALUE),
+    ("Patient?_include:sideways=*", "_include:sideways", Category.NOT_SUPPORTED),
+    ("Patient?_filter=name eq x", "_filter", Category.NOT_SUPPORTED),
+    ("Location?near=1|2|3|km", "near", Category.NOT_SUPPORTED),
+    ("Patient?_list=$current-problems", "_list", Category.VALUE),
+    ("Patient?identifier:of-type=b|c", "identifier:of-type", Category.VALUE),
+    ("Condition?code:below=1", "code:below", Category.VALUE),
     ("Patient?_content=x", "_content", Category.NOT_SUPPORTED),
-    ("Patient?identifier:text=x", "identifier:text", Category.NOT_SUPPORTED),
-    ("Encounter?subject:identifier=x", "subject:identifier", Category.NOT_SUPPORTED),
+    ("Patient?gender:text=x", "gender:text", Category.VALUE),
+    ("Patient?identifier:exact=x", "identifier:exact", Category.NOT_SUPPORTED),
     ("Encounter?subject:Device=x", "subject:Device", Category.VALUE),
-    ("Observation?code-value-quantity=1$2", "code-value-quantity", Category.NOT_SUPPORTED),
+    ("Observation?code-value-quantity=1", "code-value-quantity", Category.VALUE),
+    ("Observation?code-value-quantity=1$a", "code-value-quantity", Category.VALUE),
     ("Patient?_summary=true", "_summary", Category.NOT_SUPPORTED),
     ("Patient?_sort=foo", "_sort", Category.NOT_SUPPORTED),
     ("Patient?_count=-1", "_count", Category.VALUE),
@@ -180,7 +255,7 @@ class Queries(TestCase):
         order = (
             Sort("birthdate", "date", True),
             Sort("_lastUpdated", "last_updated"),
-            Sort("name", "text"),
+            Sort("name", "text", others=("family", "given")),
             Sort("_id", "id", True),
         )
         self.assertEqual((query.terms, query.sort, query.count, query.total), ((), order, 5, "accurate"))
@@ -193,7 +268,7 @@ class Queries(TestCase):
         query = parse_query("Patient", pairs, strict=False)
         self.assertEqual(query.ignored, ("foo", "_content", "name", "_sort"))
         self.assertEqual([term.name for term in query.terms], ["gender"])
-        for name, value in (("birthdate", "soon"), ("gender:text", "x"), ("link.name", "x")):
+        for name, value in (("birthdate", "soon"), ("gender:text", "x"), ("birthdate.x", "x")):
             self.assertRaises(Problem, parse_query, "Patient", [(name, value)], strict=False)
 
     def test_all_of_a_type(self) -> None:
