@@ -9,7 +9,7 @@ Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/concept
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,19 @@ _serials = count(1)
 
 
 class ConceptTables:
-    """All tables that a map may name: by url, else by id or name; `#name` only those of the map itself."""
+    """All tables that a map may name: by url, else by id or name; `#name` only those of the map itself.
 
-    def __init__(self, resources: Iterable[Mapping[str, Any]] = ()) -> None:
+    `further`: finds a ConceptMap by canonical where none of these has it (those of packages, read when they are named).
+    """
+
+    def __init__(
+        self,
+        resources: Iterable[Mapping[str, Any]] = (),
+        further: Callable[[str], Mapping[str, Any] | None] = lambda canonical: None,
+    ) -> None:
         self._by_url: dict[str, Table] = {}
         self._by_name: dict[str, Table] = {}
+        self._further = further
         for resource in resources:
             self.add(resource)
 
@@ -103,11 +111,16 @@ class ConceptTables:
     def find(self, name: str) -> Table | None:
         """By canonical (a `|version` is ignored), id or name."""
         plain = name.partition("|")[0]
-        return self._by_url.get(plain) or self._by_name.get(plain)
+        found = self._by_url.get(plain) or self._by_name.get(plain) or self._by_url.get(name)
+        if found is None:
+            resource = self._further(name)
+            if resource is not None:
+                found = self._by_url[name] = Table(resource)
+        return found
 
     def with_local(self, tables: Iterable[ConceptTable]) -> ConceptTables:
         """These tables, and those written inside a map."""
-        made = ConceptTables()
+        made = ConceptTables(further=self._further)
         made._by_url = {**self._by_url, **{one.url: Table(to_resource(one)) for one in tables}}
         made._by_name = self._by_name
         return made
@@ -145,9 +158,11 @@ def _group(systems: Mapping[str, str], key: tuple[str, str], elements: list[Json
     return group
 
 
-def load_tables(folder: Path) -> ConceptTables:
+def load_tables(
+    folder: Path, further: Callable[[str], Mapping[str, Any] | None] = lambda canonical: None
+) -> ConceptTables:
     """Every ConceptMap in the `*.json` files of a folder.  Problem MAPPING names the file that is wrong."""
-    tables = ConceptTables()
+    tables = ConceptTables(further=further)
     for path in sorted(folder.glob("*.json")):
         try:
             content = loads(path.read_bytes())

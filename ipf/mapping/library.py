@@ -1,33 +1,41 @@
-"""The maps of an installation: read and compiled at start, chosen by message type.
+"""The maps of an installation: read and compiled at start, chosen by message type or by canonical.
 
-What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `codesystems/*.json`) and then messages.
-What leaves: transaction Bundles.  A map with a mistake stops `Library.load` with file, line and column, so it stops the
-start and not a message.  A library never changes; a reload makes a new one.
+What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `codesystems/*.json`), FHIR packages,
+what operators installed over HTTP, and then messages.  What leaves: transaction Bundles.  A map with a mistake stops
+`Library.load` with file, line and column, so it stops the start and not a message.  A library never changes; a reload
+makes a new one.
 
-The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.
+The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
+has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
+message type names, and those of packages, are parsed at start and compiled when they are first asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.packages import Packages
 from ipf.hl7.message import Message
 from ipf.mapping.compile import Compiler, Environment, Program
-from ipf.mapping.concepts import ConceptTables, load_tables
+from ipf.mapping.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.conversions import Offset
 from ipf.mapping.grammar import parse
 from ipf.mapping.identity import complete
-from ipf.mapping.kinds import Models
+from ipf.mapping.kinds import FHIR_CANONICAL, V2_CANONICAL, Models
 from ipf.mapping.model import StructureMap
 from ipf.mapping.run import Unmapped
+from ipf.mapping.structuremap import from_json
 from ipf.mapping.trace import Step
-from ipf.ports import Claimed, Json, Mapped, Mapper
+from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
 
 MESSAGES = "messages"
+PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 _FOLDERS = ("datatypes", "segments", MESSAGES)
 
 
@@ -36,6 +44,7 @@ class Result:
     """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.
 
     `unmapped`: codes that no table had.  `steps`: the rules that ran, only when a trace was asked for.
+    `references`: as in `ports.Mapped`.
     """
 
     bundle: Json
@@ -45,42 +54,55 @@ class Result:
     logs: tuple[str, ...]
     steps: tuple[Step, ...] | None
     milliseconds: float
+    references: list[tuple[Json, str]] | None = None
 
 
 class Library:
     """Compiled maps by message type, and by canonical url."""
 
     def __init__(self, maps: list[StructureMap], types: dict[str, StructureMap], environment: Environment) -> None:
-        compiler = Compiler(maps, environment)
+        self._compiler = Compiler(maps, environment)
         entries = {content.url: content for content in types.values()}
-        programs = {url: Program(compiler, content) for url, content in entries.items()}
-        self._by_type = {message_type: programs[content.url] for message_type, content in types.items()}
+        self._programs = {url: Program(self._compiler, content) for url, content in entries.items()}
+        self._by_type = {message_type: self._programs[content.url] for message_type, content in types.items()}
         self.maps = {content.url: content for content in maps}
         self.tables = environment.tables
+        self.environment = environment
 
     @classmethod
-    def load(cls, folder: Path, *, offset: Offset = "Z") -> Library:
-        """Read and compile a folder of maps.  Problem MAPPING names file, line and column of the first mistake.
+    def load(
+        cls,
+        folder: Path,
+        *,
+        offset: Offset = "Z",
+        packages: Packages | None = None,
+        installed: Sequence[Installed] = (),
+    ) -> Library:
+        """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
         `offset`: the zone of times in messages that name none.
         """
-        codesystems = folder / "codesystems"
-        tables = load_tables(codesystems) if codesystems.is_dir() else ConceptTables()
-        maps: list[StructureMap] = []
-        types: dict[str, StructureMap] = {}
-        for name in _FOLDERS:
-            for path in sorted((folder / name).glob("*.fml")):
-                content = _read(path, folder, maps)
-                maps.append(content)
-                if name == MESSAGES:
-                    for message_type in (path.stem, *content.meta("types").replace(",", " ").split()):
-                        types[message_type] = content
-        return cls(maps, types, Environment(Models(), tables, offset))
+        packages = packages or Packages()
+        maps, types = _read_folder(folder)
+        known = {content.url: content for content in _of_packages(packages)}
+        known |= {content.url: content for content in maps}
+        for content in _installed_maps(installed):
+            known[content.url] = content
+            replaced = {message_type for message_type, one in types.items() if one.url == content.url}
+            types |= dict.fromkeys((*replaced, *_types(content)), content)
+        environment = Environment(
+            Models(_definitions(known.values(), packages)), _tables(folder, packages, installed), offset
+        )
+        return cls(list(known.values()), types, environment)
 
     @property
     def message_types(self) -> tuple[str, ...]:
         """Types that have a map, in order of their names."""
         return tuple(sorted(self._by_type))
+
+    def types_of(self, url: str) -> tuple[str, ...]:
+        """The message types that a map is for."""
+        return tuple(name for name in self.message_types if self._by_type[name].content.url == url)
 
     def has_map(self, message_type: str) -> bool:
         """Whether messages of this type (`ADT_A01`) can be mapped."""
@@ -88,38 +110,75 @@ class Library:
 
     def map_url(self, message_type: str) -> str:
         """Canonical of the map for this type.  Problem UNMAPPED when there is none."""
-        return self._program(message_type).content.url
+        return self.program_for(message_type).content.url
 
-    def transform(self, claimed: Claimed) -> Mapped:
+    def transform(self, claimed: Claimed, overrides: Overrides | None = None) -> Mapped:
         """A stored message to its transaction Bundle: the same message gives the same Bundle.
 
         Problem UNMAPPED (no map for its type), MALFORMED (no message), MAPPING (names map, group and rule).
         """
-        program = self._program(claimed.message_type)
+        result = self.explain(claimed, overrides)
+        return Mapped(result.bundle, result.map_url, self.unmapped_codes(result.unmapped), result.references)
+
+    def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> Result:
+        """The same, with everything that was noticed on the way."""
+        program = self.program_for(claimed.message_type)
         message = Message.parse(claimed.raw, claimed.charset or None)
         key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
-        return Mapped(_run(program, message, key, trace=False).bundle, program.content.url)
+        return _run(program, message, key, overrides, trace=trace)
 
     def transform_message(self, message: Message) -> Json:
         """The Bundle of a message that is not stored; uuids are made from its sender and control id."""
         return self.run(message).bundle
 
-    def run(self, message: Message, *, trace: bool = False) -> Result:
+    def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> Result:
         """The same, with everything that was noticed on the way."""
         header = message.header
         key = message_key("", header.source_system, header.source_id)
-        return _run(self._program(message.message_type), message, key, trace=trace)
+        return _run(self.program_for(message.message_type), message, key, overrides, trace=trace)
 
-    def _program(self, message_type: str) -> Program:
+    def program_for(self, message_type: str) -> Program:
+        """The compiled map of a message type.  Problem UNMAPPED."""
         program = self._by_type.get(message_type)
         if program is None:
             raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}")
         return program
 
+    def program(self, canonical: str) -> Program:
+        """The compiled map of a canonical (`|version` is ignored), compiled now if need be.  Problem UNMAPPED."""
+        url = canonical.partition("|")[0]
+        found = self._programs.get(url)
+        if found is None:
+            content = self.maps.get(url)
+            if content is None:
+                raise Problem(Category.UNMAPPED, f"no StructureMap {url[:200]} is installed")
+            found = self._programs[url] = Program(self._compiler, content)
+        return found
 
-def _run(program: Program, message: Message, key: bytes, *, trace: bool) -> Result:
+    def check(self, canonical: str) -> None:
+        """Compile a map if it can run by itself; a map of groups for others is compiled with those that import it."""
+        content = self.maps[canonical.partition("|")[0]]
+        if [one.mode for one in content.groups[0].inputs] == ["source", "target"]:
+            self.program(content.url)
+
+    def is_compiled(self, canonical: str) -> bool:
+        """Whether `program` has nothing to compile any more."""
+        return canonical.partition("|")[0] in self._programs
+
+    def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
+        """As operators know them: ConceptMaps by canonical, each code once."""
+        if not found:
+            return ()
+        return tuple(dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found))
+
+    def _canonical(self, name: str) -> str:
+        table = self.tables.find(name)
+        return table.url if table is not None and table.url else name
+
+
+def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> Result:
     started = perf_counter()
-    bundle, run = program.run(message, key, trace=trace)
+    bundle, run = program.run(message, key, trace=trace, overrides=overrides)
     complete(bundle, run)
     if run.trace is not None:
         run.trace.finish(bundle, run.merged)
@@ -131,12 +190,32 @@ def _run(program: Program, message: Message, key: bytes, *, trace: bool) -> Resu
         tuple(run.logs),
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
+        run.places_of_references(),
     )
 
 
 def message_key(tenant: str, source_system: str, source_id: str) -> bytes:
     """32 bytes that identify a message: who sent it, and its control id there."""
     return blake2b("\0".join((tenant, source_system, source_id)).encode(), digest_size=32).digest()
+
+
+# ---------------------------------------------------------------------------------------------------------- read
+
+
+def _read_folder(folder: Path) -> tuple[list[StructureMap], dict[str, StructureMap]]:
+    maps: list[StructureMap] = []
+    types: dict[str, StructureMap] = {}
+    for name in _FOLDERS:
+        for path in sorted((folder / name).glob("*.fml")):
+            content = _read(path, folder, maps)
+            maps.append(content)
+            if name == MESSAGES:
+                types |= dict.fromkeys((path.stem, *_types(content)), content)
+    return maps, types
+
+
+def _types(content: StructureMap) -> list[str]:
+    return content.meta("types").replace(",", " ").split()
 
 
 def _read(path: Path, folder: Path, known: list[StructureMap]) -> StructureMap:
@@ -151,8 +230,56 @@ def _read(path: Path, folder: Path, known: list[StructureMap]) -> StructureMap:
     return content
 
 
+def _of_packages(packages: Packages) -> Iterator[StructureMap]:
+    for entry in packages.newest("StructureMap"):
+        yield from_json(entry.resource(), entry.place)
+
+
+def _installed_maps(installed: Iterable[Installed]) -> Iterator[StructureMap]:
+    for one in installed:
+        if one.resource_type == "StructureMap":
+            yield from_json(one.resource, installed_place(one))
+
+
+def installed_place(one: Installed) -> str:
+    """How a message to people names what was installed over HTTP."""
+    return f"StructureMap/{one.id} (installed over HTTP)"
+
+
+def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) -> ConceptTables:
+    """Tables of packages are parsed when a map names them."""
+
+    def further(canonical: str) -> Mapping[str, Any] | None:
+        entry = packages.find(canonical, "ConceptMap") or packages.by_id("ConceptMap", canonical)
+        return entry.resource() if entry is not None else None
+
+    codesystems = folder / "codesystems"
+    tables = load_tables(codesystems, further) if codesystems.is_dir() else ConceptTables(further=further)
+    for one in installed:
+        if one.resource_type == "ConceptMap":
+            tables.add(one.resource)
+    return tables
+
+
+def _definitions(maps: Iterable[StructureMap], packages: Packages) -> list[Json]:
+    """The logical models that maps use, and what these are built on, as far as packages have them."""
+    found: dict[str, Json] = {}
+    queue = [one.url for content in maps for one in content.structures]
+    while queue:
+        url = queue.pop()
+        if url in found or url.startswith(V2_CANONICAL) or FHIR_CANONICAL.fullmatch(url):
+            continue
+        entry = packages.find(url, "StructureDefinition")
+        if entry is not None:
+            found[url] = definition = entry.resource()
+            elements = (definition.get("snapshot") or definition.get("differential") or {}).get("element", ())
+            queue += [str(kind.get("code", "")) for element in elements for kind in element.get("type", ())]
+            queue.append(str(definition.get("baseDefinition", "")))
+    return list(found.values())
+
+
 class LocalMapper:
-    """The mapping service in this process, as the engine sees it."""
+    """The mapping service in this process, as the engine sees it, with a library that stays as it is."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -168,4 +295,4 @@ class LocalMapper:
 
 _: type[Mapper] = LocalMapper
 
-__all__ = ["Library", "LocalMapper", "Result", "message_key"]
+__all__ = ["PACKAGE_TYPES", "Library", "LocalMapper", "Result", "installed_place", "message_key"]

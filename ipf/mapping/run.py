@@ -53,7 +53,7 @@ class Run:
     is_remembering: bool = False
     overrides: Overrides | None = None
     _count: int = 0
-    _hash: blake2b | None = None
+    _stem: str = ""
 
     def urn(self, resource: Json) -> str:
         """`urn:uuid:...` of a resource of this run, always the same one."""
@@ -63,21 +63,30 @@ class Run:
         return found
 
     def uuid(self, name: str | None = None) -> str:
-        """A uuid (version 8, RFC 9562) made from the run's key and a name, or the number of those asked for so far."""
+        """A uuid (version 8, RFC 9562) made from the run's key and a name, or the number of those asked for so far.
+
+        Those that are numbered share the first 106 bits, a hash of the key: one hash a message instead of twenty.
+        """
         if name is None:
-            self._count += 1
-            name = str(self._count)
-        if self._hash is None:
-            self._hash = blake2b(key=self.key, digest_size=16)
-        hashed = self._hash.copy()
-        hashed.update(name.encode())
-        digest = hashed.hexdigest()
+            number = self._count = self._count + 1
+            if not self._stem:
+                self._stem = self._hashed("")[:-4]
+            return f"{self._stem}{number:04x}" if number < 0x10000 else self._hashed(str(number))
+        return self._hashed(name)
+
+    def _hashed(self, name: str) -> str:
+        digest = blake2b(name.encode(), key=self.key, digest_size=16).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
 
     @property
     def steps(self) -> list[Step] | None:
         """The rules that were run; None without a trace."""
         return None if self.trace is None else self.trace.steps
+
+    def places_of_references(self) -> list[tuple[Json, str]] | None:
+        """Every (holder, name) in the finished result whose text names another entry of it, and perhaps some that were
+        merged away; None: they may stand elsewhere too (a map kept one in a variable)."""
+        return None if self.loose_references else [(holder, name) for holder, name, _ in self.references]
 
     def finish(self, root: Json) -> None:
         """Put the result in order; call once, when the map has run."""

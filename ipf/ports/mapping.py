@@ -13,11 +13,16 @@ from ipf.ports.inbox import Claimed
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A transaction Bundle, which map made it, and the codes that no table had."""
+    """A transaction Bundle, which map made it, and the codes that no table had.
+
+    `references`: every (object, name) in the Bundle whose text is the fullUrl of an entry, so that nobody has to look for
+    them (an object that was merged away may be among them); None = not known, they must be looked for.
+    """
 
     bundle: Json
     map_url: str
     unmapped: tuple[UnmappedCode, ...] = ()
+    references: list[tuple[Json, str]] | None = None
 
 
 class Mapper(Protocol):

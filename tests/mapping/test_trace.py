@@ -147,3 +147,22 @@ group main(source src : ADT_A01, target tgt : Patient) {
         trace = Trace()
         trace.finish({"resourceType": "Patient"}, {})
         self.assertEqual(trace.steps, [])
+
+
+class ReferenceTests(TestCase):
+    def test_where_references_are_is_known(self) -> None:
+        result = Library.load(folder("maps")).run(Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r")))
+        urls = {one["fullUrl"] for one in result.bundle["entry"]}
+        found = {(id(holder), name) for holder, name in _references(result.bundle["entry"], urls)}
+        known = {(id(holder), name) for holder, name in result.references or ()}
+        self.assertGreater(len(found), 10)
+        self.assertEqual(found - known, set())
+
+
+def _references(value: Any, urls: set[str]) -> Any:
+    """Every (object, name) below `value` whose text is one of the urls, without the fullUrls themselves."""
+    for name, one in value.items() if type(value) is dict else enumerate(value):
+        if type(one) in (dict, list):
+            yield from _references(one, urls)
+        elif one in urls and name != "fullUrl":
+            yield value, name
