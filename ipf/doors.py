@@ -28,6 +28,7 @@ from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Listener as Entrance
 from ipf.stages.receive import Receiver
+from ipf.store.history import PostgresHistories
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
@@ -70,6 +71,7 @@ class Doors:
             stores.fhir,
             stores.matcher,
             now,
+            PostgresHistories(stores.fhir_database),
             channel_policy(settings),
             software_version=__version__,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.ports import Clock, FhirStore, Matcher
+from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.unit import Unit, UnitResult
 from ipf.subscriptions.policy import ChannelPolicy
@@ -24,6 +25,7 @@ class Repository:
     store: FhirStore
     matcher: Matcher
     clock: Clock
+    histories: Histories
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     software_version: str = "0"
     page_size: int = 50

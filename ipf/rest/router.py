@@ -18,6 +18,7 @@ from ipf.rest.create import create
 from ipf.rest.delete import conditional_delete, delete
 from ipf.rest.formats import Format, wanted_format
 from ipf.rest.history_instance import history_instance
+from ipf.rest.history_many import history_system, history_type
 from ipf.rest.ids import is_id
 from ipf.rest.metadata import metadata
 from ipf.rest.outcome import refuse
@@ -41,6 +42,7 @@ async def bundle(request: Request, repository: Repository) -> Answer:
 ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"POST": bundle},
     "metadata": {"GET": metadata},
+    "_history": {"GET": history_system},
     "[type]": {
         "GET": search,
         "POST": create,
@@ -50,6 +52,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     },
     "[type]/_search": {"POST": search_by_post},
     "[type]/[id]": {"GET": read, "PUT": update, "PATCH": patch, "DELETE": delete},
+    "[type]/_history": {"GET": history_type},
     "[type]/[id]/_history": {"GET": history_instance},
     "[type]/[id]/_history/[vid]": {"GET": vread},
 }
@@ -94,6 +97,8 @@ def _shape(path: tuple[str, ...]) -> str:
     """The row of the table that a path belongs to.  Problem NOT_FOUND for an unknown type or impossible id."""
     if not path or path == ("",) or path == ("metadata",):
         return "/".join(path)
+    if path[0].startswith(("_", "$")):
+        return "/".join((path[0], *("[id]" for _ in path[1:])))
     if path[0] not in definitions().resource_types:
         raise Problem(Category.NOT_FOUND, f"{path[0][:60]} is not a resource type of R4")
     if len(path) == 1:
@@ -103,6 +108,8 @@ def _shape(path: tuple[str, ...]) -> str:
     if not is_id(path[1]):
         raise Problem(Category.NOT_FOUND, "no resource can have this id")
     rest = path[2:] if len(path) != 4 else (path[2], "[vid]")
+    if rest and (rest[0] in definitions().resource_types or rest[0] == "*"):
+        rest = ("[type]", *rest[1:])  # a compartment
     return "/".join(("[type]", "[id]", *rest))
 
 

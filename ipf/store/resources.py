@@ -27,6 +27,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.store import asks as asking
+from ipf.store import history
 from ipf.store import names as naming
 from ipf.store import search_run as searching
 from ipf.store import writes as writing
@@ -71,7 +72,7 @@ COUNTS = Statement(
 
 STATEMENTS = (
     READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS,
-    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
+    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *history.STATEMENTS, *searching.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1

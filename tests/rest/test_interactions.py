@@ -234,6 +234,49 @@ class ReadSuite(Interactions):
         self.assertEqual(bundle["entry"][0]["fullUrl"], f"{BASE}/Patient/a")
         self.assertEqual((await self.send("GET", "Patient/b/_history")).status, 404)
 
+    async def test_history_since(self) -> None:
+        await self.put("a")
+        self.world.pass_time(60)
+        await self.put("a", active=True)
+        for since, versions in (
+            ("2026-01-31T08:06:09Z", ["2"]),
+            ("2026-01-31T09:06:09%2B01:00", ["2"]),
+            ("2026-01-31", ["2", "1"]),
+            ("2027", []),
+        ):
+            bundle = loads((await self.send("GET", f"Patient/a/_history?_since={since}")).body)
+            found = [entry["resource"]["meta"]["versionId"] for entry in bundle.get("entry", [])]
+            self.assertEqual((found, len(bundle["link"])), (versions, 1), since)
+
+    async def test_history_of_many(self) -> None:
+        await self.put("a")
+        self.world.pass_time()
+        await self.send("PUT", "Group/g", {"resourceType": "Group", "id": "g"})
+        self.world.pass_time()
+        await self.put("b")
+        self.world.pass_time()
+        await self.send("DELETE", "Patient/a")
+        for url, expected in (
+            ("_history", ["DELETE Patient/a", "PUT Patient/b", "PUT Group/g", "PUT Patient/a"]),
+            ("Patient/_history", ["DELETE Patient/a", "PUT Patient/b", "PUT Patient/a"]),
+            ("Group/_history", ["PUT Group/g"]),
+            ("Location/_history", []),
+            ("_history?_since=2026-01-31T08:05:11Z", ["DELETE Patient/a", "PUT Patient/b"]),
+        ):
+            seen: list[str] = []
+            follow = f"{url}{'&' if '?' in url else '?'}_count=1"
+            while follow:
+                bundle = loads((await self.send("GET", follow)).body)
+                for entry in bundle.get("entry", []):
+                    seen.append(f"{entry['request']['method']} {entry['request']['url']}")
+                links = {link["relation"]: link["url"] for link in bundle["link"]}
+                follow = links.get("next", "").removeprefix(BASE + "/")
+                await self.send("PUT", f"Basic/x{len(seen)}", {"resourceType": "Basic", "id": f"x{len(seen)}"})
+            self.assertEqual([one for one in seen if "Basic" not in one], expected, url)
+        for wrong in ("_cursor=x", "_cursor=MQ", "_since=soon", "_count=x", "_at=2020", "name=x"):
+            for url in ("_history", "Patient/_history"):
+                self.assertEqual((await self.send("GET", f"{url}?{wrong}")).status, 400, wrong)
+
     async def test_history_pages(self) -> None:
         for number in range(5):
             await self.put("a", multipleBirthInteger=number)

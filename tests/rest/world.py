@@ -15,15 +15,18 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Version
+from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
+from ipf.store.history import PostgresHistories
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
 from tests import postgres
 from tests.fakes import MemoryFhirStore
+from tests.fakes.history import MemoryHistories
 
 BASE = "http://localhost:8090/fhir"
 CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
@@ -37,12 +40,18 @@ class World:
     now: datetime = datetime(2026, 1, 31, 8, 5, 9, 120_456, UTC)
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
+    database: Any = None
+
+    @property
+    def histories(self) -> Histories:
+        """The history of many resources."""
+        return MemoryHistories(self.store) if self.database is None else PostgresHistories(self.database)
 
     @property
     def repository(self) -> Repository:
         """What interactions are given."""
         store: FhirStore = self.store
-        return Repository(store, self.matcher, lambda: self.now, self.policy)
+        return Repository(store, self.matcher, lambda: self.now, self.histories, self.policy)
 
     def pass_time(self, seconds: float = 1.0) -> None:
         """Move the clock."""
@@ -99,7 +108,7 @@ class OnPostgres(TestCase):
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")
-        self.world = World(PostgresFhirStore(self.database))
+        self.world = World(PostgresFhirStore(self.database), database=self.database)
 
 
 def unit(*entries: Entry, receipt: str | None = None, tenant: str = DEFAULT_TENANT) -> Unit:

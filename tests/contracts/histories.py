@@ -1,0 +1,54 @@
+"""What `ports.Histories` promises."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ipf.ports.history import Histories, HistoryMark
+from tests.contracts.resources import T0, Writing, change, patient
+
+
+class HistoriesContract(Writing):
+    """Mixed into a case that sets `self.store` and `self.histories` in `setUp`."""
+
+    histories: Histories
+
+    async def _versions(self) -> None:
+        """Patients p (three versions, the last a deletion) and q, a Group between, and another tenant's patient."""
+        p, q, g, other = [await self.store.new_rid() for _ in range(4)]
+        await self.write(change(p, patient("p"), at=T0))
+        await self.write(change(g, {"resourceType": "Group", "id": "g"}, at=T0 + timedelta(seconds=1)))
+        at = T0 + timedelta(seconds=2)
+        await self.write(change(q, patient("q"), at=at), change(p, patient("p", active=True), 2, patient("p"), at=at))
+        await self.write(
+            change(p, patient("p"), 3, patient("p", active=True), deleted=True, at=T0 + timedelta(seconds=3))
+        )
+        await self.write(change(other, patient("o"), tenant="north", at=T0 + timedelta(seconds=4)))
+
+    async def seen(self, resource_type: str | None, limit: int = 50, **bounds: object) -> list[tuple[str, int]]:
+        """Ids and version numbers of a page."""
+        found = await self.histories.page("default", resource_type, limit, **bounds)  # type: ignore[arg-type]
+        return [(version.id, version.version_id) for version in found]
+
+    async def test_order_and_bounds(self) -> None:
+        """Newest first; equal instants by resource; a lower bound that is included."""
+        await self._versions()
+        self.assertEqual(await self.seen(None), [("p", 3), ("q", 1), ("p", 2), ("g", 1), ("p", 1)])
+        self.assertEqual(await self.seen("Patient"), [("p", 3), ("q", 1), ("p", 2), ("p", 1)])
+        self.assertEqual(await self.seen("Group"), [("g", 1)])
+        self.assertEqual(await self.seen("Location"), [])
+        self.assertEqual(await self.seen(None, since=T0 + timedelta(seconds=2)), [("p", 3), ("q", 1), ("p", 2)])
+        self.assertEqual(await self.histories.page("nobody", None, 9), [])
+
+    async def test_pages(self) -> None:
+        """Each page goes on where the one before ended, whatever is written meanwhile."""
+        await self._versions()
+        found, before = [], None
+        for number in range(5):
+            (version,) = await self.histories.page("default", None, 1, None, before)
+            found.append((version.id, version.version_id))
+            before = HistoryMark.of(version)
+            at = T0 + timedelta(seconds=10 + number)
+            await self.write(change(await self.store.new_rid(), patient(f"new{number}"), at=at))
+        self.assertEqual(found, [("p", 3), ("q", 1), ("p", 2), ("g", 1), ("p", 1)])
+        self.assertEqual(await self.histories.page("default", None, 1, None, before), [])
