@@ -10,9 +10,10 @@ with file, line and column when it is compiled, not when the five-thousandth mes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from typing import Any
 
 from ipf.errors import Category, Problem
@@ -48,13 +49,19 @@ class Environment:
 class Unit:
     """One map among the maps that it may refer to: resolves names of groups and types."""
 
-    def __init__(self, content: StructureMap, maps: Mapping[str, StructureMap], environment: Environment) -> None:
+    def __init__(
+        self,
+        content: StructureMap,
+        maps: Mapping[str, StructureMap],
+        environment: Environment,
+        matching: Callable[[str], Sequence[str]],
+    ) -> None:
         self.content = content
         self.models = environment.models
         self.tables = environment.tables
         if content.concept_tables:
             self.tables = environment.tables.with_local(content.concept_tables)
-        self.visible = list(_visible(content, maps))
+        self.visible = list(_visible(content, maps, matching))
         self._aliases = {one.alias: one.url for one in content.structures if one.alias}
         self._names = {one.url.rpartition("/")[2].rpartition(":")[2]: one.url for one in content.structures}
 
@@ -73,21 +80,23 @@ class Unit:
         raise FmlError(f"unknown type '{name}': declare it with 'uses'", self.content.file, place)
 
 
-def _visible(content: StructureMap, maps: Mapping[str, StructureMap]) -> Iterable[StructureMap]:
+def _visible(
+    content: StructureMap, maps: Mapping[str, StructureMap], matching: Callable[[str], Sequence[str]]
+) -> Iterable[StructureMap]:
     """The map itself, then its imports in order, then theirs; each once."""
     seen: dict[str, StructureMap] = {content.url: content}
     queue = [content]
     while queue:
         current = queue.pop(0)
         for pattern in current.imports:
-            for url in _matching(pattern, maps):
+            for url in matching(pattern):
                 if url not in seen:
                     seen[url] = maps[url]
                     queue.append(maps[url])
     return seen.values()
 
 
-def _matching(pattern: str, maps: Mapping[str, StructureMap]) -> list[str]:
+def _matching(maps: Mapping[str, StructureMap], pattern: str) -> list[str]:
     if "*" in pattern:
         return [url for url in maps if fnmatchcase(url, pattern.replace("[", "[[]").replace("?", "[?]"))]
     plain = pattern.partition("|")[0]
@@ -102,6 +111,7 @@ class Compiler:
         self.environment = environment
         self.conversions: Mapping[str, Convert] = conversions(environment.offset)
         self.traced = traced
+        self._matching = cache(partial(_matching, self.maps))  # all maps import the same few patterns
         self._units: dict[str, Unit] = {}
         self._codes: dict[tuple[str, str, tuple[Kind, ...]], Code] = {}
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
@@ -112,7 +122,7 @@ class Compiler:
         """The map with its names resolved."""
         found = self._units.get(content.url)
         if found is None:
-            found = self._units[content.url] = Unit(content, self.maps, self.environment)
+            found = self._units[content.url] = Unit(content, self.maps, self.environment, self._matching)
         return found
 
     def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:

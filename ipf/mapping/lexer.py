@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.mapping.model import Place
@@ -33,8 +33,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word of a map.
 
     `text`: as it is meant (strings without quotes and escapes).  `start` and `end`: offsets in the map's text.
@@ -93,25 +92,28 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
     comments: list[str] = []
     while position < len(text):
         match = _TOKEN.match(text, position)
-        place = Place(line, position - line_start + 1)
         if match is None:
-            raise FmlError(f"unexpected {text[position]!r}", file, place)
-        kind = str(match.lastgroup)
-        content = match[0]
+            raise FmlError(f"unexpected {text[position]!r}", file, Place(line, position - line_start + 1))
+        kind, content, end = match.lastgroup or "", match[0], match.end()
         if kind == "comment":
             comments.append(content[2:].strip())
         elif kind == "block":
             comments.append(content[2:-2].strip())
         elif kind != "space":
-            yield Token(kind, _meaning(kind, content), position, match.end(), place, "\n".join(comments))
+            comment = "\n".join(comments) if comments else ""
             comments = []
-        newlines = content.count("\n")
-        if newlines:
-            line += newlines
+            meaning = _meaning(kind, content) if kind in _WITH_MARKS else content
+            yield Token(kind, meaning, position, end, Place(line, position - line_start + 1), comment)
+        if kind in _OVER_LINES and "\n" in content:
+            line += content.count("\n")
             line_start = position + content.rindex("\n") + 1
-        position = match.end()
+        position = end
     place = Place(line, position - line_start + 1)
     yield Token("end", "end of the map", position, position, place, "\n".join(comments))
+
+
+_WITH_MARKS = frozenset(("string", "quoted", "markdown"))
+_OVER_LINES = frozenset(("space", "block", "string", "quoted", "markdown"))
 
 
 def _meaning(kind: str, content: str) -> str:

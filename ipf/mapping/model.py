@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
 AUTO_VARIABLE = "vvv"
 """Variable that the reference implementations give to both sides of a simple rule (`src.a -> tgt.b`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where something stands in a map's text; counted from 1, 0 when the map came from JSON."""
 
     line: int = 0

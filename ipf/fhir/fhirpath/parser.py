@@ -9,6 +9,7 @@ Grammar: http://hl7.org/fhirpath/N1/grammar.html
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.fhirpath import ast, values
@@ -37,8 +38,12 @@ _CALENDAR = ("year", "month", "week", "day", "hour", "minute", "second", "millis
 CALENDAR_UNITS = {word: unit for unit in _CALENDAR for word in (unit, unit + "s")}
 
 
+@lru_cache(maxsize=512)
 def parse(text: str) -> ast.Node:
-    """The tree of a whole text; FhirPathError (kind `syntax`) when it is not exactly one expression."""
+    """The tree of a whole text; FhirPathError (kind `syntax`) when it is not exactly one expression.
+
+    The compiler of a map asks for the tree of a condition several times; trees do not change.
+    """
     parser = _Parser(text, 0)
     node = parser.expression()
     if parser.token.kind != lex.END:
