@@ -12,9 +12,10 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from twisted.internet import stdio
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
@@ -29,14 +31,16 @@ from ipf.data import folder
 from ipf.errors import Problem
 from ipf.fhir.packages import Packages
 from ipf.mapping.conversions import zone_offset
-from ipf.mapping.library import Library, LocalMapper
-from ipf.ports import Backoff, Bell, Claimed, StaleRecovery, Status
+from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
+from ipf.mapping.library import PACKAGE_TYPES, Library
+from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery, Status
 from ipf.rest.commit import commit
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.convert import Converter
 from ipf.stages.worker import Worker
 from ipf.store.bell import PostgresBell
+from ipf.store.codes import PostgresCodes
 from ipf.store.database import Database
 from ipf.store.deliveries import STATEMENTS as DELIVERY_STATEMENTS
 from ipf.store.deliveries import PostgresDeliveryQueue
@@ -51,6 +55,8 @@ from ipf.telemetry.logs import LogWriter, level_named
 log = Logger(namespace="ipf.converter")
 
 NAME = "IPF_CONVERTER_NAME"  # set by the service for its converter processes; not a setting
+_INBOX_BELLS = frozenset(("inbox", BELL))
+_LOOK_SECONDS = 5.0  # a lost ring costs no more
 CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
 
 
@@ -93,10 +99,14 @@ class Stores:
     inbox_bell: PostgresBell
     fhir_bell: PostgresBell
     deliveries: PostgresDeliveryQueue
+    codes: PostgresCodes
     matcher: MatchingIndex
+    closers: list[Callable[[], object]] = field(default_factory=list)
 
     async def close(self) -> None:
         """Close every connection."""
+        for close in self.closers:
+            close()
         for part in (self.inbox_bell, self.fhir_bell, self.inbox_database, self.fhir_database):
             await part.close()
 
@@ -114,11 +124,11 @@ class TwoBells:
 
     def ring(self, name: str) -> None:
         """Ring where the rows of `name` are."""
-        (self._inbox if name == "inbox" else self._fhir).ring(name)
+        (self._inbox if name in _INBOX_BELLS else self._fhir).ring(name)
 
     def subscribe(self, name: str, wake: Any) -> None:
         """Listen where the rows of `name` are."""
-        (self._inbox if name == "inbox" else self._fhir).subscribe(name, wake)
+        (self._inbox if name in _INBOX_BELLS else self._fhir).subscribe(name, wake)
 
 
 async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int) -> Stores:
@@ -141,6 +151,7 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
         PostgresBell(inbox_url, reactor=reactor),
         PostgresBell(fhir_url, reactor=reactor),
         PostgresDeliveryQueue(fhir_database),
+        PostgresCodes(inbox_database),
         MatchingIndex(),
     )
     for part in (inbox_database, fhir_database, stores.inbox_bell, stores.fhir_bell):
@@ -148,10 +159,44 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
     return stores
 
 
-def load_maps(settings: Settings) -> Library:
-    """Compile every map.  Problem MAPPING names file, line and column."""
+def load_maps(settings: Settings, installed: Sequence[Installed] = ()) -> Library:
+    """Read and compile every map.  Problem MAPPING names file, line and column, MALFORMED a package and its entry."""
     maps = Path(settings.maps_dir) if settings.maps_dir else folder("maps")
-    return Library.load(maps, offset=zone_offset(settings.default_zone))
+    return Library.load(
+        maps,
+        offset=zone_offset(settings.default_zone),
+        packages=load_packages(settings, PACKAGE_TYPES),
+        installed=installed,
+    )
+
+
+async def open_installation(settings: Settings, stores: Stores, reactor: Any) -> Installation:
+    """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
+
+    Problem MAPPING or MALFORMED: something is broken.
+    """
+    installation = Installation(partial(load_maps, settings), stores.codes, aside)
+    await installation.start()
+
+    def look() -> None:
+        Deferred.fromCoroutine(keep_fresh(installation))
+
+    stores.inbox_bell.subscribe(BELL, look)
+    looking = LoopingCall(look)
+    looking.clock = reactor
+    looking.start(_LOOK_SECONDS, now=False)
+    stores.closers.append(looking.stop)
+    return installation
+
+
+async def aside(work: Callable[[], Any]) -> Any:
+    """Run a function in a thread, where it does not hold up the reactor."""
+    return await deferToThread(work)
+
+
+def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> Mapper:
+    """The mapping service that the engine uses: the one in this process, or that at `IPF_MAPPING_URL`."""
+    return InstalledMapper(installation)
 
 
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
@@ -185,14 +230,14 @@ def is_dead(worker: str) -> bool:
 class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
-    def __init__(self, settings: Settings, stores: Stores, library: Library, reactor: Any, name: str) -> None:
+    def __init__(self, settings: Settings, stores: Stores, mapper: Mapper, reactor: Any, name: str) -> None:
         self._settings = settings
         self._stores = stores
         self._reactor = reactor
         bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         self.converter = Converter(
             stores.inbox,
-            LocalMapper(library),
+            mapper,
             stores.submit,
             worker=name,
             backoff=backoff_of(settings),
@@ -260,9 +305,9 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     parent = _Parent()
     stdio.StandardIO(parent, reactor=reactor)
     assert settings.db_url and settings.fhir_db_url
-    library = load_maps(settings)
     stores = await open_stores(settings.db_url, settings.fhir_db_url, reactor, size=CONCURRENCY + 2)
-    part = ConvertingPart(settings, stores, library, reactor, name)
+    installation = await open_installation(settings, stores, reactor)
+    part = ConvertingPart(settings, stores, mapper_of(settings, installation, reactor), reactor, name)
     tune_collector()
     part.start()
     await parent.gone

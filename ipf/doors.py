@@ -17,9 +17,10 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, now
+from ipf.converter import Stores, TwoBells, aside, now
 from ipf.errors import Category, Problem
-from ipf.mapping.library import Library
+from ipf.mapping.desk import Desk
+from ipf.mapping.installation import Installation
 from ipf.ports import Answer, Handler, Request
 from ipf.rest.outcome import refuse
 from ipf.rest.repository import Repository
@@ -58,9 +59,17 @@ def bound(endpoint: str, is_protected: bool) -> str:
 class Doors:
     """Opens the listeners; `on_stop(what, close)` is told how each is closed again."""
 
-    def __init__(self, settings: Settings, stores: Stores, on_stop: Callable[[str, Closer], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        installation: Installation,
+        on_stop: Callable[[str, Closer], None],
+    ) -> None:
         self._settings = settings
         self._stores = stores
+        self._installation = installation
+        self.desk = Desk(installation, stores.inbox, aside)
         self._on_stop = on_stop
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
 
@@ -78,7 +87,7 @@ class Doors:
         health = Health(self._components(processes), reactor)
         mounts = {
             "fhir": FhirResource(ringing(handler(repository), bell), refuse),
-            "admin": admin.resource(stores.inbox, bell, settings.admin_token),
+            "admin": admin.resource(stores.inbox, bell, settings.admin_token, stores.codes, self.desk),
             "actuator": actuator.resource(health),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes)
@@ -106,7 +115,7 @@ class Doors:
             "converters": Component(converters, required=False),
         }
 
-    async def open_mllp(self, library: Library) -> None:
+    async def open_mllp(self) -> None:
         """Every MLLP listener; from now on messages are accepted."""
         settings, stores, bell = self._settings, self._stores, self._bell
         commit = GroupCommit(
@@ -123,7 +132,7 @@ class Doors:
             now=now,
             new_correlation_id=new_correlation_id,
             ordering=settings.ordering,
-            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), library),
+            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), self._installation.has_map),
             observe=count_received,
         )
         for listener in settings.mllp_listen:
@@ -163,9 +172,9 @@ def channel_policy(settings: Settings) -> ChannelPolicy:
     return ChannelPolicy(settings.channel_security, settings.endpoint_allow)
 
 
-def is_map_missing(required: frozenset[str], library: Library, message_type: str) -> bool:
+def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:
     """Whether a message of this type is refused for want of a map (`IPF_REQUIRE_MAP_TYPES`)."""
-    return message_type in required and not library.has_map(message_type)
+    return message_type in required and not has_map(message_type)
 
 
 def count_received(result: str, source_system: str) -> None:

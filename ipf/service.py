@@ -12,6 +12,7 @@ What did not finish is in rows, and the next start goes on with it.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -36,8 +37,9 @@ from ipf.converter import (
     TwoBells,
     backoff_of,
     is_dead,
-    load_maps,
+    mapper_of,
     now,
+    open_installation,
     open_stores,
     recover_stale,
     tune_collector,
@@ -45,7 +47,8 @@ from ipf.converter import (
 )
 from ipf.doors import Doors, channel_policy
 from ipf.errors import Problem, StoreUnreachable
-from ipf.mapping.library import Library
+from ipf.mapping.desk import Desk
+from ipf.mapping.installation import BELL, Installation
 from ipf.ports import Backoff, Status
 from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
@@ -146,19 +149,40 @@ class Ipf(Service):
         urls = await self._databases()
         await migrate(urls[0], "ipf", reactor=reactor)
         await migrate(urls[1], "fhir", reactor=reactor)
-        library = load_maps(settings)
         stores = await open_stores(*urls, reactor, size=8)
         self._on_stop("stores", stores.close)
+        installation = await open_installation(settings, stores, reactor)
         await self._release_the_dead(stores)
         await self._recovery(stores)
         await self._subscriptions(stores)
         if settings.worker_enabled:
-            self._conversion(stores, library, urls)
-        doors = Doors(settings, stores, self._on_stop)
+            self._conversion(stores, installation, urls)
+        doors = Doors(settings, stores, installation, self._on_stop)
         await doors.open_http(lambda: self._processes)
-        await doors.open_mllp(library)
+        await doors.open_mllp()
+        self._reload_on_hangup(doors.desk, stores)
         tune_collector()
         log.info("event=started ipf accepts messages")
+
+    def _reload_on_hangup(self, desk: Desk, stores: Stores) -> None:
+        """SIGHUP reads the maps again, as `POST /admin/mapping/reload` does."""
+
+        async def reload() -> None:
+            try:
+                await desk.reload()
+                stores.inbox_bell.ring(BELL)
+            except Problem as problem:
+                log.error("event=mapping_not_loaded {reason}", reason=str(problem))
+
+        def hung_up(number: int, frame: object) -> None:
+            reactor.callFromThread(lambda: Deferred.fromCoroutine(reload()))
+
+        before = signal.signal(signal.SIGHUP, hung_up)
+
+        async def forget() -> None:
+            signal.signal(signal.SIGHUP, before)
+
+        self._on_stop("SIGHUP", forget)
 
     def _warn_about_open_doors(self) -> None:
         if self._settings.admin_token is None:
@@ -270,11 +294,12 @@ class Ipf(Service):
 
         return set_one
 
-    def _conversion(self, stores: Stores, library: Library, urls: tuple[str, str]) -> None:
+    def _conversion(self, stores: Stores, installation: Installation, urls: tuple[str, str]) -> None:
         """In converter processes, or in this one."""
         settings = self._settings
         if settings.worker_processes == 0:
-            part = ConvertingPart(settings, stores, library, reactor, worker_name())
+            mapper = mapper_of(settings, installation, reactor)
+            part = ConvertingPart(settings, stores, mapper, reactor, worker_name())
             part.start()
             self._on_stop("conversion", partial(part.stop, settings.stop_seconds))
             return

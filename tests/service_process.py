@@ -102,6 +102,11 @@ class ServiceProcess:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def hang_up(self) -> None:
+        """SIGHUP: read the maps again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def kill_converter(self) -> None:
         """kill -9 of one converter process, if one is running."""
         converters = [pid for pid in children_of(self.pid) if b"ipf.converter" in _command_line(pid)]

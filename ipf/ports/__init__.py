@@ -30,6 +30,7 @@ from ipf.ports.delivery import (
     Notification,
     SubscriptionHealth,
 )
+from ipf.ports.desk import MappingDesk
 from ipf.ports.http import Answer, Handler, Request
 from ipf.ports.inbox import (
     OPEN_STATES,
@@ -63,6 +64,7 @@ from ipf.ports.resources import (
     Version,
     Writes,
 )
+from ipf.ports.terminology import Terminology
 
 __all__ = [
     "ALL_SENDERS",
@@ -94,6 +96,7 @@ __all__ = [
     "Lease",
     "Mapped",
     "Mapper",
+    "MappingDesk",
     "MappingStore",
     "Matcher",
     "MessageFilter",
@@ -118,6 +121,7 @@ __all__ = [
     "UnmappedCode",
     "UnmappedFilter",
     "UnmappedRow",
+    "Terminology",
     "Version",
     "Writes",
     "WrongState",

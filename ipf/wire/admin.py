@@ -21,18 +21,37 @@ from twisted.web.resource import IResource
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ipf.errors import Category, Problem
-from ipf.ports import Answer, Bell, Inbox, Request
+from ipf.ports import Answer, Bell, CodeQueue, Inbox, MappingDesk, Request
 from ipf.telemetry import correlation
+from ipf.wire import admin_mapping as mapping
 from ipf.wire import admin_messages as messages
+from ipf.wire import admin_unmapped as unmapped
 
 log = Logger()
 
 Work = Callable[[Request], Awaitable[Answer]]
+Run = Callable[[IRequest, Work], Awaitable[bytes]]
 
 
-def resource(inbox: Inbox, bell: Bell, token: str | None) -> IResource:
-    """The resource to mount at `/admin`.  `token` None or empty: no authentication."""
-    return _application(Gate(token), inbox, bell).resource()
+def resource(
+    inbox: Inbox, bell: Bell, token: str | None, codes: CodeQueue | None = None, desk: MappingDesk | None = None
+) -> IResource:
+    """The resource to mount at `/admin`.  `token` None or empty: no authentication.
+
+    `codes` and `desk`: without them there is nothing at their paths.
+    """
+    gate = Gate(token)
+
+    async def run(web: IRequest, work: Work) -> bytes:
+        request = read_request(web)
+        return write_answer(web, request, await respond(gate, request, work))
+
+    app = _application(run, inbox, bell)
+    if codes is not None:
+        _code_routes(app, run, codes, bell)
+    if desk is not None:
+        _mapping_routes(app, run, desk, bell)
+    return app.resource()
 
 
 class Gate:
@@ -66,12 +85,8 @@ async def respond(gate: Gate, request: Request, work: Work) -> Answer:
         return messages.refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))
 
 
-def _application(gate: Gate, inbox: Inbox, bell: Bell) -> Klein:
+def _application(run: Run, inbox: Inbox, bell: Bell) -> Klein:
     app = Klein()
-
-    async def run(web: IRequest, work: Work) -> bytes:
-        request = read_request(web)
-        return write_answer(web, request, await respond(gate, request, work))
 
     @app.route("/messages", methods=["GET"])
     async def list_messages(web: IRequest) -> bytes:
@@ -99,6 +114,66 @@ def _application(gate: Gate, inbox: Inbox, bell: Bell) -> Klein:
     return app
 
 
+def _code_routes(app: Klein, run: Run, codes: CodeQueue, bell: Bell) -> None:
+    """Unmapped codes, operators' answers, further conversions."""
+
+    @app.route("/unmapped-codes", methods=["GET"])
+    async def list_codes(web: IRequest) -> bytes:
+        return await run(web, lambda request: unmapped.list_codes(codes, request))
+
+    @app.route("/unmapped-codes/<number>", methods=["GET"])
+    async def get_code(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: unmapped.get_code(codes, number))
+
+    @app.route("/unmapped-codes/<number>/map", methods=["POST"])
+    async def map_code(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda request: unmapped.map_code(codes, bell, number, request))
+
+    @app.route("/unmapped-codes/<number>/requeue", methods=["POST"])
+    async def requeue_code(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda request: unmapped.requeue_code(codes, bell, number, request))
+
+    @app.route("/code-overrides", methods=["GET"])
+    async def list_overrides(web: IRequest) -> bytes:
+        return await run(web, lambda request: unmapped.list_overrides(codes, request))
+
+    @app.route("/code-overrides/<number>", methods=["GET"])
+    async def get_override(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: unmapped.get_override(codes, number))
+
+    @app.route("/code-overrides/<number>", methods=["DELETE"])
+    async def delete_override(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: unmapped.delete_override(codes, bell, number))
+
+    @app.route("/conversions", methods=["GET"])
+    async def list_conversions(web: IRequest) -> bytes:
+        return await run(web, lambda request: unmapped.list_conversions(codes, request))
+
+    @app.route("/conversions/<number>/retry", methods=["POST"])
+    async def retry_conversion(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: unmapped.retry_conversion(codes, bell, number))
+
+    @app.route("/conversions/<number>", methods=["DELETE"])
+    async def delete_conversion(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: unmapped.delete_conversion(codes, number))
+
+
+def _mapping_routes(app: Klein, run: Run, desk: MappingDesk, bell: Bell) -> None:
+    """Installed maps, reload, trace."""
+
+    @app.route("/mapping", methods=["GET"])
+    async def describe(web: IRequest) -> bytes:
+        return await run(web, lambda _: mapping.describe(desk))
+
+    @app.route("/mapping/reload", methods=["POST"])
+    async def reload(web: IRequest) -> bytes:
+        return await run(web, lambda _: mapping.reload(desk, bell))
+
+    @app.route("/messages/<message_id>/trace", methods=["GET"])
+    async def trace(web: IRequest, message_id: str) -> bytes:
+        return await run(web, lambda _: mapping.trace(desk, message_id))
+
+
 def _no_route(error: object) -> Answer:
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(set(error.valid_methods or ()) - {"HEAD"}))
@@ -124,7 +199,7 @@ def read_request(web: Any) -> Request:
         path=path,
         query=query,
         headers=headers,
-        body=b"",
+        body=web.content.read() if web.content is not None else b"",
         base_url="",
         correlation_id=correlation.accept(headers.get("x-correlation-id")),
     )

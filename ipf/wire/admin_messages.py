@@ -44,7 +44,7 @@ async def list_messages(inbox: Inbox, request: Request) -> Answer:
 
 async def get_message(inbox: Inbox, message_id: str) -> Answer:
     """`GET /admin/messages/{id}`: the full row."""
-    number = _id(message_id)
+    number = row_id(message_id)
     row = await inbox.get(number)
     if row is None:
         raise _unknown(number)
@@ -53,7 +53,7 @@ async def get_message(inbox: Inbox, message_id: str) -> Answer:
 
 async def retry_message(inbox: Inbox, bell: Bell, message_id: str) -> Answer:
     """`POST /admin/messages/{id}/retry`: back to RECEIVED; the worker is woken."""
-    number = _id(message_id)
+    number = row_id(message_id)
     try:
         row = await inbox.retry(number)
     except WrongState as wrong:
@@ -65,7 +65,7 @@ async def retry_message(inbox: Inbox, bell: Bell, message_id: str) -> Answer:
 async def delete_message(inbox: Inbox, message_id: str) -> Answer:
     """`DELETE /admin/messages/{id}`: a dead letter is removed."""
     try:
-        await inbox.delete(_id(message_id))
+        await inbox.delete(row_id(message_id))
     except WrongState as wrong:
         return conflict("delete", _DELETABLE, wrong)
     return Answer(204, b"", (), "")
@@ -188,12 +188,13 @@ def _number(parameters: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _id(text: str) -> int:
+def row_id(text: str) -> int:
+    """The number of a row in a path.  Problem VALUE: it is none; NOT_FOUND: no row can have it."""
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise Problem(Category.VALUE, "the message id must be a whole number")
+        raise Problem(Category.VALUE, "the id must be a whole number")
     number = int(text) if len(text) <= 19 else HIGHEST_ID + 1
     if not 0 <= number <= HIGHEST_ID:
-        raise Problem(Category.NOT_FOUND, "there is no message with this id")
+        raise Problem(Category.NOT_FOUND, "there is nothing with this id")
     return number
 
 

@@ -1,0 +1,212 @@
+"""Mapping as operators meet it: unmapped codes settled and converted again, reload, $transform, a remote service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.faults.scenario import scratch
+from tests.flows.test_whole_way import answer_to
+from tests.service_process import ServiceProcess
+
+WARDS = "urn:test:concepts:ward"
+MAP = """
+/// url = "urn:test:map:ADT_A01"
+/// types = "ADT_A01 ADT_A08"
+uses "http://hl7.org/fhir/StructureDefinition/Bundle" alias Bundle as target
+group ADT_A01(source src : ADT_A01, target bundle : Bundle) {
+  src.PID as pid -> bundle.entry as e, e.resource = create('Patient') as patient then {
+    pid.PID_3 as cx -> patient.identifier as id, id.system = 'urn:test:mr' then { cx.CX_1 as v -> id.value = v; };
+    pid.PID_8 as sex -> patient.gender = translate(sex, 'urn:test:concepts:sex', 'code');
+    pid.PID_13 as phone -> patient.telecom as t, t.value = phone;
+  };
+}
+"""
+TABLE = {
+    "resourceType": "ConceptMap",
+    "url": "urn:test:concepts:sex",
+    "group": [{"element": [{"code": "F", "target": [{"code": "female", "equivalence": "equal"}]}]}],
+}
+
+
+def message(control_id: str, patient: str, sex: str, phone: str, sender: str = "FEED") -> bytes:
+    """A small ADT^A01 in its frame."""
+    return (
+        f"\x0bMSH|^~\\&|{sender}|GENERAL|IPF|IPF|20260102030405||ADT^A01^ADT_A01|{control_id}|P|2.5.1\r"
+        f"PID|1||{patient}||Hansen^Kari||19700315|{sex}|||||{phone}\r\x1c\r"
+    ).encode()
+
+
+def maps_folder(folder: Path) -> Path:
+    """A folder of one small map and its table."""
+    for name, text in (("messages/ADT_A01.fml", MAP), ("codesystems/sex.json", json.dumps(TABLE))):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+class Running:
+    """`async with Running(...)`: a service on a maps folder of its own."""
+
+    def __init__(self, **environment: str) -> None:
+        self.folder = scratch()
+        self.maps = maps_folder(self.folder / "maps")
+        self.service = ServiceProcess(self.folder / "service", IPF_MAPS_DIR=str(self.maps), **environment)
+
+    async def __aenter__(self) -> Running:
+        self.service.start()
+        async with asyncio.timeout(60):
+            while not await asyncio.to_thread(self.service.ready):
+                await asyncio.sleep(0.05)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            self.service.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def http(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """One exchange."""
+        return await asyncio.to_thread(self.service.request, method, path, body, headers)
+
+    async def send(self, *frames: bytes) -> None:
+        """Send messages; each must be accepted."""
+        for frame in frames:
+            answer = await answer_to(self.service.mllp_port, frame)
+            assert answer[1].startswith(b"MSA|AA"), answer
+
+    async def until(self, path: str, enough: Any, seconds: float = 20.0) -> Any:
+        """GET until the answer is as it should be."""
+        body: Any = None
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    _, body = await self.http("GET", path)
+                    if enough(body):
+                        return body
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{path}: {body}\n{self.service.log_tail()}") from None
+
+
+class UnmappedCodeTests(TestCase):
+    timeout = 120
+
+    def test_an_operator_maps_a_code_once(self) -> None:
+        """Recorded, answered, converted again in order; the original rows stay as they are."""
+        asyncio.run(self._unmapped())
+
+    async def _unmapped(self) -> None:
+        async with Running() as running:
+            await running.send(
+                message("M1", "P1", "W", "+1"), message("M2", "P1", "W", "+2"), message("M3", "P2", "W", "+3", "OTHER")
+            )
+            path = "/admin/unmapped-codes"
+            page = await running.until(path, lambda page: sum(item["count"] for item in page["items"]) == 3)
+            self.assertEqual(page["total"], 2)
+            _, mine = await running.http("GET", "/admin/unmapped-codes?source_system=FEED&status=open")
+            code = mine["items"][0]
+            self.assertEqual((code["code"], code["concept_map"], code["messages"]), ("W", TABLE["url"], 2))
+            patient = await self._patient(running, "P1")
+            self.assertNotIn("gender", patient)
+            await self._refusals(running, code["id"])
+            path = f"/admin/unmapped-codes/{code['id']}"
+            body = {"system": "http://hl7.org/fhir/administrative-gender", "code": "female"}
+            status, override = await running.http("POST", f"{path}/map", body)
+            self.assertEqual((status, override["source_system"], override["code"]), (200, "FEED", "female"))
+            status, done = await running.http("POST", f"{path}/requeue")
+            self.assertEqual((status, done["converted_again"], done["following"]), (200, 2, 0))
+            await running.until(
+                "/admin/conversions", lambda page: [i["status"] for i in page["items"]] == ["DELIVERED"] * 2
+            )
+            patient = await self._patient(running, "P1")
+            self.assertEqual((patient["gender"], patient["telecom"][0]["value"]), ("female", "+2"))
+            self.assertNotIn("gender", await self._patient(running, "P2"))
+            _, rows = await running.http("GET", "/admin/messages")
+            self.assertEqual((rows["total"], {row["status"] for row in rows["items"]}), (3, {"DELIVERED"}))
+            await running.send(message("M4", "P3", "W", "+4"))
+            await running.until("/fhir/Patient?identifier=P3", lambda page: page["total"] == 1)
+            self.assertEqual((await self._patient(running, "P3"))["gender"], "female")
+            self.assertEqual((await running.http("DELETE", f"/admin/code-overrides/{override['id']}"))[0], 204)
+            self.assertEqual((await running.http("GET", "/admin/code-overrides"))[1]["total"], 0)
+
+    async def _patient(self, running: Running, identifier: str) -> Any:
+        page = await running.until(f"/fhir/Patient?identifier={identifier}", lambda page: page["total"] == 1)
+        return page["entry"][0]["resource"]
+
+    async def _refusals(self, running: Running, number: int) -> None:
+        path = f"/admin/unmapped-codes/{number}"
+        for method, where, body, status in (
+            ("POST", f"{path}/map", {}, 400),
+            ("POST", f"{path}/map", {"code": "x", "scope": "world"}, 400),
+            ("POST", f"{path}/map", {"code": 7}, 400),
+            ("POST", f"{path}/requeue", {"following": "yes"}, 400),
+            ("POST", "/admin/unmapped-codes/999/requeue", None, 404),
+            ("POST", "/admin/unmapped-codes/x/map", {"code": "a"}, 400),
+            ("GET", "/admin/unmapped-codes?status=closed", None, 400),
+            ("DELETE", "/admin/code-overrides/999", None, 404),
+            ("POST", "/admin/conversions/999/retry", None, 404),
+            ("PUT", path, None, 405),
+        ):
+            answered, refused = await running.http(method, where, body)
+            self.assertEqual((answered, set(refused)), (status, {"error", "message"}), (method, where))
+
+
+class ReloadTests(TestCase):
+    timeout = 120
+
+    def test_maps_are_read_again(self) -> None:
+        """In every process; a broken map is refused with its line and the working one stays."""
+        asyncio.run(self._reload())
+
+    async def _reload(self) -> None:
+        async with Running() as running:
+            path = running.maps / "messages/ADT_A01.fml"
+            await running.send(message("M0", "P0", "F", "+1"))
+            await running.until("/fhir/Patient?identifier=P0", lambda page: page["total"] == 1)
+            path.write_text(MAP.replace("patient.gender", "patient.sex"))
+            status, refused = await running.http("POST", "/admin/mapping/reload")
+            self.assertEqual((status, refused["error"]), (422, "bad_request"))
+            self.assertIn("messages/ADT_A01.fml:8:", refused["message"])
+            await running.send(message("M1", "P1", "F", "+1"))
+            await running.until("/fhir/Patient?identifier=P1&gender=female", lambda page: page["total"] == 1)
+            await self._trace(running)
+            _, before = await running.http("GET", "/admin/mapping")
+            path.write_text(MAP.replace("t.value = phone", "t.value = phone, t.system = 'phone'"))
+            status, after = await running.http("POST", "/admin/mapping/reload")
+            self.assertEqual(status, 200, after)
+            self.assertNotEqual(before["maps"][0]["digest"], after["maps"][0]["digest"])
+            self.assertEqual(after["maps"][0]["message_types"], ["ADT_A01", "ADT_A08"])
+            await self._in_use(running, "P2")
+            path.write_text(MAP)
+            running.service.hang_up()
+            digest = before["maps"][0]["digest"]
+            await running.until("/admin/mapping", lambda found: found["maps"][0]["digest"] == digest)
+
+    async def _in_use(self, running: Running, patient: str) -> None:
+        """Converter processes are rung for, so it takes a moment."""
+        for number in range(50):
+            await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
+            query = f"/fhir/Patient?identifier={patient}"
+            found = await running.until(query, lambda page: page["total"] == 1)
+            if found["entry"][0]["resource"]["telecom"][0].get("system") == "phone":
+                return
+            await asyncio.sleep(0.1)
+        self.fail("the converter process did not read the maps again")
+
+    async def _trace(self, running: Running) -> None:
+        _, rows = await running.http("GET", "/admin/messages")
+        status, trace = await running.http("GET", f"/admin/messages/{rows['items'][0]['id']}/trace")
+        self.assertEqual((status, trace["map_url"]), (200, "urn:test:map:ADT_A01"))
+        steps = [step for step in trace["steps"] if step["rule"] == "PID_8"]
+        self.assertEqual(steps[0]["sources"], ["PID-8[1]"])
+        self.assertEqual((await running.http("GET", "/admin/messages/999/trace"))[0], 404)
