@@ -1,47 +1,129 @@
-"""What this server can do, as a CapabilityStatement made from the definitions it works with.
+"""What this server can do, as a CapabilityStatement made from the route table and the definitions it works with.
 
-Source: https://hl7.org/fhir/R4/capabilitystatement.html
+Nothing is stated that has no route: an interaction or operation appears here because there is code that answers it.
+
+Sources: https://hl7.org/fhir/R4/capabilitystatement.html, https://hl7.org/fhir/R4/terminologycapabilities.html
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from typing import Any
+
 from ipf.fhir.definitions import Definitions
 from ipf.ports import Json
 
-INTERACTIONS = ("read", "vread", "update", "delete", "history-instance", "create", "search-type")
-SYSTEM_INTERACTIONS = ("transaction", "batch")
+Route = tuple[str, str]
+"""(shape of the path, method)"""
+
 FHIR_VERSION = "4.0.1"
+FORMATS = ("json", "application/fhir+json", "xml", "application/fhir+xml")
+PATCH_FORMATS = ("application/json-patch+json", "application/fhir+json", "application/fhir+xml")
+
+_TYPE_INTERACTIONS: dict[Route, str] = {
+    ("[type]/[id]", "GET"): "read",
+    ("[type]/[id]/_history/[vid]", "GET"): "vread",
+    ("[type]/[id]", "PUT"): "update",
+    ("[type]/[id]", "PATCH"): "patch",
+    ("[type]/[id]", "DELETE"): "delete",
+    ("[type]/[id]/_history", "GET"): "history-instance",
+    ("[type]/_history", "GET"): "history-type",
+    ("[type]", "POST"): "create",
+    ("[type]", "GET"): "search-type",
+}
+_SYSTEM_INTERACTIONS: dict[Route, tuple[str, ...]] = {
+    ("", "POST"): ("transaction", "batch"),
+    ("_history", "GET"): ("history-system",),
+    ("", "GET"): ("search-system",),
+}
+_CORE = "http://hl7.org/fhir/OperationDefinition/"
+_BULK = "http://hl7.org/fhir/uv/bulkdata/OperationDefinition/"
+_BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/OperationDefinition/"
+_OPERATIONS: dict[str, dict[str, str]] = {
+    "validate": {"*": f"{_CORE}Resource-validate"},
+    "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
+    "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},
+    "expand": {"ValueSet": f"{_CORE}ValueSet-expand"},
+    "validate-code": {"ValueSet": f"{_CORE}ValueSet-validate-code", "CodeSystem": f"{_CORE}CodeSystem-validate-code"},
+    "lookup": {"CodeSystem": f"{_CORE}CodeSystem-lookup"},
+    "translate": {"ConceptMap": f"{_CORE}ConceptMap-translate"},
+    "transform": {"StructureMap": f"{_CORE}StructureMap-transform"},
+    "status": {"Subscription": f"{_BACKPORT}backport-subscription-status"},
+    "events": {"Subscription": f"{_BACKPORT}backport-subscription-events"},
+    "get-ws-binding-token": {"Subscription": f"{_BACKPORT}backport-subscription-get-ws-binding-token"},
+}
+"""Operations by name: the types that have them (`*` all, empty the system) and their definitions."""
 
 _NOT_SEARCHABLE = frozenset({"composite", "special"})
-_DATE = "2026-01-01"  # of this form of the statement; it changes when the statement does
+_DATE = "2026-11-21"  # of this form of the statement; it changes when the statement does
 
 
-def capability_statement(definitions: Definitions, *, base_url: str, version: str) -> Json:
-    """The statement of the server at `base_url`, software version `version`."""
-    resources = [_resource(definitions, name) for name in sorted(definitions.resource_types)]
-    rest = {"mode": "server", "resource": resources, "interaction": [{"code": code} for code in SYSTEM_INTERACTIONS]}
+def capability_statement(
+    definitions: Definitions, routes: Collection[Route], *, base_url: str, version: str, is_secured: bool = False
+) -> Json:
+    """The statement of the server at `base_url`, software version `version`, that has these routes."""
+    operations = {shape.rpartition("$")[2] for shape, _ in routes if "$" in shape}
+    rest = {
+        "mode": "server",
+        "security": _security(is_secured),
+        "resource": [_resource(definitions, name, routes, operations) for name in sorted(definitions.resource_types)],
+        "interaction": [
+            {"code": code} for route, codes in _SYSTEM_INTERACTIONS.items() if route in routes for code in codes
+        ],
+    }
+    operation = list(_operations("", operations))
     return {
-        "resourceType": "CapabilityStatement",
+        **_head("CapabilityStatement", base_url, version),
+        "fhirVersion": FHIR_VERSION,
+        "format": list(FORMATS),
+        "patchFormat": list(PATCH_FORMATS),
+        "rest": [{**rest, "operation": operation} if operation else rest],
+    }
+
+
+def terminology_capabilities(*, base_url: str, version: str) -> Json:
+    """What `metadata?mode=terminology` answers."""
+    return {
+        **_head("TerminologyCapabilities", base_url, version),
+        "lockedDate": False,
+        "codeSearch": "explicit",
+        "translation": {"needsMap": True},
+    }
+
+
+def _head(resource_type: str, base_url: str, version: str) -> Json:
+    return {
+        "resourceType": resource_type,
         "status": "active",
         "date": _DATE,
         "kind": "instance",
         "software": {"name": "ipf", "version": version},
         "implementation": {"description": "ipf FHIR R4 server", "url": base_url},
-        "fhirVersion": FHIR_VERSION,
-        "format": ["json", "application/fhir+json"],
-        "rest": [rest],
     }
 
 
-def _resource(definitions: Definitions, resource_type: str) -> Json:
-    parameters = [
-        {"name": parameter.code, "definition": parameter.url, "type": parameter.type}
-        for parameter in definitions.search_parameters(resource_type).values()
-        if parameter.type not in _NOT_SEARCHABLE and (parameter.expression or parameter.code == "_id")
-    ]
-    return {
+def _security(is_secured: bool) -> Json:
+    if not is_secured:
+        return {"cors": False, "description": "Requests are not authenticated; the listener is bound to loopback."}
+    system = "http://terminology.hl7.org/CodeSystem/restful-security-service"
+    smart = {"system": system, "code": "SMART-on-FHIR"}
+    return {"cors": False, "service": [{"coding": [smart]}], "description": "OAuth 2 bearer tokens with SMART scopes."}
+
+
+def _operations(resource_type: str, names: Collection[str]) -> Iterator[Json]:
+    for name in sorted(names):
+        known = _OPERATIONS.get(name, {})
+        definition = known.get(resource_type) or (known.get("*") if resource_type else None)
+        if definition is not None:
+            yield {"name": name, "definition": definition}
+
+
+def _resource(
+    definitions: Definitions, resource_type: str, routes: Collection[Route], operations: Collection[str]
+) -> Json:
+    stated: dict[str, Any] = {
         "type": resource_type,
-        "interaction": [{"code": code} for code in INTERACTIONS],
+        "interaction": [{"code": code} for route, code in _TYPE_INTERACTIONS.items() if route in routes],
         "versioning": "versioned-update",
         "readHistory": True,
         "updateCreate": True,
@@ -49,5 +131,16 @@ def _resource(definitions: Definitions, resource_type: str) -> Json:
         "conditionalRead": "full-support",
         "conditionalUpdate": True,
         "conditionalDelete": "single",
-        "searchParam": parameters,
+        "referencePolicy": ["literal", "logical"],
+        "searchParam": _search_parameters(definitions, resource_type),
     }
+    operation = list(_operations(resource_type, operations))
+    return {**stated, "operation": operation} if operation else stated
+
+
+def _search_parameters(definitions: Definitions, resource_type: str) -> list[Json]:
+    return [
+        {"name": parameter.code, "definition": parameter.url, "type": parameter.type}
+        for parameter in definitions.search_parameters(resource_type).values()
+        if parameter.type not in _NOT_SEARCHABLE and (parameter.expression or parameter.code == "_id")
+    ]

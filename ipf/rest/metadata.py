@@ -1,21 +1,44 @@
-"""GET [base]/metadata: https://hl7.org/fhir/R4/http.html#capabilities"""
+"""GET [base]/metadata and [base]/.well-known/smart-configuration: what this server is and how it is entered.
+
+Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/smart-app-launch/conformance.html
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from ipf.fhir.capability import capability_statement
+from ipf.errors import Category, Problem
+from ipf.fhir.capability import Route, capability_statement, terminology_capabilities
 from ipf.fhir.definitions import definitions
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Request
+from ipf.rest.exchange import selection
 from ipf.rest.repository import Repository
 
 
-async def metadata(request: Request, repository: Repository) -> Answer:
-    """The CapabilityStatement of this server; the same for everybody, so it is written once for each base URL."""
-    return Answer(200, _statement(request.base_url, repository.software_version))
+async def metadata(request: Request, repository: Repository, routes: Iterable[Route]) -> Answer:
+    """The CapabilityStatement, or with `mode=terminology` the TerminologyCapabilities; the same for everybody."""
+    mode = "full"
+    for name, value in selection(request.query):
+        if name != "mode" or value not in ("full", "normative", "terminology"):
+            raise Problem(Category.VALUE, "metadata knows mode=full, normative and terminology", name[:60])
+        mode = value
+    version = repository.software_version
+    if mode == "terminology":
+        return Answer(200, dumps(terminology_capabilities(base_url=request.base_url, version=version)))
+    return Answer(200, _statement(request.base_url, version, repository.smart is not None, tuple(routes)))
+
+
+async def smart_configuration(request: Request, repository: Repository) -> Answer:
+    """The SMART configuration; 404 while bearer tokens are not asked for, since there is nothing to configure."""
+    if repository.smart is None:
+        raise Problem(Category.NOT_FOUND, "this server asks for no authorization, so it has no SMART configuration")
+    return Answer(200, dumps(repository.smart), content_type="application/json")
 
 
 @lru_cache(maxsize=8)
-def _statement(base_url: str, version: str) -> bytes:
-    return dumps(capability_statement(definitions(), base_url=base_url, version=version))
+def _statement(base_url: str, version: str, is_secured: bool, routes: tuple[Route, ...]) -> bytes:
+    """Written once for each base URL."""
+    statement = capability_statement(definitions(), routes, base_url=base_url, version=version, is_secured=is_secured)
+    return dumps(statement)

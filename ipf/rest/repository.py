@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ipf.errors import Problem
-from ipf.ports import Clock, FhirStore, Matcher
+from ipf.ports import Clock, FhirStore, Json, Matcher
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.unit import Unit, UnitResult
@@ -19,7 +19,8 @@ from ipf.subscriptions.policy import ChannelPolicy
 class Repository:
     """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
 
-    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
+    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.  `smart`: the
+    SMART configuration when bearer tokens are asked for, else None.
     """
 
     store: FhirStore
@@ -31,6 +32,7 @@ class Repository:
     page_size: int = 50
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
+    smart: Json | None = None
 
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""

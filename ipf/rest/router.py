@@ -20,7 +20,7 @@ from ipf.rest.formats import Format, wanted_format
 from ipf.rest.history_instance import history_instance
 from ipf.rest.history_many import history_system, history_type
 from ipf.rest.ids import is_id
-from ipf.rest.metadata import metadata
+from ipf.rest.metadata import metadata, smart_configuration
 from ipf.rest.outcome import refuse
 from ipf.rest.patch import conditional_patch, patch
 from ipf.rest.present import PLAIN, cut, split, write
@@ -39,9 +39,15 @@ async def bundle(request: Request, repository: Repository) -> Answer:
     return await transaction(request, repository, perform_inside)
 
 
+async def statement(request: Request, repository: Repository) -> Answer:
+    """The CapabilityStatement, made from the table below."""
+    return await metadata(request, repository, [(shape, method) for shape in ROUTES for method in ROUTES[shape]])
+
+
 ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"POST": bundle},
-    "metadata": {"GET": metadata},
+    "metadata": {"GET": statement},
+    ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
     "[type]": {
         "GET": search,
@@ -95,7 +101,7 @@ async def perform_inside(request: Request, repository: Repository) -> Answer:
 
 def _shape(path: tuple[str, ...]) -> str:
     """The row of the table that a path belongs to.  Problem NOT_FOUND for an unknown type or impossible id."""
-    if not path or path == ("",) or path == ("metadata",):
+    if not path or path == ("",) or path[0] in ("metadata", ".well-known"):
         return "/".join(path)
     if path[0].startswith(("_", "$")):
         return "/".join((path[0], *("[id]" for _ in path[1:])))

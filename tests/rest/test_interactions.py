@@ -5,8 +5,12 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ipf.fhir.json import loads
+from ipf.fhir.capability import capability_statement
+from ipf.fhir.definitions import definitions
+from ipf.fhir.json import dumps, loads
 from ipf.ports import Answer, Json
+from ipf.rest.router import ROUTES
+from ipf.rest.structure import check_structure
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
 
 
@@ -287,7 +291,7 @@ class ReadSuite(Interactions):
             links = {link["relation"]: link["url"] for link in bundle["link"]}
             url = links.get("next", "").removeprefix(f"{BASE}/")
         self.assertEqual(seen, [5, 4, 3, 2, 1])
-        for query in ("_count=x", "_since=2020", "_before=1e5"):
+        for query in ("_count=x", "_at=2020", "_before=1e5"):
             self.assertEqual((await self.send("GET", f"Patient/a/_history?{query}")).status, 400)
 
     async def test_tenants_do_not_see_each_other(self) -> None:
@@ -363,6 +367,30 @@ class MetadataSuite(Interactions):
         self.assertGreater(len(resources), 140)
         parameters = {parameter["name"] for parameter in resources["Patient"]["searchParam"]}
         self.assertLessEqual({"_id", "identifier", "name", "birthdate"}, parameters)
+        codes = {one["code"] for one in resources["Patient"]["interaction"]}
+        self.assertLessEqual({"read", "vread", "update", "patch", "delete", "create", "search-type"}, codes)
+        self.assertLessEqual({"history-instance", "history-type"}, codes)
+        system = {one["code"] for one in statement["rest"][0]["interaction"]}
+        self.assertLessEqual({"transaction", "batch", "history-system"}, system)
+        check_structure(statement)
+
+    async def test_modes(self) -> None:
+        terminology = loads((await self.send("GET", "metadata?mode=terminology")).body)
+        self.assertEqual(terminology["resourceType"], "TerminologyCapabilities")
+        check_structure(terminology)
+        self.assertEqual((await self.send("GET", "metadata?mode=nonsense")).status, 400)
+        self.assertEqual((await self.send("GET", ".well-known/smart-configuration")).status, 404)
+        self.assertEqual((await self.send("GET", ".well-known/nonsense")).status, 404)
+
+    async def test_every_route_is_stated(self) -> None:
+        """Whoever adds a route to the table adds it to the statement, or to what is said elsewhere."""
+        routes = {(shape, method) for shape, methods in ROUTES.items() for method in methods}
+        with_none = capability_statement(definitions(), [], base_url=BASE, version="1")
+        self.assertEqual(with_none["rest"][0]["resource"][0]["interaction"], [])
+        whole = dumps(capability_statement(definitions(), routes, base_url=BASE, version="1"))
+        for shape, _ in routes:
+            if "$" in shape and not shape.startswith("$export-"):
+                self.assertIn(f'"name":"{shape.rpartition("$")[2]}"'.encode(), whole)
 
 
 class WriteTests(OnMemory, WriteSuite):
