@@ -158,7 +158,7 @@ def _is_primitive(type_name: str, item: Any) -> bool:
 
 def _rules(type_path: str, value: dict[str, Any], place: str, urls: dict[str, str]) -> Iterator[str]:
     """Invariants of R4 that maps can break: ref, cpt-2, org-1, per-1, ait-1, ext-1, con-5."""
-    if type_path == "Reference" and "reference" in value and value["reference"] not in urls:
+    if type_path == "Reference" and value.get("reference", "#")[0] != "#" and value["reference"] not in urls:
         yield f"{place}: {value['reference']} is not in the Bundle"
     if type_path == "ContactPoint" and "value" in value and "system" not in value:
         yield f"{place}: a value needs a system"
