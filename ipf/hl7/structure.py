@@ -27,6 +27,10 @@ from ipf.data import folder
 DEFAULT_VERSION = "2.5.1"
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[\[\]{}<>|()]")
 _MOST_WARNINGS = 50
+_NOT_A_BEGINNING = {"PRIOR_RESULT": frozenset(("ORC", "OBR"))}
+"""Segments that do not open a group although the syntax would let them.  In PRIOR_RESULT of an order everything before
+the order itself is optional, so each further ORC of a message could be a prior result of the one before; senders mean
+another order, and say whose prior result follows (PID)."""
 
 Path = tuple[tuple[int, "Item"], ...]
 
@@ -290,6 +294,7 @@ def _slot(tokens: list[str], at: int) -> tuple[Slot, int]:
     name, at = tokens[at], at + 1
     if at < len(tokens) and tokens[at] == "(":
         group, at = _sequence(tokens, at + 1)
+        group.first -= _NOT_A_BEGINNING.get(name, frozenset())
         return Slot((Item(name, group),), True, False), at + 1
     return Slot((Item(name),), True, False), at
 

@@ -31,6 +31,12 @@ def message(kind: str, version: str, segments: str) -> str:
 TREES = [
     ("ADT^A01", "2.5.1", "EVN PID PD1 NK1 NK1 PV1 AL1 PR1 ROL PR1 IN1 IN2 IN1",
      "EVN PID PD1 NK1 NK1 PV1 AL1 PROCEDURE(PR1 ROL) PROCEDURE(PR1) INSURANCE(IN1 IN2) INSURANCE(IN1)", 0),
+    # A second ORC is a second order, not a prior result of the first; a prior result says whose it is.
+    ("OML^O21", "2.5.1", "PID ORC OBR SPM ORC OBR",
+     "PATIENT(PID) ORDER(ORC OBSERVATION_REQUEST(OBR SPECIMEN(SPM))) ORDER(ORC OBSERVATION_REQUEST(OBR))", 0),
+    ("OML^O21", "2.5.1", "PID ORC OBR PID ORC OBR OBX",
+     "PATIENT(PID) ORDER(ORC OBSERVATION_REQUEST(OBR PRIOR_RESULT(PATIENT_PRIOR(PID) "
+     "ORDER_PRIOR(ORC OBR OBSERVATION_PRIOR(OBX)))))", 0),
     ("ADT^A01", "2.5.1", "PID PV1", "PID PV1", 0),  # a missing EVN is no reason to lose anything
     ("ADT^A01", "2.5.1", "EVN PID PV1 PD1 NK1", "EVN PID PV1 PD1 NK1", 2),  # out of order
     ("ADT^A01", "2.5.1", "EVN PID PV1 IN2 IN1", "EVN PID PV1 INSURANCE(IN2) INSURANCE(IN1)", 0),  # no IN1
