@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.query import Query, parse_criteria
-from ipf.ports import Answers, Asks, Version
+from ipf.ports import Answers, Asks, Json, Version
 from ipf.rest.references import conditional_references
 from ipf.rest.unit import Method, Unit
 
@@ -35,6 +35,7 @@ class Question:
 
     `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
     JSON, so that a reference can be looked for without walking the resource; `keys` are those of their conditions.
+    `places`: where names of other entries stand, and what stood there, when the unit tells (`Unit.references`).
     """
 
     unit: Unit
@@ -42,6 +43,7 @@ class Question:
     texts: tuple[bytes, ...]
     keys: tuple[ConditionKey | None, ...]
     refused: Problem | None = None
+    places: tuple[tuple[Json, str, str], ...] | None = None
 
 
 def question(unit: Unit) -> Question:
@@ -65,7 +67,10 @@ def question(unit: Unit) -> Question:
                     return Question(unit, {}, texts, keys, refused)
                 if found[reference].needs_store:
                     return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
-    return Question(unit, found, texts, keys)
+    places = None
+    if unit.references is not None:
+        places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
+    return Question(unit, found, texts, keys, places=places)
 
 
 def _follows(query: Query, place: str | None) -> Problem:

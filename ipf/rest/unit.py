@@ -9,7 +9,7 @@ Source: https://hl7.org/fhir/R4/http.html#transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -59,7 +59,9 @@ class Unit:
 
     `receipt`: when this key was stored before, the unit is answered as done and writes nothing; otherwise the key is
     stored together with the entries.  `distinct`: two updates of one resource are refused even when they say the same,
-    as R4 asks; a converted message may say a thing twice.
+    as R4 asks; a converted message may say a thing twice.  `references`: every (object, name) in the resources whose
+    text is the `full_url` of an entry, when whoever made them knows; these texts are then replaced where they stand,
+    and the resources are this unit's own.  None = they are looked for, and the resources are never changed.
     """
 
     tenant: str
@@ -67,6 +69,7 @@ class Unit:
     correlation_id: str
     receipt: str | None = None
     distinct: bool = False
+    references: Sequence[tuple[Json, str]] | None = None
 
     @property
     def changes_subscriptions(self) -> bool:

@@ -62,10 +62,14 @@ class UnitPlan:
         if self.asked.refused is not None:
             raise self.asked.refused
         entries = self.unit.entries
+        for holder, name, text in self.asked.places or ():  # an attempt before this one may have replaced it
+            holder[name] = text
         order = sorted(range(len(entries)), key=[_RANK[entry.method] for entry in entries].__getitem__)
         found = {number: self._identify(number) for number in order}
         ends = [found[number] for number in range(len(entries))]
         names = _names(entries, ends)
+        for holder, name, text in self.asked.places or ():
+            holder[name] = names.anywhere.get(text, text)
         for pending in self._pending.values():
             self._settle(pending, names)
         return UnitResult(tuple(map(_result, entries, ends)))
@@ -230,7 +234,7 @@ class UnitPlan:
         if self.asked.references and b"?" in text:
             for reference in conditional_references(resource):
                 searches[reference] = self._resolve(reference, pending.entry)
-        if not searches and not any(mark in text for mark in names.marks):
+        if not searches and (self.asked.places is not None or not any(mark in text for mark in names.marks)):
             return resource
         return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
 

@@ -197,7 +197,13 @@ class Converter:
         began = perf_counter()
         try:
             mapped = await self._mapper.transform(message)
-            unit = Unit(message.tenant, entries_of(mapped.bundle), message.correlation_id, receipt_key(message))
+            unit = Unit(
+                message.tenant,
+                entries_of(mapped.bundle),
+                message.correlation_id,
+                receipt_key(message),
+                references=mapped.references,
+            )
         except Exception as error:
             self._meter.transformed("failure", perf_counter() - began)
             return Failure(MAPPING_STAGE, as_problem(error, message.correlation_id))

@@ -1,10 +1,11 @@
 """Natural group commit: many senders, few commits, no timer.
 
 A batch starts at the end of the reactor's turn, so that all messages of one pass over the sockets share it (at once,
-when the batch before it was a single message).  While it is being committed, whatever arrives queues; when it ends, the next batch is all of that.  A second batch beside one in
-flight starts only when as many messages wait as the smallest one in flight holds: a commit costs the database nearly
-the same whatever its size, so a small one beside a large one takes more from the large one than it gives.  A lone
-sender waits for nothing but its own commit, and under load one fsync serves hundreds of messages.
+when the batch before it was a single message).  While it is being committed, whatever arrives queues; when it ends,
+the next batch is all of that.  A second batch beside one in flight starts only when as many messages wait as the
+smallest one in flight holds: a commit costs the database nearly the same whatever its size, so a small one beside a
+large one takes more from the large one than it gives.  A lone sender waits for nothing but its own commit, and under
+load one fsync serves hundreds of messages.
 
 What waits here is not durable and was not acknowledged: a crash loses nothing that a sender believes to be taken.
 """

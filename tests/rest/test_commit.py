@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor
@@ -208,6 +209,19 @@ class ReferenceSuite(Suite):
         )
         self.assertEqual(loads(result.entries[0].version.body)["subject"]["reference"], "Patient/there")
 
+    async def test_references_that_the_unit_knows_are_completed_where_they_stand(self) -> None:
+        """Nothing else is looked at; what is listed and means no entry stays."""
+        subject, part, elsewhere = {"reference": "urn:uuid:1"}, {"reference": "urn:uuid:9"}, {"note": "urn:uuid:1"}
+        visit = {"resourceType": "Encounter", "subject": subject, "partOf": part, "extension": [elsewhere]}
+        known = [(subject, "reference"), (part, "reference"), ({}, "reference")]
+        person = create(patient("1"), by_mrn("1"), "urn:uuid:1")
+        (result,) = await self.world.commit(replace(unit(create(visit), person), references=known))
+        stored, made = (end.version for end in result.entries)
+        resource = loads(stored.body)
+        self.assertEqual(resource["subject"], {"reference": f"Patient/{made.id}"})
+        self.assertEqual(resource["partOf"], {"reference": "urn:uuid:9"})
+        self.assertEqual(resource["extension"], [elsewhere])
+
     async def test_conditional_references(self) -> None:
         await self.world.commit(unit(put({**patient("1"), "id": "there"})))
         refers = {"resourceType": "Encounter", "subject": {"reference": by_mrn("1")}}
@@ -262,6 +276,19 @@ class ConcurrencySuite(Suite):
     async def test_equal_conditional_creates_make_one_resource(self) -> None:
         results = await self.at_once([unit(create(patient("1"), by_mrn("1"))) for _ in range(50)])
         self.assertEqual(sorted(outcomes(results)), [[("created", 1)]] + [[("found", 1)]] * 49)
+
+    async def test_known_references_are_right_after_every_attempt(self) -> None:
+        """All visits of all units end at the one patient, though most attempts made an id that was never stored."""
+        units = []
+        for number in range(20):
+            subject = {"reference": "urn:uuid:1"}
+            visit = {"resourceType": "Encounter", "identifier": [{"value": str(number)}], "subject": subject}
+            entries = create(visit), create(patient("1"), by_mrn("1"), "urn:uuid:1")
+            units.append(replace(unit(*entries), references=[(subject, "reference")]))
+        results = await self.at_once(units)
+        subjects = {loads(result.entries[0].version.body)["subject"]["reference"] for result in results}
+        people = {f"Patient/{result.entries[1].version.id}" for result in results}
+        self.assertEqual((len(subjects), subjects), (1, people))
 
     async def test_conditional_updates_of_the_same_resources_in_any_order(self) -> None:
         units = [
