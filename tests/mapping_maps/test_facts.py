@@ -115,6 +115,50 @@ a40_merge | Patient | name.given | Żaneta
 a40_merge | MessageHeader | focus -> identifier.value | 700009
 a40_same_number | ! Patient | active | false
 a40_same_number | ! Patient | link.type | replaces
+a31_participations | MessageHeader | meta.tag.code | T
+a31_participations | MessageHeader | meta.tag.system | http://terminology.hl7.org/CodeSystem/v2-0207
+a31_participations | MessageHeader | meta.security.display | RESTRICTED
+a31_participations | MessageHeader | meta.security.code | NORELINK
+a31_participations | MessageHeader | source.endpoint | urn:dns:adt.goodhealth.example
+a31_participations | MessageHeader | destination.endpoint | https://hub.example/in
+a31_participations | MessageHeader | destination.receiver.identifier.value | KH-2
+a31_participations | MessageHeader | responsible -> name | Good Health Trust
+a31_participations | MessageHeader | language | de
+a31_participations | Provenance | agent.who -> identifier.value | GHT-1
+a31_participations | Patient | generalPractitioner -> specialty.coding.code | 207Q00000X
+a31_participations | Patient | generalPractitioner -> name.family | Adler
+a31_participations | Patient | generalPractitioner -> name | Praxis am Dom
+a31_participations | ! Patient | generalPractitioner.display | Person Gone
+a31_participations | Patient | _birthDate.extension.valueDateTime | 1960-02-29T15:30:00+01:00
+a31_participations | Patient | multipleBirthInteger | 2
+a31_participations | Patient | deceasedBoolean | false
+a31_participations | PractitionerRole | telecom.extension.valueBoolean | true
+a31_participations | PractitionerRole | practitioner -> address.city | Köln
+a31_participations | PractitionerRole | identifier.value | LIC-77
+a31_participations | PractitionerRole | organization -> type.coding.code | DEP
+a31_participations | PractitionerRole | location -> identifier.value | PRAXIS//P1//2
+a31_participations | CareTeam | participant.member -> name | Herzzentrum
+a31_participations | CareTeam | participant.member -> telecom.value | +49 221 5550444
+a31_participations | CareTeam | participant.period.end | 2026-04-01
+a31_participations | AllergyIntolerance | recorder -> name.given | Heike
+a31_participations | AllergyIntolerance | recorder -> identifier.value | 778840
+a31_participations | AllergyIntolerance | recorder.display | Ina Nurse
+a31_participations | AllergyIntolerance | code.coding.code | 91936005
+a31_participations | AllergyIntolerance | code.text | Peanut
+a31_participations | AllergyIntolerance | code.text | Latex
+a31_participations | AllergyIntolerance | onsetString | as a child
+a01_insurance_and_places | Coverage | identifier.value | PPO1
+a01_insurance_and_places | Coverage | identifier.value | P2
+a01_insurance_and_places | Coverage | extension.valueIdentifier.value | EMP-4
+a01_insurance_and_places | Coverage | payor.display | Hospital plan only
+a01_insurance_and_places | Coverage | subscriber -> name.given | Ren
+a01_insurance_and_places | Coverage | subscriber -> name.family | Nakamura
+a01_insurance_and_places | ! Coverage | type.coding.code | COMM
+a01_insurance_and_places | CareTeam | participant.member.display | Case M. Anager
+a01_insurance_and_places | Location | identifier.value | LOC-210B
+a01_insurance_and_places | Location | identifier.system | urn:oid:2.16.840.1.113883.19.4.6.7
+a01_insurance_and_places | Location | identifier.value | W3
+a01_insurance_and_places | Location | description | bed at the window
 """
 
 MERGES = {
@@ -123,6 +167,18 @@ MERGES = {
     "a40_merge": [("778812", "700001"), ("778830", "700009")],
 }
 """Pairs of (who survives, who was merged into it), by medical record number."""
+
+SWAP = """MSH|^~\\&|A|B|||20260101||ADT^A17|1|P|{}
+EVN|A17|20260101
+PID|||1^^^B||One
+PV1||I|W^1^1||||||||||||||||V1
+PID|||2^^^B||Two
+PV1||I|W^1^2||||||||||||||||V2"""
+
+MERGE = """MSH|^~\\&|A|B|||20260101||ADT^A40{}|1|P|2.5
+EVN|A40|20260101
+PID|||7^^^EAST^MR||One
+MRG|7^^^WEST^MR"""
 
 NEVER_TWICE = ("Patient", "Encounter", "Account", "Organization", "Location", "Practitioner", "Device")
 
@@ -133,7 +189,7 @@ class FactTests(TestCase):
     def test_facts(self) -> None:
         """The value is there, or must not be."""
         lines = [line for line in FACTS.strip().splitlines() if line]
-        self.assertGreater(len(lines), 90)
+        self.assertGreater(len(lines), 130)
         for line in lines:
             name, kind, path, value = (part.strip() for part in line.split(" | "))
             with self.subTest(fact=line):
@@ -149,10 +205,10 @@ class FactTests(TestCase):
             entries = {one["fullUrl"]: one for one in samples.bundle(name)["entry"]}
             patients = [one for one in entries.values() if one["resource"]["resourceType"] == "Patient"]
             self.assertEqual(len(patients), 2 * len(pairs))
-            by_number = {one["resource"]["identifier"][0]["value"]: one for one in patients}
-            for number, prior_number in pairs:
-                patient, prior = by_number[number], by_number[prior_number]
-                with self.subTest(sample=name, patient=number):
+            by_number = {number(one["resource"]): one for one in patients}
+            for survivor, prior_number in pairs:
+                patient, prior = by_number[survivor], by_number[prior_number]
+                with self.subTest(sample=name, patient=survivor):
                     self.assertEqual(links(patient), [("replaces", prior["fullUrl"])])
                     self.assertEqual(links(prior), [("replaced-by", patient["fullUrl"])])
                     self.assertIs(patient["resource"]["active"], True)
@@ -170,6 +226,24 @@ class FactTests(TestCase):
         }
         one, other = found.values()
         self.assertEqual((one["active"], one["completed"]), (other["completed"], other["active"]))
+
+    def test_swap_in_old_versions(self) -> None:
+        """Which visit is whose is known with and without groups, and when a segment of the first patient is missing."""
+        for version in ("2.1", "2.2", "2.4", "2.8"):
+            made = samples.library().transform_message(samples.parse(SWAP.format(version)))
+            by_url = {one["fullUrl"]: one["resource"] for one in made["entry"]}
+            visits = [one for one in by_url.values() if one["resourceType"] == "Encounter"]
+            found = {number(one): number(by_url[one["subject"]["reference"]]) for one in visits}
+            with self.subTest(version=version):
+                self.assertEqual(found, {"V1": "1", "V2": "2"})
+
+    def test_merge_under_other_names(self) -> None:
+        """MSH-9.3 as senders write it; a prior patient of another authority is another patient, whatever the number."""
+        for structure in ("", "^ADT_A39", "^ADT_A40", "^XYZ"):
+            with self.subTest(structure=structure):
+                made = samples.library().transform_message(samples.parse(MERGE.format(structure)))
+                patients = [one["resource"] for one in made["entry"] if one["resource"]["resourceType"] == "Patient"]
+                self.assertEqual([one["active"] for one in patients], [True, False])
 
     def test_nothing_is_told_twice(self) -> None:
         """No two entries of a Bundle have the same identifier, whatever resource of the type it is."""
@@ -198,6 +272,12 @@ class FactTests(TestCase):
                     if one["resourceType"] == "Provenance":
                         self.assertTrue(one.get("recorded") or one.get("_recorded"))
                         self.assertTrue(all(agent.get("who") for agent in one["agent"]))
+
+
+def number(resource: dict[str, Any]) -> str:
+    """Value of the first identifier."""
+    value: str = resource["identifier"][0]["value"]
+    return value
 
 
 def links(entry: dict[str, Any]) -> list[tuple[str, str]]:
