@@ -165,7 +165,8 @@ class Compiler:
             scope = Scope(layout)
             known = self._parameters(owner, part, kinds[: len(part.inputs)])
             for slot, parameter, kind in zip(slots, part.inputs, known, strict=False):
-                scope.bind(parameter.name, slot, kind, is_source=parameter.mode == "source")
+                is_source = parameter.mode == "source"
+                scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_source and not kind.is_text)
             compiler = RuleCompiler(self, owner, part)
             rules += [compiler.rule(rule, scope) for rule in part.rules]
         code.size = layout.size

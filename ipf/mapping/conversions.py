@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.fhir.json import JsonDecimal
 
 Convert = Callable[[str], Any]
@@ -264,5 +265,7 @@ def as_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, JsonDecimal):
         return value.literal
+    if type(value) is FhirNode:
+        return as_text(value.value)
     text = getattr(value, "text", value)
     return text if text is None or type(text) is str else str(text)

@@ -274,6 +274,8 @@ def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
     variable = names.get(name)
     if variable is None or not (variable.kind.is_text or variable.kind == STRING) or not variable.is_source:
         return None
+    if variable.is_json:
+        return None
     slot = variable.slot
 
     def nodes(frame: Frame, item: Any) -> Any:

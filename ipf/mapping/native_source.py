@@ -122,7 +122,7 @@ def _variable_source(node: ast.Node, names: Names, item: Kind, focus: str) -> st
     variable = names.get(node.name)
     if node.name == FOCUS:
         kind, value = item, focus
-    elif variable is not None and variable.is_source:
+    elif variable is not None and variable.is_source and not variable.is_json:
         kind, value = variable.kind, f"f[{variable.slot}]"
     else:
         return None

@@ -98,7 +98,7 @@ class RuleCompiler:
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
-        variable = scope.declare(source.variable, kind, is_source=context.is_source)
+        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
         return lambda body: loops.each_noted(fetch, variable.slot, path, body), variable
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
@@ -170,7 +170,7 @@ class RuleCompiler:
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
-        variable = scope.declare(source.variable, kind, is_source=context.is_source)
+        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
         return lambda body: loops.each(fetch, variable.slot, body), variable
 
     def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:

@@ -21,11 +21,15 @@ NOTHING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name in scope: its place in the frame, what is known of it, and whether it belongs to the source side."""
+    """A name in scope: its place in the frame, what is known of it, and whether it belongs to the source side.
+
+    `is_json`: an item of a JSON source, which may be a primitive with extensions (`FhirNode`).
+    """
 
     slot: int
     kind: Kind
     is_source: bool
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +73,13 @@ class Scope:
         """A scope for a rule: what it adds is not seen outside."""
         return Scope(self.layout, dict(self.names))
 
-    def declare(self, name: str, kind: Kind, *, is_source: bool) -> Variable:
+    def declare(self, name: str, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
         """A new variable; an older one of the same name is hidden."""
-        return self.bind(name, self.layout.place(), kind, is_source=is_source)
+        return self.bind(name, self.layout.place(), kind, is_source=is_source, is_json=is_json)
 
-    def bind(self, name: str, slot: int, kind: Kind, *, is_source: bool) -> Variable:
+    def bind(self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
         """A name for a place that is there already.  Without a name it can only be used by its place."""
-        variable = Variable(slot, kind, is_source)
+        variable = Variable(slot, kind, is_source, is_json)
         if name:
             self.names[name] = variable
         return variable

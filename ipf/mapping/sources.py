@@ -10,8 +10,10 @@ Source: https://hl7.org/fhir/R5/mapping-language.html#7.7.0.7 (source cardinalit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
+from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.mapping.kinds import UNKNOWN, V2, Kind, Member, Models
 from ipf.mapping.run import Frame
 from ipf.mapping.v2 import children
@@ -56,12 +58,12 @@ def _step(models: Models, kind: Kind, name: str, wanted: Kind | None) -> tuple[W
     if member is not None:
         return _member(models, member, wanted)
     if name == "value" and models.is_primitive(kind):
-        return _itself, kind
+        return _value, kind
     return _look(name, wanted), wanted or UNKNOWN
 
 
-def _itself(item: Any) -> Items:
-    return (item,)
+def _value(item: Any) -> Items:
+    return _of_extended(item, "value") if type(item) is FhirNode else (item,)
 
 
 def _member(models: Models, member: Member, wanted: Kind | None) -> tuple[Walk, Kind]:
@@ -78,8 +80,14 @@ def _member(models: Models, member: Member, wanted: Kind | None) -> tuple[Walk, 
 
 
 def _property(name: str) -> Walk:
+    beside = "_" + name
+
     def walk(item: Any) -> Items:
-        value = item.get(name) if type(item) is dict else None
+        if type(item) is not dict:
+            return _of_extended(item, name) if type(item) is FhirNode else _NO_ITEMS
+        value = item.get(name)
+        if beside in item:
+            return _extended(value, item[beside])
         if value is None:
             return _NO_ITEMS
         return value if type(value) is list else (value,)
@@ -87,11 +95,32 @@ def _property(name: str) -> Walk:
     return walk
 
 
+def _extended(value: Any, extra: Any) -> Items:
+    """A primitive, or a list of them, with what stands beside it under `_name`: its id and extensions."""
+    values = value if type(value) is list else [] if value is None else [value]
+    extras = extra if type(extra) is list else [extra]
+    return [
+        FhirNode(one, None, more) if type(more) is dict else one
+        for one, more in zip_longest(values, extras)
+        if one is not None or type(more) is dict
+    ]
+
+
+def _of_extended(item: FhirNode, name: str) -> Items:
+    """An element of such a primitive."""
+    if name == "value":
+        return _NO_ITEMS if item.value is None else (item.value,)
+    found = item.extra.get(name)
+    return _NO_ITEMS if found is None else found if type(found) is list else (found,)
+
+
 def _choice(names: tuple[str, ...]) -> Walk:
+    walks = [(name, "_" + name, _property(name)) for name in names]
+
     def walk(item: Any) -> Items:
-        for name in names:
-            if name in item:
-                return (item[name],)
+        for name, beside, find in walks:
+            if name in item or beside in item:
+                return find(item)
         return _NO_ITEMS
 
     return walk
@@ -105,12 +134,14 @@ def _resources(name: str, resource_type: str) -> Walk:
 def _look(name: str, wanted: Kind | None) -> Walk:
     """An element of something unknown: decided by what is there when it runs."""
     typed = name + wanted.name[:1].upper() + wanted.name[1:] if wanted is not None else ""
-    plain = _property(name)
+    plain, find_typed = _property(name), _property(typed)
 
     def walk(item: Any) -> Items:
+        if type(item) is FhirNode:
+            return _of_extended(item, name)
         if type(item) is dict:
-            if typed and typed in item:
-                return (item[typed],)
+            if typed and (typed in item or "_" + typed in item):
+                return find_typed(item)
             found = plain(item)
             return found if found else _any_choice(item, name)
         if hasattr(item, "children"):
@@ -124,9 +155,10 @@ def _look(name: str, wanted: Kind | None) -> Walk:
 def _any_choice(item: dict[str, Any], name: str) -> Items:
     """`value` of an object that has `valueQuantity`."""
     length = len(name)
-    for key, value in item.items():
-        if len(key) > length and key.startswith(name) and key[length].isupper():
-            return (value,)
+    for key in item:
+        plain = key.removeprefix("_")
+        if len(plain) > length and plain.startswith(name) and plain[length].isupper():
+            return _property(plain)(item)
     return _NO_ITEMS
 
 

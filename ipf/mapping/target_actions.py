@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipf.errors import Category, Problem
 from ipf.mapping.calls import invocation
-from ipf.mapping.emit import Block, Writer, act, nothing, sequence, value_source
+from ipf.mapping.emit import Block, Writer, act, function, nothing, sequence, value_source
 from ipf.mapping.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
@@ -22,6 +22,7 @@ from ipf.mapping.target_blocks import (
     primitive_closer,
     put_and_keep,
     put_by,
+    put_extended,
     put_placed,
     put_reference,
 )
@@ -238,7 +239,15 @@ class TargetCompiler:
         if fitted.value.constant is not NOTHING:
             known = fitted.value.constant
             return nothing if known is None else put_constant(place, known)
+        if self._may_be_extended(value):
+            return act(put_extended(place, value.slot, function(put(place, fitted))))
         return put(place, fitted)
+
+    def _may_be_extended(self, value: Value) -> bool:
+        """Whether a value may be a primitive of a JSON source, with extensions that are copied with it."""
+        if not value.is_variable or not value.is_source or value.kind.is_text:
+            return False
+        return not value.kind.is_known or self.models.is_primitive(value.kind)
 
     def _fitting(self, target: Target) -> Fitting:
         conversions = self.rules.compiler.conversions

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.mapping.emit import Block, Writer
 from ipf.mapping.run import Frame
 from ipf.mapping.scope import Act, Value
@@ -60,6 +61,36 @@ def put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
             writer.line(f"{writer.constant(put_in_order)}(f, f[{place.parent}], v)")
 
     return write
+
+
+def put_extended(place: Spot, slot: int, plain: Act) -> Act:
+    """Store an item of a JSON source; what stands beside a primitive (`_birthDate`) is copied with it.
+
+    `plain` stores the value that is at `slot` then.
+    """
+    parent, key, beside = place.parent, place.key, "_" + place.key
+
+    def put(frame: Frame) -> None:
+        item = frame[slot]
+        if type(item) is not FhirNode:
+            plain(frame)
+            return
+        owner, extra = frame[parent], dict(item.extra)
+        if item.value is not None:
+            frame[slot] = item.value
+            plain(frame)
+            frame[slot] = item
+        elif place.many:
+            owner.setdefault(key, []).append(None)
+        held = owner.get(key)
+        if type(held) is list:
+            extras = owner.setdefault(beside, [])
+            extras.extend([None] * (len(held) - len(extras) - 1))
+            extras.append(extra)
+        else:
+            owner[beside] = extra
+
+    return put
 
 
 def put_by(store: Store, place: Spot, fitted: Fitted) -> Block:

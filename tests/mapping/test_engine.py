@@ -366,6 +366,48 @@ class JsonTests(TestCase):
             run(program(JSON_MAP), {"valueString": "a"})[0]["extension"], [{"url": "s", "valueString": "a"}]
         )
 
+    def test_primitives_keep_their_extensions(self) -> None:
+        text = (
+            HEAD
+            + """group main(source src : Patient, target tgt : Patient) {
+  src.birthDate as d -> tgt.birthDate = d;
+  src.gender -> tgt.gender;
+  src.name as n where (family = 'Doe') -> tgt.name as m then {
+    n.given as g -> m.given = g;
+    n.family as f where (f = 'Doe') -> m.family = f, m.text = (f.extension.first().value);
+    n.prefix as p -> m.prefix = truncate(p, 1);
+  };
+  src.deceased as d -> tgt.deceased = cast(d, 'boolean');
+  src.language as l then { l.extension as e -> tgt.extension = e; };
+}"""
+        )
+        more = {"extension": [{"url": "urn:e", "valueString": "x"}]}
+        name = {"family": "Doe", "_family": more, "given": ["A", None, "B"], "_given": [None, more, more]}
+        source = {
+            "resourceType": "Patient",
+            "birthDate": "2001",
+            "_birthDate": more,
+            "_gender": more,
+            "name": [{**name, "prefix": ["Dr"], "_prefix": [more]}],
+            "deceasedBoolean": True,
+            "_deceasedBoolean": more,
+            "language": "de",
+            "_language": more,
+        }
+        wanted = {
+            "resourceType": "Patient",
+            "birthDate": "2001",
+            "_birthDate": more,
+            "_gender": more,
+            "name": [{**name, "text": "x", "prefix": ["D"]}],
+            "deceasedBoolean": True,
+            "extension": more["extension"],
+        }
+        self.assertEqual(run(program(text), source)[0], wanted)
+        untyped = HEAD + "group main(source src, target tgt) { src.a as a -> tgt.a = a; src.b -> tgt.b; }"
+        source = {"a": "1", "_a": more, "_b": more}
+        self.assertEqual(run(program(untyped), source)[0], source)
+
     def test_runs_do_not_touch_each_other_or_their_source(self) -> None:
         compiled = program(JSON_MAP)
         source = {"status": "final", "identifier": [{"value": "1"}]}
