@@ -22,6 +22,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
 from ipf.ports import Answer, Handler, Request
+from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
@@ -74,7 +75,7 @@ class Doors:
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
 
     async def open_http(self, processes: Callable[[], ConverterProcesses | None]) -> None:
-        """`/fhir`, `/admin` and `/actuator` on one listener."""
+        """`/fhir`, `/mapping`, `/admin` and `/actuator` on one listener."""
         settings, stores, bell = self._settings, self._stores, self._bell
         repository = Repository(
             stores.fhir,
@@ -87,6 +88,7 @@ class Doors:
         health = Health(self._components(processes), reactor)
         mounts = {
             "fhir": FhirResource(ringing(handler(repository), bell), refuse),
+            "mapping": FhirResource(mapping_handler(self._installation, bell, aside), refuse),
             "admin": admin.resource(stores.inbox, bell, settings.admin_token, stores.codes, self.desk),
             "actuator": actuator.resource(health),
         }

@@ -134,10 +134,10 @@ class ServiceProcess:
     def request(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        """One blocking HTTP exchange; the body is sent and parsed as JSON."""
+        """One blocking HTTP exchange; the body is sent (unless it is bytes) and parsed as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
         try:
-            payload = None if body is None else json.dumps(body).encode()
+            payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             sent = {"Content-Type": "application/fhir+json"} if payload else {}
             connection.request(method, path, payload, sent | (headers or {}))
             answer = connection.getresponse()

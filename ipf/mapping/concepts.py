@@ -98,6 +98,7 @@ class ConceptTables:
         self._by_url: dict[str, Table] = {}
         self._by_name: dict[str, Table] = {}
         self._further = further
+        self.resources: dict[str, Mapping[str, Any]] = {}
         for resource in resources:
             self.add(resource)
 
@@ -105,6 +106,7 @@ class ConceptTables:
         """A ConceptMap; one with the same url replaces the one before."""
         table = Table(resource)
         self._by_url[table.url] = table
+        self.resources[table.url] = resource
         for name in table.names:
             self._by_name[name] = table
 

@@ -64,11 +64,11 @@ def as_claimed(row: MessageRow) -> Claimed:
 
 
 def explained(result: Result) -> Json:
-    """How a Bundle came to be, as JSON."""
+    """What a map made, and how that came to be, as JSON."""
     return {
         "map_url": result.map_url,
         "duration_ms": round(result.milliseconds, 3),
-        "bundle": result.bundle,
+        "result": result.bundle,
         "unmapped": [{"concept_map": one.table, "code": one.code} for one in result.unmapped],
         "warnings": list(result.warnings),
         "logs": list(result.logs),

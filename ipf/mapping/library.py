@@ -35,6 +35,8 @@ from ipf.mapping.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
 
 MESSAGES = "messages"
+SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
+"""Extension of a StructureMap that was installed as text: the text."""
 PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 _FOLDERS = ("datatypes", "segments", MESSAGES)
 
@@ -68,6 +70,7 @@ class Library:
         self.maps = {content.url: content for content in maps}
         self.tables = environment.tables
         self.environment = environment
+        self.packages = Packages()
 
     @classmethod
     def load(
@@ -93,7 +96,9 @@ class Library:
         environment = Environment(
             Models(_definitions(known.values(), packages)), _tables(folder, packages, installed), offset
         )
-        return cls(list(known.values()), types, environment)
+        library = cls(list(known.values()), types, environment)
+        library.packages = packages
+        return library
 
     @property
     def message_types(self) -> tuple[str, ...]:
@@ -136,6 +141,10 @@ class Library:
         header = message.header
         key = message_key("", header.source_system, header.source_id)
         return _run(self.program_for(message.message_type), message, key, overrides, trace=trace)
+
+    def with_more(self, maps: Iterable[StructureMap]) -> Library:
+        """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
+        return Library([*(self.maps | {one.url: one for one in maps}).values()], {}, self.environment)
 
     def program_for(self, message_type: str) -> Program:
         """The compiled map of a message type.  Problem UNMAPPED."""
@@ -238,7 +247,15 @@ def _of_packages(packages: Packages) -> Iterator[StructureMap]:
 def _installed_maps(installed: Iterable[Installed]) -> Iterator[StructureMap]:
     for one in installed:
         if one.resource_type == "StructureMap":
-            yield from_json(one.resource, installed_place(one))
+            yield installed_map(one.resource, installed_place(one))
+
+
+def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
+    """A StructureMap resource as a map; from the text that it was made of, if it has one, so that lines are known."""
+    text = next(
+        (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT), None
+    )
+    return parse(text, place) if isinstance(text, str) else from_json(resource, place)
 
 
 def installed_place(one: Installed) -> str:
@@ -295,4 +312,13 @@ class LocalMapper:
 
 _: type[Mapper] = LocalMapper
 
-__all__ = ["PACKAGE_TYPES", "Library", "LocalMapper", "Result", "installed_place", "message_key"]
+__all__ = [
+    "PACKAGE_TYPES",
+    "SOURCE_TEXT",
+    "Library",
+    "LocalMapper",
+    "Result",
+    "installed_map",
+    "installed_place",
+    "message_key",
+]

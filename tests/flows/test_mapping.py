@@ -187,18 +187,34 @@ class ReloadTests(TestCase):
             self.assertNotEqual(before["maps"][0]["digest"], after["maps"][0]["digest"])
             self.assertEqual(after["maps"][0]["message_types"], ["ADT_A01", "ADT_A08"])
             await self._in_use(running, "P2")
+            await self._posted(running)
             path.write_text(MAP)
             running.service.hang_up()
             digest = before["maps"][0]["digest"]
             await running.until("/admin/mapping", lambda found: found["maps"][0]["digest"] == digest)
 
-    async def _in_use(self, running: Running, patient: str) -> None:
+    async def _posted(self, running: Running) -> None:
+        """A map that is posted is in use in converter processes, too."""
+        text = MAP.replace("t.value = phone", "t.value = phone, t.system = 'phone', t.use = 'home'")
+        kind = {"Content-Type": "text/fhir-mapping"}
+        status, kept = await running.http("POST", "/mapping/fhir/StructureMap", text.encode(), kind)
+        self.assertEqual((status, kept["url"]), (201, "urn:test:map:ADT_A01"))
+        await self._in_use(running, "P3", "use", "home")
+        status, refused = await running.http("POST", "/mapping/fhir/StructureMap", text[:200].encode(), kind)
+        self.assertEqual((status, refused["resourceType"]), (422, "OperationOutcome"))
+        raw = message("M9", "P9", "F", "+9").strip(b"\x0b\x1c\r")
+        path = "/mapping/fhir/StructureMap/$transform?source=urn:test:map:ADT_A01"
+        status, bundle = await running.http("POST", path, raw, {"Content-Type": "x-application/hl7-v2+er7"})
+        self.assertEqual((status, bundle["entry"][0]["resource"]["telecom"][0]["use"]), (200, "home"))
+        self.assertEqual((await running.http("DELETE", f"/mapping/fhir/StructureMap/{kept['id']}"))[0], 204)
+
+    async def _in_use(self, running: Running, patient: str, name: str = "system", value: str = "phone") -> None:
         """Converter processes are rung for, so it takes a moment."""
         for number in range(50):
             await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
             query = f"/fhir/Patient?identifier={patient}"
             found = await running.until(query, lambda page: page["total"] == 1)
-            if found["entry"][0]["resource"]["telecom"][0].get("system") == "phone":
+            if found["entry"][0]["resource"]["telecom"][0].get(name) == value:
                 return
             await asyncio.sleep(0.1)
         self.fail("the converter process did not read the maps again")
