@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -285,10 +286,15 @@ def links(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["type"], one["other"]["reference"]) for one in entry["resource"]["link"]]
 
 
+@cache
+def resources_of(name: str) -> dict[str, dict[str, Any]]:
+    """What a sample becomes, by fullUrl."""
+    return {one["fullUrl"]: one["resource"] for one in samples.bundle(name)["entry"]}
+
+
 def values(name: str, kind: str, path: str) -> Iterator[Any]:
     """Values at a path of the resources of a type in what a sample becomes."""
-    made = samples.bundle(name)
-    by_url = {one["fullUrl"]: one["resource"] for one in made["entry"]}
+    by_url = resources_of(name)
     here, _, there = path.partition(" -> ")
     for one in (resource for resource in by_url.values() if resource["resourceType"] == kind):
         for value in at(one, here.split(".")):
