@@ -5,12 +5,14 @@ It is built once by the composition root and never changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.ports import Clock, FhirStore, Json, Matcher
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
+from ipf.rest.together import Together
 from ipf.rest.unit import Unit, UnitResult
 from ipf.subscriptions.policy import ChannelPolicy
 
@@ -19,8 +21,8 @@ from ipf.subscriptions.policy import ChannelPolicy
 class Repository:
     """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
 
-    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.  `smart`: the
-    SMART configuration when bearer tokens are asked for, else None.
+    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.  `smart`:
+    the SMART configuration when bearer tokens are asked for, else None.
     """
 
     store: FhirStore
@@ -33,10 +35,14 @@ class Repository:
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     smart: Json | None = None
+    together: Together = field(default_factory=Together, compare=False)
 
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""
-        result = (await commit([unit], self.store, self.matcher, self.clock))[0]
+        result = await self.together.store(unit, self._commit)
         if isinstance(result, Problem):
             raise result
         return result
+
+    async def _commit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        return await commit(units, self.store, self.matcher, self.clock)

@@ -49,6 +49,25 @@ def plain_inserts(socket_folder: Path, body: bytes, seconds: int, connections: i
     return float(found.group(1))
 
 
+def plain_reads(socket_folder: Path, body: str, seconds: int, connections: int) -> float:
+    """Rows read by primary key per second (pgbench, prepared statements) on the same server: 5,000 rows of `body`."""
+    run = _Program(socket_folder)
+    run.psql(
+        "DROP TABLE IF EXISTS bench_reads; CREATE TABLE bench_reads (id bigint PRIMARY KEY, body text);"
+        f"INSERT INTO bench_reads SELECT n, $body${body}$body$ FROM generate_series(1, 5000) n; ANALYZE bench_reads"
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write("\\set id random(1, 5000)\nSELECT body FROM bench_reads WHERE id = :id;")
+        script.flush()
+        os.chmod(script.name, 0o644)
+        out = run("pgbench", "-n", "-M", "prepared", "-c", str(connections), "-j", "1", "-T", str(seconds),
+                  "-f", script.name, "ipf")  # fmt: skip
+    run.psql("DROP TABLE bench_reads")
+    found = re.search(r"tps = ([\d.]+)", out)
+    assert found, out
+    return float(found.group(1))
+
+
 def psql(socket_folder: Path, sql: str, database: str = "ipf") -> str:
     """Run SQL on the service's embedded server; what psql prints, unaligned, without headings."""
     return _Program(socket_folder).psql(sql, database)

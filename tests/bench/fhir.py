@@ -1,0 +1,169 @@
+"""The FHIR server over HTTP: reads, searches, creates, and the import of Synthea patients.
+
+The load generator and PostgreSQL run on the same cores.  Beside each figure stands what PostgreSQL alone does in the
+same run, and the processor time that the service spent for one request.
+"""
+
+from __future__ import annotations
+
+import bz2
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.bench.http_load import Load, get, load, post
+from tests.bench.limits import plain_inserts, plain_reads, psql
+from tests.bench.receive import postgres_socket, service
+from tests.bench.report import line
+from tests.bench.senders import run as run_load
+from tests.service_process import ROOT, ServiceProcess, memory_mib
+
+CLIENTS = 16
+SECONDS = 5
+SYNTHEA = ROOT.parent / "shared/reference/load"
+PATIENTS = 2000
+MARITAL_STATUS = "http://terminology.hl7.org/CodeSystem/v3-MaritalStatus"
+
+
+def patient(number: int) -> dict[str, object]:
+    """A Patient of a kilobyte."""
+    return {
+        "resourceType": "Patient",
+        "identifier": [{"system": "urn:mrn", "value": f"B{number}"}],
+        "active": True,
+        "name": [{"use": "official", "family": f"Family{number % 300}", "given": ["Given", f"Second{number % 50}"]}],
+        "telecom": [{"system": "phone", "value": f"555-{number:07}", "use": "home"}],
+        "gender": ("male", "female")[number % 2],
+        "birthDate": f"19{number % 100:02}-0{number % 9 + 1}-1{number % 10}",
+        "address": [
+            {"line": [f"{number} Street"], "city": f"City{number % 100}", "postalCode": "12345", "country": "AT"}
+        ],
+        "maritalStatus": {
+            "coding": [{"system": "http://terminology.hl7.org/CodeSystem/v3-MaritalStatus", "code": "M"}]
+        },
+    }
+
+
+@contextmanager
+def processor(one: ServiceProcess) -> Iterator[Callable[[], float]]:
+    """Seconds of processor time that the service itself has spent since."""
+    process = psutil.Process(one.pid)
+
+    def spent() -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    began = spent()
+    yield lambda: spent() - began
+
+
+def measured(one: ServiceProcess, what: str, make: Callable[[], bytes], beside: str, *statuses: int) -> None:
+    """One line: rate, latencies, processor time of the service."""
+    run_load(load(one.http_port, CLIENTS, make, 1))
+    with processor(one) as spent:
+        result: Load = run_load(load(one.http_port, CLIENTS, make, SECONDS)).must_be(*(statuses or (200,)))
+        cost = spent() / sum(result.statuses.values()) * 1e6
+    figures = f"{result.rate:,.0f}/s"
+    waits = f"p50 {result.percentile(0.5):.1f} p99 {result.percentile(0.99):.1f} ms, {cost:.0f} us of one core"
+    line(what, figures, f"{beside}; {waits}")
+
+
+def interactions(folder: Path) -> None:
+    """Reads, searches of 20 hits and creates of 16 clients, one process."""
+    with service(folder, IPF_LOG_LEVEL="WARN", IPF_WORKER_PROCESSES="0") as one:
+        where = postgres_socket(one)
+        ids = _stored(one)
+        body = json.dumps(patient(1))
+        reads, inserts = plain_reads(where, body, 3, CLIENTS), plain_inserts(where, body.encode(), 3, CLIENTS)
+        numbers, numbering = random.Random(1), itertools.count(PATIENTS)
+        measured(one, "metadata (no store)", lambda: get("/fhir/metadata?mode=terminology"), "")
+        measured(
+            one,
+            "read by id",
+            lambda: get(f"/fhir/Patient/{numbers.choice(ids)}"),
+            f"target 4,000/s; plain reads {reads:,.0f}/s",
+        )
+        measured(
+            one,
+            "search, a page of 20",
+            lambda: get(
+                f"/fhir/Patient?family=Family{numbers.randrange(300)}&gender=male,female&_count=20&_total=none"
+            ),
+            "target 2,500/s",
+        )
+        measured(
+            one,
+            "search by identifier",
+            lambda: get(f"/fhir/Patient?identifier=urn:mrn|B{numbers.randrange(PATIENTS)}"),
+            "",
+        )
+        measured(
+            one,
+            "create",
+            lambda: post("/fhir/Patient", json.dumps(patient(next(numbering))).encode()),
+            f"target 1,500/s; plain inserts {inserts:,.0f}/s",
+            201,
+        )
+
+
+def _stored(one: ServiceProcess) -> list[str]:
+    """Patients for reads and searches: twenty for each family name; their ids."""
+    entries = [
+        {"request": {"method": "PUT", "url": f"Patient/b{number}"},
+         "resource": {**patient(number % 300 + number // 300 * 300), "id": f"b{number}"}}
+        for number in range(20 * 300)
+    ]  # fmt: skip
+    for start in range(0, len(entries), 500):
+        bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries[start : start + 500]}
+        status, answer = one.request("POST", "/fhir", bundle)
+        assert status == 200, answer
+    return [f"b{number}" for number in range(len(entries))]
+
+
+def synthea(folder: Path) -> None:
+    """Import of 20 Synthea patients as transactions: resources per second, and where the time goes."""
+    if not SYNTHEA.exists():
+        line("the reference folder with Synthea patients is not here", "-")
+        return
+    files = [bz2.decompress(path.read_bytes()) for path in sorted(SYNTHEA.glob("*.bz2"))]
+    first, patients = files[:2], files[2:]
+    entries = sum(len(json.loads(text)["entry"]) for text in patients)
+    for clients in (1, 2):
+        with service(folder / str(clients), IPF_LOG_LEVEL="WARN", IPF_WORKER_PROCESSES="0") as one:
+            for text in first:
+                run_load(load(one.http_port, 1, _requests([text]))).must_be(200)
+            waiting = _requests(patients)
+            before = memory_mib(one.pid)
+            with processor(one) as spent:
+                result: Load = run_load(load(one.http_port, clients, waiting)).must_be(200)
+                cost = spent()
+            rows = psql(postgres_socket(one), "SELECT count(*) FROM resources", "fhir").strip()
+            line(
+                f"{entries} entries in {len(patients)} transactions, {clients} clients",
+                f"{entries / result.seconds:,.0f}/s",
+                f"target 3,000/s; service {cost / entries * 1e6:.0f} us an entry of "
+                f"{result.seconds / entries * 1e6:.0f}; {rows} resources; memory {before:.0f} to "
+                f"{memory_mib(one.pid):.0f} MiB",
+            )
+
+
+def _requests(bundles: Sequence[bytes]) -> Callable[[], bytes | None]:
+    """A request for each Bundle, then None."""
+    waiting = iter(bundles)
+
+    def next_request() -> bytes | None:
+        text = next(waiting, None)
+        return None if text is None else post("/fhir", text, "Prefer: return=minimal\r\n")
+
+    return next_request
+
+
+def bench(folder: Path) -> None:
+    """Reads, searches and creates of 16 clients, and the import of Synthea patients."""
+    interactions(folder / "interactions")
+    synthea(folder / "synthea")
