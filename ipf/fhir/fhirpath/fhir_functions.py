@@ -30,7 +30,7 @@ _HTML_ATTRIBUTES = """
     name nowrap rel rev rowspan rules scope shape span src start style summary tabindex title type usemap valign
     value vspace width
 """
-_ELEMENTS = frozenset(_HTML_ELEMENTS.split())
+_ELEMENTS = HTML_ELEMENTS = frozenset(_HTML_ELEMENTS.split())
 _ATTRIBUTES = frozenset(_HTML_ATTRIBUTES.split())
 
 
@@ -201,6 +201,11 @@ def _is_narrative(text: str) -> bool:
             return False
         content = content or name == "img" or bool((element.text or "").strip() or (element.tail or "").strip())
     return content and root.tag == _XHTML + "div"
+
+
+def is_html_attribute(name: str) -> bool:
+    """Whether a narrative may have this attribute."""
+    return _is_allowed_attribute(name)
 
 
 def _is_allowed_attribute(name: str) -> bool:

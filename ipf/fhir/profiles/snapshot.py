@@ -1,0 +1,251 @@
+"""The snapshot of a structure: all its elements, made from those of its base and from its differential.
+
+What arrives: a StructureDefinition, and a function that gives the snapshot elements of another one by canonical url.
+What leaves: ElementDefinitions with ids, in order; of the words only what the rows have.  SnapshotError names the
+element that cannot be placed.  Inputs are never changed.
+
+How: the elements of the base are copied; an element of the differential is found by its id and merged in.  One that is
+not there is made: a slice as a copy of what it slices, a child by unfolding the type (or its one profile, or the
+content that it refers to) of its parent.  `valueQuantity` is understood as the slice `value[x]:valueQuantity`.  A base
+that is not known is replaced by the type that it is a profile of.
+
+Sources: https://hl7.org/fhir/R4/profiling.html#snapshot, https://hl7.org/fhir/R4/elementdefinition.html#id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipf.fhir.profiles.rows import canonical, path_of
+
+Json = dict[str, Any]
+Lookup = Callable[[str], list[Json]]
+
+_MERGED_LISTS = ("constraint", "condition", "mapping")
+_NOT_INHERITED = ("slicing", "sliceName", "sliceIsConstraining", "mustSupport")
+_REPLACING = ("fixed", "pattern")
+_BY_URL: Json = {"discriminator": [{"type": "value", "path": "url"}], "ordered": False, "rules": "open"}
+_BY_TYPE: Json = {"discriminator": [{"type": "type", "path": "$this"}], "ordered": False, "rules": "open"}
+
+
+class SnapshotError(Exception):
+    """A differential that does not fit its base."""
+
+
+def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup) -> list[Json]:
+    """The elements of `structure`; `snapshot` and `rules` give the elements, and the constraints, of a type by url."""
+    base = structure.get("baseDefinition")
+    elements = (snapshot(base) or snapshot(canonical(structure["type"]))) if base else []
+    builder = _Builder(structure, elements, snapshot, rules)
+    for element in structure.get("differential", {}).get("element", ()):
+        builder.place(element)
+    return builder.elements
+
+
+class _Builder:
+    """The growing list of elements, in which each id stands once."""
+
+    def __init__(self, structure: Json, base: list[Json], snapshot: Lookup, rules: Lookup) -> None:
+        self.type = structure["type"]
+        self.url = structure.get("url", "")
+        self.grows = structure.get("derivation", "specialization") != "constraint"
+        self.snapshot = snapshot
+        self.rules = rules
+        old = base[0]["path"] if base else self.type
+        self.elements = [_renamed(one, old, self.type, based=True) for one in base]
+        self.ids = {one["id"] for one in self.elements}
+
+    def place(self, declared: Json) -> None:
+        """Merge one element of the differential."""
+        id = self.spelled(declared.get("id") or _id_of(declared))
+        if id not in self.ids:
+            self.create(id, declared)
+        self.merge(self.elements[self.index(id)], declared)
+
+    def spelled(self, id: str) -> str:
+        """The id with shortcuts such as `valueQuantity` written out."""
+        done: list[str] = []
+        for part in id.split("."):
+            wanted = ".".join([*done, part])
+            if done and wanted not in self.ids and "[x]" not in part and ":" not in part:
+                part = self.choice(".".join(done), part) or part
+            done.append(part)
+        return ".".join(done)
+
+    def choice(self, parent: str, name: str) -> str | None:
+        """`value[x]:valueQuantity` for `valueQuantity`, when the parent has such a choice."""
+        if parent not in self.ids:
+            return None
+        self.unfold(parent)
+        for one in self.elements:
+            if one["id"].startswith(parent + ".") and one["id"].endswith("[x]"):
+                last = one["id"][len(parent) + 1 :]
+                stem = last[:-3]
+                if "." not in last and name.startswith(stem) and _type_named(one, name[len(stem) :]):
+                    return f"{last}:{name}"
+        return None
+
+    def create(self, id: str, declared: Json) -> None:
+        """Make room for an id that is not there yet."""
+        head, dot, last = id.rpartition(".")
+        stem, colon, slice_name = last.partition(":")
+        if colon:
+            sliced = f"{head}{dot}{stem}" if "/" not in slice_name else f"{head}{dot}{last.rpartition('/')[0]}"
+            self.ensure(sliced)
+            self.slice(sliced, id)
+        elif not head:
+            self.insert(0, {"id": id, "path": id, "min": 0, "max": "*"})
+        else:
+            self.ensure(head)
+            self.unfold(head)
+            if id not in self.ids:
+                self.grow(head, id, declared)
+
+    def ensure(self, id: str) -> None:
+        """Have an element with this id."""
+        if id not in self.ids:
+            self.create(id, {})
+
+    def grow(self, head: str, id: str, declared: Json) -> None:
+        """A new element of a type that is being defined."""
+        if not self.grows or ("type" not in declared and "contentReference" not in declared):
+            raise SnapshotError(f"{self.url}: {id} is in neither its base nor the types of its elements")
+        own: Json = {"id": id, "path": path_of(id), "min": 0, "max": "1"}
+        own["base"] = {"path": own["path"], "min": declared.get("min", 0), "max": declared.get("max", "1")}
+        if not id.endswith((".id", "Extension.url")):  # XML has them as attributes
+            rules = self.rules_of(declared.get("type", ()))
+            own.update({"constraint": rules} if rules else {})
+        self.insert(self.end(head), own)
+        if [one["code"] for one in declared.get("type", ())] in (["BackboneElement"], ["Element"]):
+            self.unfold(id, declared["type"][0]["code"])
+
+    def rules_of(self, types: Sequence[Json]) -> list[Json]:
+        """What R4 repeats on each element: the constraints of Element, and on extensions those of Extension."""
+        codes = [one["code"] for one in types]
+        if codes in (["Resource"], ["DomainResource"]):
+            return []
+        kind = "Extension" if codes == ["Extension"] else "Element"
+        return [dict(one) for one in self.rules(canonical(kind))]
+
+    def slice(self, sliced: str, id: str) -> None:
+        """Copy an element as a slice of itself."""
+        index = self.index(sliced)
+        origin = self.elements[index]
+        _, _, name = id.rpartition(".")[2].partition(":")
+        choice = origin["path"].endswith("[x]")
+        if "slicing" not in origin and "/" not in name:
+            origin["slicing"] = dict(_BY_TYPE if choice else _BY_URL)
+        copy = {key: value for key, value in origin.items() if key not in _NOT_INHERITED}
+        copy.update(id=id, sliceName=name, min=0)
+        if choice:
+            stem = origin["path"].rpartition(".")[2][:-3]
+            copy["type"] = [named] if (named := _type_named(origin, name[len(stem) :])) else origin["type"]
+            if len(copy["type"]) == 1 and len(origin["type"]) == 1:
+                copy["min"] = origin["min"]
+        self.insert(self.end(sliced, slices=True), copy)
+
+    def unfold(self, id: str, kind: str | None = None) -> None:
+        """Put the children of an element below it, when they are not there."""
+        index = self.index(id)
+        if index + 1 < len(self.elements) and self.elements[index + 1]["id"].startswith(id + "."):
+            return
+        element = self.elements[index]
+        if "." not in id and self.grows:
+            return  # a new type has the elements that it says it has
+        children = self.children(element, kind)
+        for number, child in enumerate(children):
+            self.insert(index + 1 + number, child)
+
+    def children(self, element: Json, kind: str | None) -> list[Json]:
+        """What stands below an element: copied from what it slices, from the content it refers to, or from its type."""
+        id, path = element["id"], element["path"]
+        head, dot, last = id.rpartition(".")
+        if ":" in last:
+            unsliced = f"{head}{dot}{last.partition(':')[0]}"
+            found = self.below(unsliced)
+            if found:
+                return [_renamed(one, unsliced, id) for one in found]
+        if "contentReference" in element:
+            target = element["contentReference"].rpartition("#")[2]
+            return [_renamed(one, target, id) for one in self.below(target)]
+        types = [{"code": kind}] if kind else element.get("type", [])
+        if len(types) != 1:
+            raise SnapshotError(f"{self.url}: {id} has no single type whose elements could be constrained")
+        profiles: list[str] = types[0].get("profile", [])
+        source = self.snapshot(canonical(profiles[0] if len(profiles) == 1 else types[0]["code"]))
+        if not source:
+            raise SnapshotError(f"{self.url}: the type of {path} is not known")
+        return [_renamed(one, source[0]["id"], id) for one in source[1:]]
+
+    def below(self, id: str) -> list[Json]:
+        """All elements under an id, its slices left out."""
+        return [one for one in self.elements if one["id"].startswith(id + ".")]
+
+    def merge(self, element: Json, declared: Json) -> None:
+        """What the differential says goes before what was inherited."""
+        for name, value in declared.items():
+            if name in ("id", "path", "sliceName"):
+                continue
+            if name in _MERGED_LISTS:
+                element[name] = _merged(element.get(name, []), value)
+                continue
+            if name == "binding":
+                value = {**element.get("binding", {}), **value}
+            for start in _REPLACING:
+                if name.startswith(start):
+                    for old in [key for key in element if key.startswith(start)]:
+                        del element[old]
+            element[name] = value
+
+    def index(self, id: str) -> int:
+        """Where an id stands."""
+        return next(number for number, one in enumerate(self.elements) if one["id"] == id)
+
+    def end(self, id: str, slices: bool = False) -> int:
+        """The place after an element and all below it (and its slices)."""
+        number = self.index(id) + 1
+        starts = (id + ".", id + ":", id + "/") if slices else (id + ".",)
+        while number < len(self.elements) and self.elements[number]["id"].startswith(starts):
+            number += 1
+        return number
+
+    def insert(self, index: int, element: Json) -> None:
+        """Put an element in."""
+        self.elements.insert(index, element)
+        self.ids.add(element["id"])
+
+
+def _renamed(element: Json, old: str, new: str, based: bool = False) -> Json:
+    """A copy of an element under another name; `based`: its base is what it is a copy of."""
+    id = new + element["id"][len(old) :]
+    copy = {**element, "id": id, "path": path_of(id)}
+    if "base" not in copy:
+        copy["base"] = {"path": element["path"], "min": element.get("min", 0), "max": element.get("max", "*")}
+    if based and "." not in id:
+        copy["base"] = {"path": new, "min": 0, "max": "*"}
+    reference = copy.get("contentReference")
+    if based and reference is not None:
+        copy["contentReference"] = reference
+    return copy
+
+
+def _id_of(element: Json) -> str:
+    """An id for an element that has none: good for differentials whose slices are not nested."""
+    name = element.get("sliceName")
+    return f"{element['path']}:{name}" if name else str(element["path"])
+
+
+def _type_named(element: Json, suffix: str) -> Json | None:
+    """The type of a choice that a JSON name ends with."""
+    for one in element.get("type", ()):
+        if suffix and one["code"][0].upper() + one["code"][1:] == suffix:
+            return dict(one)
+    return None
+
+
+def _merged(old: list[Any], new: list[Any]) -> list[Any]:
+    """The old ones, replaced by new ones of the same key, then the others."""
+    keys = {one.get("key") for one in new if isinstance(one, dict) and "key" in one}
+    kept = [one for one in old if not (isinstance(one, dict) and one.get("key") in keys and "key" in one)]
+    return kept + [one for one in new if isinstance(one, dict) or one not in old]

@@ -1,0 +1,109 @@
+"""A code system as a value: its codes, their displays, and what stands above what.
+
+Made from a row of our tables or from a CodeSystem resource; both give `[code, display, children, properties]`.
+Source: https://hl7.org/fhir/R4/codesystem.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+_NO_PARENTS: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Concept:
+    """One code with its display, the codes above it, and its properties (code -> values)."""
+
+    code: str
+    display: str
+    parents: tuple[str, ...]
+    properties: dict[str, list[Any]]
+    definition: str = ""
+    designations: tuple[Json, ...] = ()
+
+    @property
+    def selectable(self) -> bool:
+        """False for a mere heading."""
+        return self.properties.get("notSelectable", [False])[0] not in (True, "true")
+
+
+class CodeSystem:
+    """All codes of one system that are known here.  `complete`: a code that is not among them does not exist."""
+
+    def __init__(self, url: str, facts: Json, version: str = "") -> None:
+        self.url = url
+        self.version = version
+        self.name: str = facts.get("name", "")
+        self.complete: bool = facts.get("content") == "complete"
+        self.any_case: bool = facts.get("any_case", False)
+        self.concepts: dict[str, Concept] = {}
+        self._folded: dict[str, Concept] = {}
+        for concept in _flat(facts.get("concepts", ()), _NO_PARENTS):
+            self.concepts.setdefault(concept.code, concept)
+        if self.any_case:
+            self._folded = {code.casefold(): concept for code, concept in self.concepts.items()}
+
+    def find(self, code: str) -> Concept | None:
+        """The concept of a code, None when it is not known."""
+        return self.concepts.get(code) or (self._folded.get(code.casefold()) if self.any_case else None)
+
+    def is_below(self, code: str, ancestor: str) -> bool:
+        """Whether `code` stands under `ancestor` (not: is it)."""
+        return ancestor in self.above(code)
+
+    def above(self, code: str) -> set[str]:
+        """All codes above a code."""
+        found: set[str] = set()
+        open_ends = [code]
+        while open_ends:
+            concept = self.find(open_ends.pop())
+            for parent in concept.parents if concept is not None else ():
+                if parent not in found:
+                    found.add(parent)
+                    open_ends.append(parent)
+        return found
+
+    def below(self, ancestor: str) -> Iterator[str]:
+        """All codes under a code."""
+        return (code for code in self.concepts if self.is_below(code, ancestor))
+
+
+def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
+    for row in rows:
+        code, display, children, properties, definition, designations = _whole(row)
+        above = parents
+        for name in ("parent", "subsumedBy"):
+            above = (*above, *(str(each) for each in properties.get(name, ()) if str(each) not in above))
+        yield Concept(code, display or code, above, properties, definition, designations)
+        yield from _flat(children, (code,))
+
+
+def _whole(row: list[Any]) -> tuple[str, str, list[Any], dict[str, list[Any]], str, tuple[Json, ...]]:
+    """A row with its missing end: display, children, properties, definition, designations."""
+    whole: Any = (*row, *("", [], {}, "", ())[len(row) - 1 :])
+    return whole  # type: ignore[no-any-return]
+
+
+def facts_of(resource: Json) -> Json:
+    """A CodeSystem resource as facts."""
+    return {
+        "name": resource.get("name", ""),
+        "content": resource.get("content", ""),
+        "any_case": resource.get("caseSensitive") is False,
+        "concepts": [_row(one) for one in resource.get("concept", ())],
+    }
+
+
+def _row(concept: Json) -> list[Any]:
+    properties: dict[str, list[Any]] = {}
+    for one in concept.get("property", ()):
+        value = next((item for name, item in one.items() if name.startswith("value")), None)
+        properties.setdefault(one.get("code", ""), []).append(value)
+    children = [_row(one) for one in concept.get("concept", ())]
+    designations = tuple(concept.get("designation", ()))
+    display, definition = concept.get("display", ""), concept.get("definition", "")
+    return [concept["code"], display, children, properties, definition, designations]

@@ -1,0 +1,52 @@
+"""Code systems that are a grammar, or that the machine knows: units, media types, languages, time zones, currencies.
+
+Each is a test of a code: True, False.  Sources: https://ucum.org/ucum, RFC 6838, RFC 5646, IANA tz, ISO 4217 (active
+codes of 2024 and those that R4's own value set has).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*(\s*;\s*[\w-]+=(\"[^\"]*\"|[^;\"]+))*")
+_SHORT_FORMS = frozenset(("xml", "json", "ttl"))  # what R4 calls its own formats in CapabilityStatement.format
+_LANGUAGE = re.compile(r"([A-Za-z]{2,8}|[xi])(-[A-Za-z0-9]{1,8})*")
+_UCUM = re.compile(r"[!-~]+")
+_ISO_4217 = """
+    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF
+    CHE CHF CHW CLF CLP CNY COP COU CRC CUC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GGP GHS GIP
+    GMD GNF GTQ GYD HKD HNL HRK HTG HUF IDR ILS IMP INR IQD IRR ISK JEP JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD
+    KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD
+    OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SLL SOS SPL SRD SSP STN SVC
+    SYP SZL THB TJS TMT TND TOP TRY TTD TVD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES VND VUV WST XAF XAG XAU
+    XBA XBB XBC XBD XCD XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWL
+"""
+_CURRENCIES = frozenset(_ISO_4217.split())
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    from zoneinfo import available_timezones
+
+    return frozenset(available_timezones())
+
+
+def _is_unit(code: str) -> bool:
+    """Printable, with brackets in pairs: no full parse of UCUM, which has more units than any list."""
+    return (
+        _UCUM.fullmatch(code) is not None
+        and all(code.count(a) == code.count(b) for a, b in ("[]", "()", "{}"))
+        and not code.startswith((".", "*"))
+    )
+
+
+OPEN_SYSTEMS: Mapping[str, Callable[[str], bool]] = {
+    "urn:ietf:bcp:13": lambda code: code in _SHORT_FORMS or _MEDIA_TYPE.fullmatch(code) is not None,
+    "urn:ietf:bcp:47": lambda code: _LANGUAGE.fullmatch(code) is not None,
+    "urn:iso:std:iso:4217": _CURRENCIES.__contains__,
+    "https://www.iana.org/time-zones": lambda code: code in _zones(),
+    "http://unitsofmeasure.org": _is_unit,
+}
+"""Whether a code belongs to the system, by the system's url."""

@@ -1,0 +1,99 @@
+"""Code systems and value sets by url, whoever states them, and the questions that are asked of them.
+
+Resources of packages and of the store go before our own tables.  What is worked out is kept.  No question waits for
+anything; one that cannot be answered with what is loaded is answered None, never guessed.
+
+Source: https://hl7.org/fhir/R4/terminology-service.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipf.fhir.profiles.tables import CODE_SYSTEMS, VALUE_SETS, tables
+from ipf.fhir.terminology import codesystem, valueset
+from ipf.fhir.terminology.codesystem import CodeSystem
+from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
+from ipf.fhir.terminology.valueset import Membership
+
+Json = dict[str, Any]
+Find = Callable[[str, str], Json | None]  # resource type, canonical -> resource
+
+
+class Terminology:
+    """What is known of codes.  `find` gives CodeSystem and ValueSet resources of packages or the store."""
+
+    def __init__(self, find: Find | None = None) -> None:
+        self._find = find
+        self._systems: dict[str, CodeSystem | None] = {}
+        self._sets: dict[str, Membership | None] = {}
+
+    def system(self, url: str) -> CodeSystem | None:
+        """The code system with this url; None when it is not loaded."""
+        if url not in self._systems:
+            self._systems[url] = self._load_system(url)
+        return self._systems[url]
+
+    def members(self, value_set: str) -> Membership | None:
+        """What is in a value set; None when it is not loaded (or contains itself)."""
+        if value_set not in self._sets:
+            self._sets[value_set] = None  # while it is worked out: a value set cannot contain itself
+            facts = self._load_set(value_set)
+            if facts is not None:
+                self._sets[value_set] = valueset.work_out(facts, self.system, self.members)
+        return self._sets[value_set]
+
+    def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
+        """Whether a code is in a value set; None when that cannot be known here."""
+        members = self.members(value_set)
+        return None if members is None else members.contains(system, code)
+
+    def has(self, system: str, code: str) -> bool | None:
+        """Whether the system has the code; None when the system is not (wholly) loaded."""
+        known = self.system(system)
+        if known is None or not known.concepts:
+            test = OPEN_SYSTEMS.get(system)
+            return None if test is None else test(code)
+        if known.find(code) is not None:
+            return True
+        return False if known.complete else None
+
+    def display(self, system: str, code: str) -> str | None:
+        """The display of a code, None when it is not known."""
+        known = self.system(system)
+        concept = known.find(code) if known is not None else None
+        return concept.display if concept is not None else None
+
+    def is_value_set(self, url: str) -> bool:
+        """Whether this url is that of a value set that is loaded, and not also a code system's."""
+        return self.system(url) is None and self.members(url) is not None
+
+    def subsumes(self, system: str, above: str, below: str) -> bool | None:
+        """Whether `above` is `below` or stands over it; None when it cannot be known."""
+        known = self.system(system)
+        if known is None or known.find(above) is None or known.find(below) is None:
+            return above == below or None
+        return above == below or known.is_below(below, above)
+
+    def _load_system(self, url: str) -> CodeSystem | None:
+        resource = self._find("CodeSystem", url) if self._find is not None else None
+        if resource is not None:
+            return CodeSystem(url, codesystem.facts_of(resource), resource.get("version", ""))
+        facts = _row(CODE_SYSTEMS, url)
+        return CodeSystem(url, facts) if facts is not None else None
+
+    def _load_set(self, url: str) -> Json | None:
+        resource = self._find("ValueSet", url) if self._find is not None else None
+        if resource is not None:
+            return valueset.facts_of(resource)
+        return _row(VALUE_SETS, url)
+
+
+def _row(kind: str, url: str) -> Json | None:
+    bare = url.partition("|")[0]
+    for _, table in tables(kind):
+        facts = table.get(bare)
+        if facts is not None:
+            return facts
+    return None

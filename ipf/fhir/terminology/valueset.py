@@ -1,0 +1,221 @@
+"""What is in a value set, as far as the code systems behind it are known.
+
+A value set is worked out once into a `Membership`: codes by system, tests of open systems, and the systems of which it
+takes something that cannot be known here (SNOMED CT, LOINC).  So the answer to `contains` is True, False or None.
+
+Source: https://hl7.org/fhir/R4/valueset.html#compositions
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipf.fhir.terminology.codesystem import CodeSystem, Concept
+from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
+
+Json = dict[str, Any]
+Systems = Callable[[str], CodeSystem | None]
+Sets = Callable[[str], "Membership | None"]
+
+
+@dataclass(slots=True)
+class Membership:
+    """The members of a value set.
+
+    `codes`: system -> code -> display ("" when not known).  `tests`: system -> test.  `unknown`: systems of which some
+    codes may belong to it; "" when even the system is not known.
+    """
+
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    tests: dict[str, Callable[[str], bool]] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+    def contains(self, system: str | None, code: str) -> bool | None:
+        """Whether the code is a member; without a system, whether it is one of any.  None: it cannot be known."""
+        if system is None:
+            return self._has_code(code)
+        if code in self.codes.get(system, ()):
+            return True
+        test = self.tests.get(system)
+        if test is not None and test(code):
+            return True
+        return None if system in self.unknown or "" in self.unknown else False
+
+    def _has_code(self, code: str) -> bool | None:
+        if any(code in codes for codes in self.codes.values()) or any(test(code) for test in self.tests.values()):
+            return True
+        return None if self.unknown else False
+
+    def systems(self) -> set[str]:
+        """All systems that it takes codes from."""
+        return {*self.codes, *self.tests, *self.unknown}
+
+    def members(self) -> Iterator[tuple[str, str, str]]:
+        """(system, code, display) of all that can be listed."""
+        for system, codes in self.codes.items():
+            for code, display in codes.items():
+                yield system, code, display
+
+
+def work_out(facts: Json, systems: Systems, sets: Sets) -> Membership:
+    """The membership of a value set's facts (`include`, `exclude`; or `members` of a ready expansion)."""
+    found = Membership()
+    for system, code, display in facts.get("members", ()):
+        found.codes.setdefault(system, {})[code] = display
+    for include in facts.get("include", ()):
+        _add(found, _included(include, systems, sets))
+    for exclude in facts.get("exclude", ()):
+        _remove(found, _included(exclude, systems, sets))
+    return found
+
+
+def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
+    """One include: what its system gives, as far as it is also in each of the value sets it names."""
+    found = _from_system(include, systems) if "system" in include else None
+    for url in include.get("sets", ()):
+        other = sets(url)
+        found = _common(found, other if other is not None else Membership(unknown={""}))
+    return found if found is not None else Membership()
+
+
+def _from_system(include: Json, systems: Systems) -> Membership:
+    url = include["system"]
+    system = systems(url)
+    if "codes" in include:
+        return Membership({url: dict(_listed(include["codes"], system))})
+    if system is None or not (system.complete or system.concepts):
+        if url in OPEN_SYSTEMS and "filters" not in include:
+            return Membership(tests={url: OPEN_SYSTEMS[url]})
+        return Membership(unknown={url})
+    tests = [_filter(system, *one) for one in include.get("filters", ())]
+    if None in tests:
+        return Membership(unknown={url})
+    chosen = [one for one in system.concepts.values() if all(test(one) for test in tests if test is not None)]
+    found = Membership({url: {one.code: one.display for one in chosen}})
+    if not system.complete:
+        found.unknown.add(url)
+    if system.any_case:
+        folded = {code.casefold() for code in found.codes[url]}
+        found.tests[url] = lambda code: code.casefold() in folded
+    return found
+
+
+def _listed(rows: list[Any], system: CodeSystem | None) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        code, display = (row, "") if isinstance(row, str) else row
+        if not display and system is not None and (concept := system.find(code)) is not None:
+            display = concept.display
+        yield code, display
+
+
+def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callable[[Concept], bool] | None:
+    """A filter as a test; None for what is not understood."""
+    if name in ("concept", "code") and operator in ("is-a", "descendent-of", "is-not-a"):
+        below = set(system.below(value))
+        if operator == "is-not-a":
+            return lambda concept: concept.code not in below and concept.code != value
+        own = operator == "is-a"
+        return lambda concept: concept.code in below or (own and concept.code == value)
+    if operator == "regex" and name in ("code", "concept"):
+        return _by_pattern(value)
+    if operator == "=" and name in ("parent", "concept"):
+        return lambda concept: value in concept.parents if name == "parent" else concept.code == value
+    if operator in ("=", "in") and any(name in one.properties for one in system.concepts.values()):
+        wanted = {value} if operator == "=" else {each.strip() for each in value.split(",")}
+        return lambda concept: any(str(each) in wanted for each in concept.properties.get(name, ()))
+    return None
+
+
+def _by_pattern(value: str) -> Callable[[Concept], bool] | None:
+    try:
+        pattern = re.compile(value)
+    except re.error:
+        return None
+    return lambda concept: pattern.fullmatch(concept.code) is not None
+
+
+def _add(found: Membership, more: Membership) -> None:
+    for system, codes in more.codes.items():
+        found.codes.setdefault(system, {}).update(codes)
+    for system, test in more.tests.items():
+        earlier = found.tests.get(system)
+        found.tests[system] = test if earlier is None else _either(earlier, test)
+    found.unknown |= more.unknown
+
+
+def _either(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str], bool]:
+    return lambda code: a(code) or b(code)
+
+
+def _remove(found: Membership, less: Membership) -> None:
+    for system, codes in found.codes.items():
+        for code in [code for code in codes if less.contains(system, code)]:
+            del codes[code]
+    for system, test in list(found.tests.items()):
+        found.tests[system] = _without(test, system, less)
+    if "" in less.unknown:
+        found.unknown.add("")
+    found.unknown |= {system for system in less.unknown if system in found.codes}
+
+
+def _without(test: Callable[[str], bool], system: str, less: Membership) -> Callable[[str], bool]:
+    return lambda code: test(code) and not less.contains(system, code)
+
+
+def _common(found: Membership | None, other: Membership) -> Membership:
+    """What is in both; of what is only perhaps in one, the system is unknown."""
+    if found is None:
+        return Membership(
+            {system: dict(codes) for system, codes in other.codes.items()}, dict(other.tests), set(other.unknown)
+        )
+    both = Membership(unknown=set(found.unknown))
+    for system, code, display in found.members():
+        answer = other.contains(system, code)
+        if answer:
+            both.codes.setdefault(system, {})[code] = display
+        elif answer is None:
+            both.unknown.add(system)
+    for system, test in found.tests.items():
+        both.tests[system] = _and(test, system, other)
+    return both
+
+
+def _and(test: Callable[[str], bool], system: str, other: Membership) -> Callable[[str], bool]:
+    return lambda code: test(code) and other.contains(system, code) is not False
+
+
+def facts_of(resource: Json) -> Json:
+    """A ValueSet resource as facts: its composition, or its expansion when it has no other."""
+    compose = resource.get("compose")
+    if compose is None:
+        return {
+            "name": resource.get("name", ""),
+            "members": list(_expanded(resource.get("expansion", {}).get("contains", ()))),
+        }
+    facts: Json = {"name": resource.get("name", "")}
+    for word in ("include", "exclude"):
+        facts[word] = [_facts_of_include(one) for one in compose.get(word, ())]
+    return facts
+
+
+def _expanded(rows: list[Json]) -> Iterator[tuple[str, str, str]]:
+    for row in rows:
+        if "code" in row and not row.get("abstract"):
+            yield row.get("system", ""), row["code"], row.get("display", "")
+        yield from _expanded(row.get("contains", []))
+
+
+def _facts_of_include(include: Json) -> Json:
+    found: Json = {}
+    if "system" in include:
+        found["system"] = include["system"]
+    if "concept" in include:
+        found["codes"] = [[one["code"], one.get("display", "")] for one in include["concept"]]
+    if "filter" in include:
+        found["filters"] = [[one["property"], one["op"], one["value"]] for one in include["filter"]]
+    if "valueSet" in include:
+        found["sets"] = include["valueSet"]
+    return found

@@ -1,0 +1,311 @@
+"""Profiles compiled into closures: the tree of a snapshot in, one check of a JSON value out.
+
+A type or profile is compiled when it is first met and kept.  Elements without children of their own use the check of
+their type, so that HumanName exists once; those that a profile opens have a shape of their own.
+
+Source: https://hl7.org/fhir/R4/profiling.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ipf.fhir.definitions import definitions
+from ipf.fhir.fhirpath import Host
+from ipf.fhir.profiles.library import Structures
+from ipf.fhir.profiles.rows import canonical
+from ipf.fhir.profiles.snapshot import SnapshotError
+from ipf.fhir.terminology import Terminology
+from ipf.fhir.validation.bindings import binding_checks
+from ipf.fhir.validation.extensions import extension_check
+from ipf.fhir.validation.findings import Check, Json, Run
+from ipf.fhir.validation.invariants import invariant
+from ipf.fhir.validation.members import add_member
+from ipf.fhir.validation.objects import Shape, object_check
+from ipf.fhir.validation.primitives import PRIMITIVES
+from ipf.fhir.validation.references import reference_check
+from ipf.fhir.validation.tree import Node, build, type_name
+from ipf.fhir.validation.type_rules import text_rules, type_rules
+from ipf.fhir.validation.values import value_checks
+
+_RESOURCES = frozenset(("Resource", "DomainResource"))
+
+
+class Around(Protocol):
+    """What the compiled checks ask of the validator."""
+
+    def nested(self, value: Any, place: str, run: Run, profiles: Sequence[str]) -> None:
+        """Check a resource inside another."""
+
+    def conforms(self, value: Json, profile: str, run: Run) -> bool | None:
+        """Whether a value is valid by a profile, found out silently."""
+
+    def host(self, run: Run) -> Host:
+        """What FHIRPath may ask."""
+
+
+class Compiler:
+    """All compiled types and profiles of one validator."""
+
+    def __init__(self, structures: Structures, terminology: Terminology, around: Around) -> None:
+        self.structures = structures
+        self.terminology = terminology
+        self.around = around
+        self._profiles: dict[str, Check | None] = {}
+        self._trees: dict[str, Tree | None] = {}
+        self._beside: dict[str, Check] = {}
+        self._base_types: dict[str, str | None] = {}
+
+    def profile(self, url: str) -> Check | None:
+        """The check of a type or profile; None when it is not known, or its snapshot cannot be made."""
+        if url not in self._profiles:
+            tree = self.tree(url)
+            self._profiles[url] = tree.check() if tree is not None else None
+        return self._profiles[url]
+
+    def lazily(self, url: str) -> Check:
+        """The same as a check that is compiled when it is first used; an unknown profile is told of."""
+        found: list[Check | None] = []
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            if not found:
+                found.append(self.profile(url))
+            compiled = found[0]
+            if compiled is not None:
+                compiled(value, extra, place, run)
+            else:
+                run.note("not-supported", f"not checked: the profile {url} is not known here", place)
+
+        return check
+
+    def tree(self, url: str) -> Tree | None:
+        """The snapshot of a type or profile as a tree."""
+        if url not in self._trees:
+            try:
+                elements = self.structures.snapshot(url)
+                self._trees[url] = Tree(self, url, elements) if elements else None
+            except (SnapshotError, ValueError):
+                self._trees[url] = None
+        return self._trees[url]
+
+    def base_type(self, profile: str) -> str | None:
+        """The type that a profile constrains; None when it is not known."""
+        if profile not in self._base_types:
+            definition = self.structures.get(profile)
+            self._base_types[profile] = definition["type"] if definition is not None else None
+        return self._base_types[profile]
+
+    def beside(self, kind: str) -> Check:
+        """The check of `_name` beside a primitive of this type, compiled when it is first used."""
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            compiled = self._beside.get(kind)
+            if compiled is None:
+                compiled = self._beside[kind] = self._compile_beside(kind)
+            compiled(value, extra, place, run)
+
+        return check
+
+    def _compile_beside(self, kind: str) -> Check:
+        tree = self.tree(canonical("Element"))
+        if tree is None:
+            raise RuntimeError("the type Element is missing from the tables")
+        return object_check(tree.shape(tree.root, f"_{kind}", frozenset((kind, "Element"))))
+
+    def extension(self, modifier: bool, hosts: frozenset[str]) -> Check:
+        """The check of extensions that no profile speaks of."""
+        base = self.lazily(canonical("Extension"))
+        return extension_check(base, self.structures.get, self.profile, modifier, hosts)
+
+
+class Tree:
+    """One snapshot while it is compiled, and after, for discriminators that look into it."""
+
+    def __init__(self, compiler: Compiler, url: str, elements: list[Json]) -> None:
+        self.compiler = compiler
+        self.url = url
+        self.root, self.nodes = build(elements)
+        self.type = str(self.root.element["path"])
+        self._contents: dict[str, Check] = {}
+
+    def check(self) -> Check:
+        """The check of the whole."""
+        hosts = frozenset((self.type, *_ancestors(self.type)))
+        if self.type in PRIMITIVES:
+            return self.primitive(self.root, self.type)
+        shape = self.shape(self.root, self.type, hosts)
+        shape.checks += value_checks(self.root)
+        return object_check(shape)
+
+    def shape(self, node: Node, kind: str, hosts: frozenset[str]) -> Shape:
+        """What an object at this node may hold, its invariants included."""
+        shape = Shape(node.element["path"] if "." in node.element["path"] else self.type)
+        shape.resource = node is self.root and self.type in definitions().resource_types
+        for child in node.children.values():
+            add_member(self, shape, child, hosts)
+        shape.checks += type_rules(kind, self.compiler.terminology)
+        shape.checks += self.invariants(node, kind, inherited=False)
+        return shape
+
+    def invariants(self, node: Node, kind: str, inherited: bool) -> list[Check]:
+        """The constraints of a node; `inherited`: those of its type are left out, since its type's check has them."""
+        rules = {one["key"]: one for one in self.compiler.structures.rules(canonical(kind))}
+        own = {one["key"]: one for one in node.element.get("constraint", ())}
+        chosen = {key: one for key, one in own.items() if key not in rules} if inherited else {**rules, **own}
+        path = node.element["path"] if kind in ("BackboneElement", "Element") else kind
+        found = (invariant(one, path, self.compiler.around.host) for one in chosen.values())
+        return [one for one in found if one is not None]
+
+    def value(self, node: Node, declared: Json) -> Check:
+        """The check of one value of a node that has this type."""
+        kind = type_name(declared, node)
+        if kind in PRIMITIVES:
+            return self.primitive(node, kind)
+        if "contentReference" in node.element and not node.children:
+            return self.content(node)
+        checks = [*value_checks(node), *self.bound(node, kind)]
+        if kind == "Reference":
+            checks.append(
+                reference_check(
+                    declared.get("targetProfile", ()), self.compiler.base_type, self.compiler.around.conforms
+                )
+            )
+        profiles = [canonical(one) for one in declared.get("profile", ())]
+        if kind in _RESOURCES or (kind in definitions().resource_types and not node.children):
+            return self.resource(profiles or ([] if kind in _RESOURCES else [canonical(kind)]), checks)
+        if node.children:
+            shape = self.shape(node, kind, self.hosts(node, kind))
+            shape.checks += checks
+            return _also(object_check(shape), [self.lazily(one) for one in profiles])
+        base = self.any_of(profiles) if profiles else self.typed(node, kind)
+        return _also(base, [*checks, *self.invariants(node, kind, inherited=True)])
+
+    def typed(self, node: Node, kind: str) -> Check:
+        """The check of a type without more."""
+        if kind == "Extension":
+            modifier = node.name == "modifierExtension"
+            parent = node.element["path"].rpartition(".")[0]
+            return self.compiler.extension(modifier, frozenset((parent, *_ancestors(parent))))
+        return self.lazily(canonical(kind))
+
+    def lazily(self, url: str) -> Check:
+        """The check of another type or profile."""
+        return self.compiler.lazily(url)
+
+    def any_of(self, profiles: Sequence[str]) -> Check:
+        """One profile; or of several, the first that fits."""
+        if len(profiles) == 1:
+            return self.lazily(profiles[0])
+        first, conforms = self.lazily(profiles[0]), self.compiler.around.conforms
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            if type(value) is not dict or all(conforms(value, one, run) is False for one in profiles):
+                first(value, extra, place, run)
+
+        return check
+
+    def resource(self, profiles: Sequence[str], checks: Sequence[Check]) -> Check:
+        """A resource inside: by its own type, and by the profiles."""
+        nested = self.compiler.around.nested
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            nested(value, place, run, profiles)
+            for one in checks:
+                one(value, extra, place, run)
+
+        return check
+
+    def content(self, node: Node) -> Check:
+        """The check of the element that a content reference names, compiled when it is first used."""
+        target = node.element["contentReference"].rpartition("#")[2]
+        found = self._contents
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            compiled = found.get(target)
+            if compiled is None:
+                other = self.nodes[target]
+                compiled = found[target] = self.value(other, (other.types or [{"code": "BackboneElement"}])[0])
+            compiled(value, extra, place, run)
+
+        return check
+
+    def primitive(self, node: Node, kind: str) -> Check:
+        """The check of a primitive, and of what stands beside it."""
+        complain = PRIMITIVES[kind]
+        beside = self.compiler.beside(kind)
+        if "extension" in node.children and node is not self.root:
+            beside = object_check(self.shape(node, "Element", self.hosts(node, kind)))
+        checks = [*value_checks(node), *self.bound(node, kind), *self.invariants(node, kind, inherited=False)]
+        checks += [*type_rules(kind, self.compiler.terminology), *text_rules(kind)]
+        opened = any(child.least for name, child in node.children.items() if name != "value")
+        if opened:
+            checks.append(_never_alone(beside))
+
+        def check(value: Any, extra: Any, place: str, run: Run) -> None:
+            if value is not None:
+                complaint = complain(value)
+                if complaint is not None:
+                    run.error("invalid", complaint, place)
+                    return
+            elif type(extra) is not dict or not extra.get("extension"):
+                run.error("invariant", "ele-1: an element must have a value or children", place)
+                return
+            if extra is not None:
+                beside(extra, None, place, run)
+            for one in checks:
+                one(value, extra, place, run)
+
+        return check
+
+    def bound(self, node: Node, kind: str) -> list[Check]:
+        """The checks of a node's binding."""
+        declared = node.element.get("binding")
+        return binding_checks(declared, kind, self.compiler.terminology) if declared else []
+
+    def hosts(self, node: Node, kind: str) -> frozenset[str]:
+        """What an element is called in the contexts of extensions."""
+        base = node.element.get("base", {}).get("path", "")
+        return frozenset(
+            one.removesuffix("[x]") for one in (node.element["path"], base, kind, *_ancestors(kind)) if one
+        )
+
+
+def _ancestors(kind: str) -> list[str]:
+    found: list[str] = []
+    base = definitions().base(kind)
+    while base is not None:
+        found.append(base)
+        base = definitions().base(base)
+    return found
+
+
+def _also(base: Check, more: Sequence[Check]) -> Check:
+    """One check and then others."""
+    if not more:
+        return base
+    if len(more) == 1:
+        (only,) = more
+
+        def both(value: Any, extra: Any, place: str, run: Run) -> None:
+            base(value, extra, place, run)
+            only(value, extra, place, run)
+
+        return both
+
+    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+        base(value, extra, place, run)
+        for one in more:
+            one(value, extra, place, run)
+
+    return check
+
+
+def _never_alone(beside: Check) -> Check:
+    """For a primitive that must have something beside it (an extension that a profile requires)."""
+
+    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+        if extra is None:
+            beside({"id": "-"}, None, place, run)
+
+    return check

@@ -1,0 +1,111 @@
+"""The elements of a snapshot as a tree: children by name, slices beside what they slice.
+
+Source: https://hl7.org/fhir/R4/elementdefinition.html#id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+FHIR_TYPE = "http://hl7.org/fhir/StructureDefinition/structuredefinition-fhir-type"
+
+
+@dataclass(slots=True)
+class Node:
+    """One element of a snapshot.  `name`: the last part of its path (`value[x]`); `slices` in order."""
+
+    element: Json
+    name: str
+    children: dict[str, Node] = field(default_factory=dict)
+    slices: list[Node] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The element's id."""
+        return str(self.element.get("id", self.element["path"]))
+
+    @property
+    def types(self) -> list[Json]:
+        """Its types: `code`, and perhaps `profile`, `targetProfile`."""
+        return list(self.element.get("type", ()))
+
+    @property
+    def least(self) -> int:
+        """min."""
+        return int(self.element.get("min", 0))
+
+    @property
+    def most(self) -> float:
+        """max, infinite for `*`."""
+        most = self.element.get("max", "*")
+        return float("inf") if most == "*" else int(most)
+
+    def value(self, start: str) -> tuple[str, Any] | None:
+        """`fixed[x]`, `pattern[x]` ... as (type, value)."""
+        for name, value in self.element.items():
+            if name.startswith(start) and name != start and name[len(start)].isupper():
+                return name[len(start) :], value
+        return None
+
+    def descend(self, path: str) -> Node | None:
+        """The node at a path of names below this one; choices answer to their bare name."""
+        node: Node | None = self
+        for part in path.split("."):
+            if node is not None:
+                node = node.children.get(part) or node.children.get(part + "[x]")
+        return node
+
+
+def build(elements: Iterable[Json]) -> tuple[Node, dict[str, Node]]:
+    """The root, and all nodes by id."""
+    nodes: dict[str, Node] = {}
+    root: Node | None = None
+    current: dict[str, str] = {}  # path -> id of the element that is being filled, for snapshots without ids
+    for element in elements:
+        path = element["path"]
+        head, _, name = path.rpartition(".")
+        id = element.get("id") or _id(element, current.get(head, head))
+        current[path] = id
+        node = nodes[id] = Node({**element, "id": id}, name)
+        if root is None:
+            root = node
+            continue
+        parent_id, dot, last = id.rpartition(".")
+        sliced = nodes.get(f"{parent_id}{dot}{_unsliced(last)}") if ":" in last else None
+        parent = nodes.get(parent_id)
+        if sliced is not None:
+            sliced.slices.append(node)
+        elif parent is not None:
+            parent.children[name] = node
+    if root is None:
+        raise ValueError("a snapshot without elements")
+    return root, nodes
+
+
+def _id(element: Json, parent: str) -> str:
+    name = element["path"].rpartition(".")[2]
+    own = f"{name}:{element['sliceName']}" if "sliceName" in element else name
+    return f"{parent}.{own}" if parent else own
+
+
+def _unsliced(last: str) -> str:
+    """What a slice is a part of: `component` of `component:a`, `component:a` of `component:a/b`."""
+    name, _, slices = last.partition(":")
+    outer = slices.rpartition("/")[0]
+    return f"{name}:{outer}" if outer else name
+
+
+def type_name(declared: Json, node: Node) -> str:
+    """A type's name as R4 uses it; what XML calls System.String is an id, a string or a uri."""
+    code = str(declared["code"])
+    if not code.startswith("http://hl7.org/fhirpath/"):
+        return code
+    if node.element.get("base", {}).get("path") == "Resource.id" or node.element["path"] == "Resource.id":
+        return "id"
+    for extension in declared.get("extension", ()):
+        if extension.get("url") == FHIR_TYPE:
+            return str(extension.get("valueUrl", "string"))
+    return "string"

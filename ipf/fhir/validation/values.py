@@ -1,0 +1,139 @@
+"""fixed[x], pattern[x], lengths and limits: whether a value is as it must be.
+
+Source: https://hl7.org/fhir/R4/elementdefinition-definitions.html#ElementDefinition.pattern_x_
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from ipf.fhir.dates import date_range
+from ipf.fhir.validation.findings import Check, Run
+from ipf.fhir.validation.tree import Node
+
+
+def is_fixed(value: Any, fixed: Any) -> bool:
+    """Exactly the same, member by member."""
+    if isinstance(fixed, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == fixed.keys()
+            and all(is_fixed(value[k], fixed[k]) for k in fixed)
+        )
+    if isinstance(fixed, list):
+        return isinstance(value, list) and len(value) == len(fixed) and all(map(is_fixed, value, fixed))
+    return same(value, fixed)
+
+
+def fits(value: Any, pattern: Any) -> bool:
+    """At least what the pattern has: each of its members, each item of its lists somewhere."""
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(name in value and fits(value[name], pattern[name]) for name in pattern)
+    if isinstance(pattern, list):
+        return isinstance(value, list) and all(any(fits(each, wanted) for each in value) for wanted in pattern)
+    return same(value, pattern)
+
+
+def same(value: Any, other: Any) -> bool:
+    """One primitive like the other: numbers by their value, true only like true."""
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
+        return Decimal(str(value)) == Decimal(str(other))
+    return bool(value == other)
+
+
+def value_test(node: Node) -> Callable[[Any], bool] | None:
+    """Whether a value has the node's fixed or pattern value; None when it asks for none."""
+    fixed = node.value("fixed")
+    if fixed is not None:
+        wanted = fixed[1]
+        return lambda value: is_fixed(value, wanted)
+    pattern = node.value("pattern")
+    if pattern is not None:
+        part = pattern[1]
+        return lambda value: fits(value, part)
+    return None
+
+
+def value_checks(node: Node) -> list[Check]:
+    """The checks of a node's own value."""
+    checks: list[Check] = []
+    test = value_test(node)
+    if test is not None:
+        fixed = node.value("fixed")
+        checks.append(_equal(test, fixed or node.value("pattern") or ("", None), fixed is not None))
+    longest = node.element.get("maxLength")
+    if longest is not None:
+        checks.append(_length(int(longest)))
+    for start, sign in (("minValue", -1), ("maxValue", 1)):
+        limit = node.value(start)
+        if limit is not None:
+            checks.append(_limit(limit[1], sign))
+    return checks
+
+
+def _equal(test: Callable[[Any], bool], wanted: tuple[str, Any], fixed: bool) -> Check:
+    shown = shorten(wanted[1])
+    text = f"the value must be {shown}" if fixed else f"the value must have {shown}"
+
+    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+        if value is not None and not test(value):
+            run.error("value", text, place)
+
+    return check
+
+
+def shorten(value: Any) -> str:
+    """A value of a definition for a sentence."""
+    if isinstance(value, dict):
+        codings = value.get("coding", [value])
+        parts = [
+            f"{one.get('system', '')}|{one.get('code', '')}"
+            for one in codings
+            if isinstance(one, dict) and "code" in one
+        ]
+        return " and ".join(parts) or ", ".join(f"{name} {shorten(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return " and ".join(shorten(each) for each in value)
+    return f"'{value}'"
+
+
+def _length(longest: int) -> Check:
+    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+        if type(value) is str and len(value) > longest:
+            run.error("too-long", f"the text has more than {longest} characters", place)
+
+    return check
+
+
+def _limit(limit: Any, sign: int) -> Check:
+    words = "at most" if sign > 0 else "at least"
+
+    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+        if _compare(value, limit) == sign:
+            run.error("value", f"the value must be {words} {shorten(limit)}", place)
+
+    return check
+
+
+def _compare(value: Any, limit: Any) -> int:
+    """-1, 0, 1; 0 also for what cannot be compared."""
+    if isinstance(value, dict) and isinstance(limit, dict):
+        return _compare(value.get("value"), limit.get("value")) if value.get("code") == limit.get("code") else 0
+    if isinstance(value, str) and isinstance(limit, str):
+        return _compare_texts(value, limit)
+    if isinstance(value, (int, float, Decimal)) and isinstance(limit, (int, float, Decimal)):
+        a, b = Decimal(str(value)), Decimal(str(limit))
+        return (a > b) - (a < b)
+    return 0
+
+
+def _compare_texts(value: str, limit: str) -> int:
+    if value[:4].isdigit() and limit[:4].isdigit():
+        a, b = date_range(value), date_range(limit)
+        if a is not None and b is not None:
+            return 1 if a[0] >= b[1] else -1 if a[1] <= b[0] else 0
+    return (value > limit) - (value < limit)

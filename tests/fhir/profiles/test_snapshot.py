@@ -1,0 +1,165 @@
+"""Snapshots made from differentials are those that were published, where the reference folder has them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import unittest
+from functools import cache
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.definitions import definitions
+from ipf.fhir.profiles.library import Structures, own_structure, own_urls
+from ipf.fhir.profiles.snapshot import SnapshotError
+from ipf.fhir.validation import Validator
+from tests.fhir.examples import REFERENCE
+
+Json = dict[str, Any]
+PACKAGE = REFERENCE / "us-core/hl7.fhir.us.core-7.0.0.tgz"
+ABSENT = None if PACKAGE.exists() else "the reference folder with the US Core package is not here"
+US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
+BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
+CORE = "http://hl7.org/fhir/StructureDefinition/"
+FACTS = ("min", "max", "sliceName", "maxLength")
+NOT_INHERITED_BY_SLICES = {"us-core-provenance": "the publisher's slices do not have what the whole agent was given"}
+OTHER_IDS = {  # value[x] of a slice is unfolded in place there, not as a slice of itself
+    *("us-core-pulse-oximetry", "us-core-observation-occupation", "us-core-blood-pressure"),
+    "us-core-average-blood-pressure",
+}
+
+
+@cache
+def published() -> dict[str, Json]:
+    """The StructureDefinitions of the package by id."""
+    with tarfile.open(PACKAGE) as archive:
+        names = [one for one in archive if "/StructureDefinition-" in one.name and one.name.count("/") == 1]
+        found = [json.load(file) for one in names if (file := archive.extractfile(one)) is not None]
+    return {one["id"]: one for one in found}
+
+
+def facts(element: Json) -> Json:
+    """What an element says, in a form that compares."""
+    found = {name: element[name] for name in FACTS if name in element}
+    found.update({name: value for name, value in element.items() if name.startswith(("fixed", "pattern"))})
+    found["types"] = [
+        (one["code"], tuple(one.get("profile", ())), tuple(sorted(one.get("targetProfile", ()))))
+        for one in element.get("type", ())
+        if not one["code"].startswith("http://hl7.org/fhirpath/") and not element["path"].endswith(".id")
+    ]
+    if "binding" in element and element["binding"].get("valueSet"):
+        found["binding"] = (element["binding"]["strength"], element["binding"]["valueSet"].removesuffix("|4.0.1"))
+    found["must"] = element.get("mustSupport", False)
+    return found
+
+
+class Published(TestCase):
+    """US Core 7.0.0."""
+
+    @unittest.skipIf(ABSENT, ABSENT or "")
+    def test_each_profile_is_stated_with_its_facts(self) -> None:
+        structures = Structures()
+        self.assertEqual(set(own_urls("us-core")), {one["url"] for one in published().values()})
+        same, other = 0, []
+        for id, theirs in published().items():
+            ours = {one["id"]: facts(one) for one in structures.snapshot(theirs["url"])}
+            for element in theirs["snapshot"]["element"]:
+                if ours.get(element["id"]) == facts(element):
+                    same += 1
+                elif id not in NOT_INHERITED_BY_SLICES and id not in OTHER_IDS:
+                    other.append((element["id"], id))
+        self.assertLess(len(other), 30, other)
+        self.assertGreater(same, 3000)
+
+    @unittest.skipIf(ABSENT, ABSENT or "")
+    def test_a_published_snapshot_and_ours_judge_alike(self) -> None:
+        brought = {one["url"]: one for one in published().values()}
+        by_package, by_tables = Validator(Structures(brought.get)), Validator()
+        for resource, profile in judged():
+            ours = {(one.severity, one.code, one.place) for one in by_tables.validate(resource, [US_CORE + profile])}
+            theirs = {(one.severity, one.code, one.place) for one in by_package.validate(resource, [US_CORE + profile])}
+            self.assertEqual(ours, theirs, profile)
+            self.assertIn("error", {severity for severity, _, _ in ours})
+
+
+def judged() -> list[tuple[Json, str]]:
+    """Resources that break a rule of a profile."""
+    patient = {"resourceType": "Patient", "gender": "female"}
+    race = {
+        "url": US_CORE + "us-core-race",
+        "extension": [{"url": "text", "valueString": "x"}, {"url": "text", "valueString": "y"}],
+    }
+    pressure = {
+        "resourceType": "Observation",
+        "status": "final",
+        "code": {"coding": [{"system": "http://loinc.org", "code": "85354-9"}]},
+        "component": [{"code": {"coding": [{"system": "http://loinc.org", "code": "8480-6"}]}}],
+    }
+    return [
+        (patient, "us-core-patient"),
+        ({**patient, "extension": [race]}, "us-core-patient"),
+        ({**patient, "name": [{"text": "x"}], "identifier": [{"value": "1"}]}, "us-core-patient"),
+        (pressure, "us-core-blood-pressure"),
+        (
+            {
+                "resourceType": "Organization",
+                "active": True,
+                "name": "x",
+                "identifier": [{"system": "http://hl7.org/fhir/sid/us-npi", "value": "1"}],
+            },
+            "us-core-organization",
+        ),
+    ]
+
+
+class Stated(TestCase):
+    """What a fresh deployment has."""
+
+    def test_every_structure_has_a_snapshot(self) -> None:
+        structures = Structures()
+        for url in own_urls("r4", "us-core", "backport"):
+            elements = structures.snapshot(url)
+            ids = [one["id"] for one in elements]
+            self.assertEqual(len(ids), len(set(ids)), url)
+            self.assertTrue(all({"id", "path", "min", "max"} <= one.keys() for one in elements), url)
+
+    def test_the_definitions_are_valid_resources(self) -> None:
+        structures, validator = Structures(), Validator()
+        for url in (US_CORE + "us-core-patient", US_CORE + "us-core-race", BACKPORT + "backport-subscription"):
+            found = [one for one in validator.validate(structures.complete(url) or {}) if one.severity == "error"]
+            self.assertEqual(found, [], url)
+
+    def test_elements_agree_with_the_element_table(self) -> None:
+        structures = Structures()
+        for name in ("Patient", "Observation", "Bundle", "HumanName", "Timing", "ElementDefinition"):
+            snapshot = {one["path"]: one for one in structures.snapshot(CORE + name)[1:] if one["path"].count(".") == 1}
+            members = definitions().members(name)
+            self.assertEqual({path.rpartition(".")[2].removesuffix("[x]") for path in snapshot}, set(members), name)
+            for path, element in snapshot.items():
+                member = members[path.rpartition(".")[2].removesuffix("[x]")]
+                self.assertEqual(
+                    (element["max"] not in ("0", "1"), element["min"] > 0), (member.many, member.required), path
+                )
+
+    def test_versions(self) -> None:
+        self.assertIsNotNone(own_structure(US_CORE + "us-core-patient|7.0.0"))
+        self.assertIsNone(own_structure(US_CORE + "us-core-patient|6.1.0"))
+        self.assertIsNotNone(own_structure(CORE + "Patient|4.0.1"))
+
+    def test_a_package_goes_before_our_own(self) -> None:
+        url = US_CORE + "us-core-patient"
+        other = {"resourceType": "StructureDefinition", "url": url, "type": "Patient", "name": "Other"}
+        structures = Structures(lambda asked: other if asked == url else None)
+        self.assertEqual((structures.get(url) or {})["name"], "Other")
+
+    def test_a_differential_that_does_not_fit_is_told(self) -> None:
+        wrong = {
+            "url": "http://x.test/p",
+            "type": "Patient",
+            "baseDefinition": CORE + "Patient",
+            "derivation": "constraint",
+            "differential": {"element": [{"id": "Patient.nothing", "path": "Patient.nothing", "min": 1}]},
+        }
+        structures = Structures(lambda url: wrong if url == "http://x.test/p" else None)
+        self.assertIn("Patient.nothing", str(self.assertRaises(SnapshotError, structures.snapshot, "http://x.test/p")))
