@@ -1,4 +1,4 @@
-"""Messages for load: results.  An ORU^R01 with many observations, and one that carries a document; without MLLP frame."""
+"""Messages for load: an ORU^R01 with many observations, and one that carries a document; without MLLP frame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def oru(observations: int = 30, control_id: str = "R1", patient: str = "P1") -> 
         if number % 10 == 0:
             lines.append(f"NTE|1|L|Checked twice ({number}).\r")
     head = _HEAD.format(control_id=control_id, patient=patient)
-    specimen = f"SPM|1|S{control_id}&HIS^S{control_id}&LIS||BLD^Blood^HL70487|||||||||||||20260102013000|20260102014500\r"
+    specimen = (
+        f"SPM|1|S{control_id}&HIS^S{control_id}&LIS||BLD^Blood^HL70487|||||||||||||20260102013000|20260102014500\r"
+    )
     return (head + "".join(lines) + specimen).encode()
 
 

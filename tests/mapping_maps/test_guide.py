@@ -40,6 +40,11 @@ TABLES = {
     "EncounterPriority": "EncounterPriority",
     "ProviderRole": "ProviderRole",
     "LivingWillCode": "LivingWillCode",
+    "ResultStatus[Non-Queries]": "ResultStatus_DiagnosticReport",
+    "CompletionStatus": "CompletionStatus",
+    "YesNoIndicator[AvailabilityStatus]": "YesNo_SpecimenAvailability",
+    "SpecimenCollectionMethod": "SpecimenCollectionMethod",
+    "RouteOfAdministration": "RouteOfAdministration",
     "EventReason": "EventReason",
     "OrderControlCode[ServiceRequest.status]": "OrderControlCode_ServiceRequestStatus",
     "OrderStatus": "OrderStatus",
@@ -112,4 +117,6 @@ class GuideTables(TestCase):
         own |= {"OrderControlCode_MedicationRequestStatus", "OrderStatus_MedicationRequest"}
         own |= {"ProblemLifeCycle_ClinicalStatus", "ProblemConfirmation_VerificationStatus"}
         own |= {"GoalLifeCycle_Status", "PathwayLifeCycle_Status"}
+        own |= {"MediaType", "DocumentContentPresentation_MediaType", "DiagnosticServiceSection_Category"}
+        own |= {"DocumentAvailability_Status", "DocumentCompletion_DocStatus"}
         self.assertEqual(ours - set(TABLES.values()), own)

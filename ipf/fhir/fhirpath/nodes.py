@@ -243,6 +243,9 @@ def all_children(items: Items, model: Model) -> Items:
             if type(value) is dict:
                 for key in _names(value):
                     found.extend(_child(item, value, key, model))
+        elif is_foreign(item):
+            for number in range(1, len(getattr(item, "parts", ())) + 1):  # HL7 v2: what is empty has no node
+                found.extend(item.children(str(number)))
     return found
 
 
