@@ -52,12 +52,26 @@ class ResponseEntry:
     full_url: str | None = None
 
 
-def searchset(matches: Sequence[Version], total: int | None, base_url: str, links: Sequence[Link]) -> bytes:
-    """The page of a search result; every match is marked `match`."""
+def searchset(
+    matches: Sequence[Version],
+    total: int | None,
+    base_url: str,
+    links: Sequence[Link],
+    *,
+    included: Sequence[Version] = (),
+    outcome: bytes = b"",
+) -> bytes:
+    """The page of a search result: matches, what was included, and an OperationOutcome about the search (JSON text)."""
     entries = [
         b'{"fullUrl":%s,"resource":%s,"search":{"mode":"match"}}' % (_full_url(base_url, match), match.body)
         for match in matches
     ]
+    entries += [
+        b'{"fullUrl":%s,"resource":%s,"search":{"mode":"include"}}' % (_full_url(base_url, one), one.body)
+        for one in included
+    ]
+    if outcome:
+        entries.append(b'{"resource":%s,"search":{"mode":"outcome"}}' % outcome)
     return _bundle("searchset", entries, total, links)
 
 

@@ -19,7 +19,7 @@ from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import component_text
 from ipf.fhir.fhirpath.parser import parse
 from ipf.fhir.index_paths import NotSimple, Place, places, values_at
-from ipf.fhir.index_values import Leaf, Sink
+from ipf.fhir.index_values import Leaf, Sink, leaf
 
 _MOST = 64  # combinations of one element
 _OF_RESOURCE = "%resource."
@@ -68,7 +68,8 @@ def composite(
     conjunctions, nested = [], []
     try:
         for root in places(parse(parameter.expression), resource_type):
-            found = tuple(_component(one, text, root, resource_type) for one, text in known)
+            made = (_component(one, text, root, resource_type) for one, text in known)
+            found = tuple(_meant(one, root, parameters, own) for one in made)
             codes = [_single(one, parameters, own, resource_type) for one in found]
             if not root.steps and all(codes):
                 pairs = zip(codes, found, strict=True)
@@ -78,6 +79,22 @@ def composite(
     except NotSimple:
         return Composite()
     return Composite(tuple(conjunctions), tuple(nested))
+
+
+def _meant(
+    component: Component, root: Place, parameters: Mapping[str, SearchParameter], own: Mapping[str, frozenset[Place]]
+) -> Component:
+    """The component as a value of the parameter that has its values, where R4 names one that cannot have them.
+
+    The components of DocumentReference's `relationship` name each other's parameter.
+    """
+    if component.of_resource or any(leaf(component.type, one.type_path, ("",)) for one in component.places):
+        return component
+    wanted = frozenset(replace(one, steps=(*root.steps, *one.steps)) for one in component.places)
+    for code, found in own.items():
+        if found == wanted:
+            return replace(component, code=code, type=parameters[code].type)
+    return component
 
 
 def _single(

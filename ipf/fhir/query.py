@@ -67,7 +67,7 @@ class Query:
     `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
     `canonical`: the same text for the same terms in any order and spelling; made for lock keys.
     `single_tokens`: (code, index value) when the query is one positive equality on the text index, else None.
-    `needs_store`: names of parameters that no resource can be matched with by itself.  `needs_resource`: index entries
+    `each_token`: a token behind each match is wanted, not only behind the page.  `needs_store`: names of parameters that no resource can be matched with by itself.  `needs_resource`: index entries
     alone do not tell; the resource is looked at too.
     """
 
@@ -80,6 +80,7 @@ class Query:
     ignored: tuple[str, ...] = ()
     canonical: str = ""
     includes: tuple[Include, ...] = ()
+    each_token: bool = False
     single_tokens: tuple[str, str] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

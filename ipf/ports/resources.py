@@ -158,17 +158,27 @@ class FhirStore(Protocol):
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """One page of matches (query.count at most).  `after` is the token of the page before."""
 
+    async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
+        """The current versions of these (resource type, id) that are there and not deleted, in order."""
+
+    async def types(self, tenant: str) -> list[str]:
+        """The resource types of which the tenant has, or had, any; in order."""
+
     async def counts(self) -> dict[str, int]:
         """Live resources by type, all tenants (for `bin/demo`, health and tests)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Matches of one page in order; `total` is None when it was not asked for; `next` continues, None at the end."""
+    """Matches of one page in order; `total` is None when it was not asked for; `next` continues, None at the end.
+
+    `ends`: when `Query.each_token` is set, the token behind each match.
+    """
 
     total: int | None
     matches: tuple[Version, ...]
     next: str | None
+    ends: tuple[str, ...] = ()
 
 
 class Matcher(Protocol):

@@ -5,6 +5,8 @@ Source: https://hl7.org/fhir/R4/operationoutcome.html
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json
@@ -28,6 +30,12 @@ def success(text: str) -> Json:
     """The OperationOutcome that `Prefer: return=OperationOutcome` asks for."""
     issue = {"severity": "information", "code": "informational", "diagnostics": text}
     return {"resourceType": "OperationOutcome", "issue": [issue]}
+
+
+def warning(texts: Sequence[str]) -> Json:
+    """Remarks on an answer that is given all the same, such as parameters of a search that were ignored."""
+    issues = [{"severity": "warning", "code": "informational", "diagnostics": text} for text in texts]
+    return {"resourceType": "OperationOutcome", "issue": issues}
 
 
 def _issue(issue: Issue, default: Category) -> Json:

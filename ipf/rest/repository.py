@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipf.errors import Problem
-from ipf.ports import Clock, FhirStore, Json, Matcher
+from ipf.ports import Clock, FhirStore, Json, Matcher, Terminology
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.together import Together
@@ -21,8 +21,9 @@ from ipf.subscriptions.policy import ChannelPolicy
 class Repository:
     """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
 
-    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.  `smart`:
-    the SMART configuration when bearer tokens are asked for, else None.
+    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
+    `terminology`: what knows value sets; None = searches with `:in` are refused.  `smart`: the SMART configuration when
+    bearer tokens are asked for, else None.
     """
 
     store: FhirStore
@@ -34,6 +35,7 @@ class Repository:
     page_size: int = 50
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
+    terminology: Terminology | None = None
     smart: Json | None = None
     together: Together = field(default_factory=Together, compare=False)
 

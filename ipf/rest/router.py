@@ -16,6 +16,7 @@ from ipf.ports import Answer, Handler, Request
 from ipf.rest.binary import raw
 from ipf.rest.create import create
 from ipf.rest.delete import conditional_delete, delete
+from ipf.rest.everything import everything
 from ipf.rest.formats import Format, wanted_format
 from ipf.rest.history_instance import history_instance
 from ipf.rest.history_many import history_system, history_type
@@ -26,7 +27,7 @@ from ipf.rest.patch import conditional_patch, patch
 from ipf.rest.present import PLAIN, cut, split, write
 from ipf.rest.read import read
 from ipf.rest.repository import Repository
-from ipf.rest.search import search, search_by_post
+from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
 from ipf.rest.transaction import transaction
 from ipf.rest.update import conditional_update, update
 from ipf.rest.vread import vread
@@ -45,7 +46,8 @@ async def statement(request: Request, repository: Repository) -> Answer:
 
 
 ROUTES: dict[str, dict[str, Interaction]] = {
-    "": {"POST": bundle},
+    "": {"GET": search_system, "POST": bundle},
+    "_search": {"POST": search_system_by_post},
     "metadata": {"GET": statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
@@ -60,6 +62,8 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]": {"GET": read, "PUT": update, "PATCH": patch, "DELETE": delete},
     "[type]/_history": {"GET": history_type},
     "[type]/[id]/_history": {"GET": history_instance},
+    "[type]/[id]/[type]": {"GET": search_compartment},
+    "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
 }
 

@@ -34,7 +34,7 @@ from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
 from ipf.store.database import Database, Session
 from ipf.store.names import Names
-from ipf.store.quoting import Statement, script
+from ipf.store.quoting import Statement, joined, script
 from ipf.store.search_run import Search
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
@@ -66,12 +66,35 @@ FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 WHERE s.status IN ('requested', 'active', 'error') AND NOT r.deleted ORDER BY s.rid""",
 )
+READ_MANY = Statement(
+    "fhir_read_many",
+    "smallint, text, text",
+    rf"""
+SELECT {VERSION_COLUMNS}
+FROM unnest(string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f')) WITH ORDINALITY AS k(resource_type, id, n)
+JOIN resources r ON r.partition_id = $1 AND r.resource_type = k.resource_type AND r.id = k.id AND NOT r.deleted
+JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id ORDER BY k.n""",
+)
+# A step from type to type along the index, so that the cost is that of the types, not of the resources.
+TYPES = Statement(
+    "fhir_types",
+    "smallint",
+    """
+WITH RECURSIVE found AS (
+    (SELECT resource_type FROM resources WHERE partition_id = $1 ORDER BY resource_type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.resource_type FROM resources r WHERE r.partition_id = $1 AND r.resource_type > f.resource_type
+            ORDER BY r.resource_type LIMIT 1)
+    FROM found f WHERE f.resource_type IS NOT NULL
+)
+SELECT resource_type FROM found WHERE resource_type IS NOT NULL""",
+)
 COUNTS = Statement(
     "fhir_counts", "", "SELECT resource_type, count(*) FROM resources WHERE NOT deleted GROUP BY resource_type"
 )
 
 STATEMENTS = (
-    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS,
+    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES,
     *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *history.STATEMENTS, *searching.STATEMENTS,
 )  # fmt: skip
 
@@ -132,6 +155,19 @@ class PostgresFhirStore:
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
         return await Search(tenant, self._database.many, self._names).page(query, after)
+
+    async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
+        """See `ports.FhirStore.read_many`."""
+        if not keys:
+            return []
+        types, ids = zip(*keys, strict=True)
+        call = READ_MANY.call(await self._partition(tenant), joined(types), joined(ids))
+        return [version(row) for row in await self._database.many(call)]
+
+    async def types(self, tenant: str) -> list[str]:
+        """See `ports.FhirStore.types`."""
+        rows = await self._database.many(TYPES.call(await self._partition(tenant)))
+        return [str(row[0]) for row in rows]
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""

@@ -25,7 +25,7 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import Test, TextEquals
+from ipf.fhir.predicate import TextEquals
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
@@ -216,12 +216,9 @@ def _driver(query: Query) -> int | None:
             return 1 if test.code != "_profile" else 4
         return 3 if test.values[0].endswith("\t") else 2  # without a system: a status, a gender
 
-    able = [(rank(term.test), n) for n, term in enumerate(query.terms) if _is_token(term.test)]
+    tests = [(term.test, n) for n, term in enumerate(query.terms)]
+    able = [(rank(test), n) for test, n in tests if isinstance(test, TextEquals) and len(test.values) == 1]
     return min(able)[1] if able else None
-
-
-def _is_token(test: Test) -> bool:
-    return isinstance(test, TextEquals) and len(test.values) == 1
 
 
 def _read(key: _Key, text: str | None) -> str:

@@ -72,7 +72,8 @@ class Search:
         if query.total != "none" and token is None:
             total = await self._count(sql, query) if more else len(found)
         matches = tuple(version(row[:COLUMNS]) for row in found)
-        return SearchPage(total, matches, sql.token(found[-1], total) if more else None)
+        ends = tuple(sql.token(row, total) for row in found) if query.each_token else ()
+        return SearchPage(total, matches, sql.token(found[-1], total) if more else None, ends)
 
     async def first(self, query: Query, limit: int) -> list[Version]:
         """The first matches in order."""

@@ -147,7 +147,8 @@ class MemoryFhirStore:
         except ValueError as refused:
             raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
         end = start + count
-        return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None)
+        ends = tuple(str(place + 1) for place in range(start, min(end, len(found)))) if query.each_token else ()
+        return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None, ends)
 
     def _sort_key(self, tenant: str, version: Version, sort: Sort) -> Any:
         if sort.kind in ("id", "last_updated"):
@@ -156,6 +157,17 @@ class MemoryFhirStore:
         groups = {"text": entries.texts, "date": entries.dates, "quantity": entries.quantities}
         values = [entry[1] for entry in groups[sort.kind] if entry[0] in (sort.code, *sort.others)]
         return (max(values) if sort.descending else min(values)) if values else None
+
+    async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
+        """See `ports.FhirStore.read_many`."""
+        self.check()
+        found = [self.current((tenant, *key)) for key in keys]
+        return [version for version in found if version is not None and not version.deleted]
+
+    async def types(self, tenant: str) -> list[str]:
+        """See `ports.FhirStore.types`."""
+        self.check()
+        return sorted({key[1] for key in self.versions if key[0] == tenant})
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""

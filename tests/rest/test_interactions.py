@@ -126,7 +126,7 @@ class WriteSuite(Interactions):
             ("PATCH", "Patient/a/_history", good, {}, 405, "not-supported"),
             ("POST", "Patient/$everything", good, {}, 404, "not-found"),
             ("GET", "Patient/a/_history/1/2", None, {}, 404, "not-found"),
-            ("GET", "", None, {}, 405, "not-supported"),
+            ("DELETE", "", None, {}, 405, "not-supported"),
         ]
         for method, url, body, headers, status, code in table:
             answer = await self.send(method, url, body, **headers)

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import parse_criteria
-from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Version
+from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.repository import Repository
@@ -41,6 +41,7 @@ class World:
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
     database: Any = None
+    terminology: Terminology | None = None
 
     @property
     def histories(self) -> Histories:
@@ -51,7 +52,8 @@ class World:
     def repository(self) -> Repository:
         """What interactions are given."""
         store: FhirStore = self.store
-        return Repository(store, self.matcher, lambda: self.now, self.histories, self.policy)
+        parts = store, self.matcher, lambda: self.now, self.histories, self.policy
+        return Repository(*parts, terminology=self.terminology)
 
     def pass_time(self, seconds: float = 1.0) -> None:
         """Move the clock."""

@@ -1,0 +1,260 @@
+"""Searches: one table of questions, answered by SQL and in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import defer
+
+from ipf.errors import Category, Problem
+from ipf.fhir.query import parse_criteria, parse_query
+from ipf.ports import Json
+from tests.contracts.resources import T0, Writing, change, ids, patient
+
+UCUM = "http://unitsofmeasure.org"
+LOINC = "http://loinc.org"
+
+
+def concept(code: str, system: str = LOINC, **more: Any) -> Json:
+    """A CodeableConcept of one coding."""
+    return {"coding": [{"system": system, "code": code, **more}]}
+
+
+def observation(id: str, code: str, subject: str, **more: Any) -> Json:
+    """An Observation with status final."""
+    of = {"reference": f"Patient/{subject}"}
+    return {"resourceType": "Observation", "id": id, "status": "final", "code": concept(code), "subject": of} | more
+
+
+def quantity(value: Any, unit: str) -> Json:
+    """A Quantity in a UCUM unit."""
+    return {"value": value, "unit": unit, "code": unit, "system": UCUM}
+
+
+def component(code: str, value: float, unit: str = "mm[Hg]") -> Json:
+    """A component of an Observation."""
+    return {"code": concept(code), "valueQuantity": quantity(value, unit)}
+
+
+MRN = {"coding": [{"system": "urn:types", "code": "MR"}], "text": "Medical record"}
+WORLD: list[Json] = [
+    {"resourceType": "Organization", "id": "west", "name": "West", "identifier": [{"system": "urn:org", "value": "W"}]},
+    {"resourceType": "Organization", "id": "east", "name": "East", "partOf": {"reference": "Organization/west"}},
+    patient("ann", name=[{"family": "Smith", "given": ["Ann"], "prefix": ["Dr"]}], gender="female",
+            identifier=[{"system": "urn:mrn", "value": "1", "type": MRN}], birthDate="1980-02-03",
+            managingOrganization={"reference": "Organization/east"},
+            address=[{"city": "Bern", "line": ["High Street 7"], "country": "CH"}]),
+    patient("bob", name=[{"text": "Robert Jones"}], gender="male", identifier=[{"system": "urn:mrn", "value": "2"}],
+            birthDate="1990", generalPractitioner=[{"identifier": {"system": "urn:npi", "value": "77"}}]),
+    patient("cid", name=[{"family": "Smithers"}], telecom=[{"system": "phone", "value": "555"}]),
+    observation("bp", "85354-9", "ann", effectiveDateTime="2024-03-01",
+                component=[component("8480-6", 140), component("8462-4", 80)], encounter={"reference": "Encounter/e1"}),
+    observation("low", "85354-9", "bob", effectiveDateTime="2024-04-01",
+                component=[component("8480-6", 80), component("8462-4", 60)]),
+    observation("mass", "29463-7", "ann", valueQuantity=quantity(70, "kg"), effectiveDateTime="2024-03-02"),
+    observation("light", "29463-7", "bob", valueQuantity=quantity(3500, "g"), effectiveDateTime="2023-01-05"),
+    observation("temp", "8310-5", "bob", valueQuantity=quantity(37, "Cel"))
+    | {"code": concept("8310-5", display="Body temperature") | {"text": "Fever?"}},
+    observation("smoke", "72166-2", "cid", valueCodeableConcept=concept("8517006", "http://snomed.info/sct"),
+                effectivePeriod={"start": "2024-01-01", "end": "2024-06-30"}),
+    {"resourceType": "Encounter", "id": "e1", "status": "finished", "class": {"code": "AMB"},
+     "subject": {"reference": "Patient/ann"}, "period": {"start": "2024-03-01"}},
+    {"resourceType": "ValueSet", "id": "v1", "url": "http://acme.org/fhir/ValueSet/a", "status": "active"},
+    {"resourceType": "ValueSet", "id": "v2", "url": "http://acme.org/fhirish", "status": "active"},
+    {"resourceType": "DocumentReference", "id": "d1", "status": "current",
+     "relatesTo": [{"code": "replaces", "target": {"reference": "DocumentReference/d0"}},
+                   {"code": "appends", "target": {"reference": "DocumentReference/d9"}}]},
+    {"resourceType": "RiskAssessment", "id": "r1", "status": "final", "subject": {"reference": "Patient/ann"},
+     "prediction": [{"probabilityDecimal": 0.25}]},
+]  # fmt: skip
+
+QUESTIONS = [
+    # parts of names and addresses
+    ("Patient?name=smith", "ann cid"), ("Patient?name=dr", "ann"), ("Patient?name=robert", "bob"),
+    ("Patient?name:exact=Smith", "ann"), ("Patient?name:contains=mit", "ann cid"), ("Patient?phonetic=ann", "ann"),
+    ("Patient?address=bern", "ann"), ("Patient?address=high", "ann"), ("Patient?address-city=bern", "ann"),
+    ("Patient?address:missing=true", "bob cid"), ("Patient?name:missing=false", "ann bob cid"),
+    ("Patient?name=smith,robert&gender=male", "bob"),
+    # tokens
+    ("Patient?identifier=urn:mrn|", "ann bob"), ("Patient?identifier:not=urn:mrn|", "cid"),
+    ("Patient?identifier:of-type=urn:types|MR|1", "ann"), ("Patient?identifier:of-type=urn:types|MR|2", ""),
+    ("Patient?identifier:of-type=|MR|1", "ann"), ("Patient?phone:missing=false", "cid"), ("Patient?phone=555", "cid"),
+    ("Patient?email=555", ""), ("Patient?identifier:text=medical", "ann"), ("Patient?identifier:text=record", "ann"),
+    ("Observation?code:text=body temp", "temp"), ("Observation?code:text=temperature", "temp"),
+    ("Observation?code:text=ever", ""), ("Observation?code:text=fever&patient=ann", ""),
+    ("Observation?code:not=29463-7", "bp low temp smoke"),
+    # references
+    ("Patient?general-practitioner:identifier=urn:npi|77", "bob"),
+    ("Patient?general-practitioner:identifier=77", "bob"),
+    ("Patient?general-practitioner:missing=false", "bob"), ("Observation?subject:Patient=ann", "bp mass"),
+    ("Observation?encounter=e1", "bp"), ("Patient?_id=ann,cid", "ann cid"),
+    # URIs
+    ("ValueSet?url:below=http://acme.org/fhir", "v1"), ("ValueSet?url:above=http://acme.org/fhirish/x", "v2"),
+    # quantities: units of one dimension are one
+    ("Observation?value-quantity=70000|http://unitsofmeasure.org|g", "mass"),
+    ("Observation?value-quantity=lt4|http://unitsofmeasure.org|kg", "light"),
+    ("Observation?value-quantity=310.15|http://unitsofmeasure.org|K", "temp"),
+    ("Observation?value-quantity=gt1|http://unitsofmeasure.org|s", ""), ("Observation?value-quantity=70||kg", "mass"),
+    ("Observation?value-quantity=gt100", "light"), ("RiskAssessment?probability=gt0.2", "r1"),
+    # composites
+    ("Observation?code-value-quantity=29463-7$gt10|http://unitsofmeasure.org|kg", "mass"),
+    ("Observation?code-value-quantity=http://loinc.org|29463-7$lt10|http://unitsofmeasure.org|kg", "light"),
+    ("Observation?code-value-concept=72166-2$8517006", "smoke"), ("Observation?code-value-concept=72166-2$1", ""),
+    ("Observation?component-code-value-quantity=8480-6$gt100", "bp"),
+    ("Observation?component-code-value-quantity=8462-4$gt100", ""),
+    ("Observation?component-code-value-quantity=http://loinc.org|8462-4$le60", "low"),
+    ("Observation?component-code-value-quantity=8480-6$18.66516|http://unitsofmeasure.org|kPa", ""),
+    ("Observation?component-code-value-quantity=8480-6$gt18|http://unitsofmeasure.org|kPa", "bp"),
+    ("Observation?combo-code-value-quantity=8480-6$gt100,29463-7$70", "bp mass"),
+    ("DocumentReference?relationship=DocumentReference/d0$replaces", ""),
+    ("DocumentReference?relationship=replaces$DocumentReference/d0", "d1"),
+    ("DocumentReference?relationship=replaces$DocumentReference/d9", ""),
+    # dates
+    ("Observation?date=ge2024-03-02", "mass low smoke"), ("Observation?date=2024", "bp low mass smoke"),
+    ("Observation?date=sa2024-03-01", "low mass"), ("Observation?date=eb2024", "light"),
+    ("Observation?date=ne2024-03", "low light smoke"), ("Observation?patient=ann&code=29463-7&date=ge2024", "mass"),
+    # chains
+    ("Observation?patient.identifier=urn:mrn|1", "bp mass"), ("Observation?subject:Patient.name=smi", "bp mass smoke"),
+    ("Observation?subject.name=robert", "low light temp"),
+    ("Observation?patient.gender:not=female", "low light temp smoke"),
+    ("Observation?patient.organization.name=east", "bp mass"),
+    ("Observation?patient.organization.partof.identifier=urn:org|W", "bp mass"),
+    ("Observation?patient.birthdate=lt1985&code=29463-7", "mass"), ("Observation?encounter.class=AMB", "bp"),
+    ("Observation?patient.name=nobody", ""), ("Observation?patient._id=ann", "bp mass"),
+    ("Patient?_has:Observation:patient:code=29463-7", "ann bob"),
+    ("Patient?_has:Observation:patient:code=29463-7&_has:Encounter:subject:status=finished", "ann"),
+    ("Organization?_has:Patient:organization:_has:Observation:patient:code=85354-9", "east"),
+    ("Patient?_has:Observation:subject:component-code-value-quantity=8480-6$gt100", "ann"),
+    ("Patient?_has:Observation:patient:code=none", ""),
+    ("Encounter?patient._has:RiskAssessment:subject:probability=gt0", "e1"),
+    ("Observation?_tag=none", ""), ("Observation?_lastUpdated=gt2020&patient=ann", "bp mass"),
+]  # fmt: skip
+
+
+class SearchContract(Writing):
+    """Mixed into a case that sets `self.store` in `setUp`."""
+
+    async def found(self, criteria: str, **other: Any) -> list[str]:
+        """Ids that a search finds, in order."""
+        page = await self.store.search("default", replace(parse_criteria(criteria), **other))
+        if page.total is not None and page.next is None and not other:
+            self.assertEqual(page.total, len(page.matches), criteria)
+        return ids(page.matches)
+
+    async def test_questions(self) -> None:
+        """The table."""
+        await self.create(*WORLD)
+        await self.create(patient("ann", name=[{"family": "Smith"}]), tenant="north")
+        for criteria, expected in QUESTIONS:
+            self.assertEqual(sorted(await self.found(criteria)), sorted(expected.split()), criteria)
+            query = replace(parse_criteria(criteria), summary_count=True)
+            self.assertEqual((await self.store.search("default", query)).total, len(expected.split()), criteria)
+
+    async def test_orders_are_paged_by_key(self) -> None:
+        """Several keys, missing values last, equal values: each resource once, whatever the size of the page."""
+        births = ["1980", "1970-05", None, "1980", None, "1990-01-01", "1970-05"]
+        people = [patient(f"p{n}", name=[{"family": "BAC"[n % 3] + "x"}], gender="male") for n in range(7)]
+        for one, birth in zip(people, births, strict=True):
+            one |= {} if birth is None else {"birthDate": birth}
+        await self.create(*people)
+        for keys, expected in (
+            ("birthdate", "p1 p6 p0 p3 p5 p2 p4"), ("-birthdate", "p5 p3 p0 p6 p1 p4 p2"),
+            ("birthdate,-_id", "p6 p1 p3 p0 p5 p4 p2"), ("family", "p1 p4 p0 p3 p6 p2 p5"),
+            ("name,birthdate", "p1 p4 p6 p0 p3 p5 p2"), ("-family,birthdate,_id", "p5 p2 p6 p0 p3 p1 p4"),
+            ("_lastUpdated,_id", "p0 p1 p2 p3 p4 p5 p6"), ("-_id", "p6 p5 p4 p3 p2 p1 p0"),
+        ):  # fmt: skip
+            for criteria in (f"Patient?_sort={keys}", f"Patient?gender=male&_sort={keys}"):
+                for count in (1, 2, 3, 7):
+                    self.assertEqual(await self._walk(criteria, count), expected.split(), (criteria, count))
+
+    async def _walk(self, criteria: str, count: int) -> list[str]:
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page = await self.store.search("default", replace(parse_criteria(criteria), count=count), after)
+            self.assertEqual(page.total, 7)
+            found += ids(page.matches)
+            after = page.next
+            if after is None:
+                return found
+
+    async def test_pages_of_what_is_looked_at(self) -> None:
+        """Searches that read the resources page and count like the others."""
+        people = [patient(f"p{n}", identifier=[{"value": "1", "type": {"text": f"Kind {n % 2}"}}]) for n in range(9)]
+        await self.create(*people)
+        query = replace(parse_criteria("Patient?identifier:text=kind 1"), count=3)
+        first = await self.store.search("default", query)
+        self.assertEqual((ids(first.matches), first.total), (["p1", "p3", "p5"], 4))
+        second = await self.store.search("default", query, first.next)
+        self.assertEqual((ids(second.matches), second.total, second.next), (["p7"], 4, None))
+
+    async def test_chains_follow_changes(self) -> None:
+        """A deleted resource at the other end, or one that changed, counts no more."""
+        rids = await self.create(*WORLD)
+        ann = next(place for place, one in enumerate(WORLD) if one["id"] == "ann")
+        changed = {**WORLD[ann], "gender": "other"}
+        self.assertEqual(await self.found("Observation?patient.gender=female"), ["bp", "mass"])
+        await self.write(change(rids[ann], changed, 2, WORLD[ann]))
+        self.assertEqual(await self.found("Observation?patient.gender=female"), [])
+        self.assertEqual(await self.found("Observation?patient.gender=other"), ["bp", "mass"])
+        await self.write(change(rids[ann], changed, 3, changed, deleted=True))
+        self.assertEqual(await self.found("Observation?patient.gender=other"), [])
+        self.assertEqual(await self.found("Patient?_has:Encounter:patient:status=finished"), [])
+
+    async def test_reading_several_and_types(self) -> None:
+        """In the order asked, without those that are not there or deleted."""
+        rids = await self.create(*WORLD)
+        first = WORLD[0]
+        await self.write(change(rids[0], first, 2, first, deleted=True))
+        keys = [("Patient", "bob"), ("Organization", "west"), ("Organization", "east"), ("Patient", "no")]
+        self.assertEqual(ids(await self.store.read_many("default", keys)), ["bob", "east"])
+        self.assertEqual(await self.store.read_many("north", keys), [])
+        self.assertEqual(await self.store.read_many("default", []), [])
+        self.assertEqual(await self.store.types("default"), sorted({one["resourceType"] for one in WORLD}))
+        self.assertEqual(await self.store.types("nobody"), [])
+
+    async def test_a_token_behind_each_match(self) -> None:
+        """Asked for, each continues where its match stands."""
+        for number in range(4):
+            rid = await self.store.new_rid()
+            await self.write(change(rid, patient(f"p{number}"), at=T0.replace(hour=number)))
+        query = replace(parse_criteria("Patient?_sort=-_lastUpdated"), each_token=True)
+        page = await self.store.search("default", query)
+        rest = await self.store.search("default", query, page.ends[1])
+        self.assertEqual((ids(page.matches), ids(rest.matches)), (["p3", "p2", "p1", "p0"], ["p1", "p0"]))
+
+    async def test_odd_values_are_answered_or_refused(self) -> None:
+        """Injection, separators, huge numbers: no error of the store, and everything is still there."""
+        await self.create(*WORLD)
+        odd = ["'; DROP TABLE resources; --", "\\'", "a'||(SELECT 1)||'", "%", "_", "\\", "\ud7ff\U0010ffff", "é\u0301",
+               "1e308", "-99999999999999999999", "\u202e", "x" * 5000, "$$", "E'\\n'", "/*", "||"]  # fmt: skip
+        names = ["name", "identifier", "identifier:not", "birthdate", "_id", "_lastUpdated", "organization",
+                 "name:exact", "name:contains", "general-practitioner:identifier", "organization.name",
+                 "_has:Observation:patient:code", "identifier:of-type", "identifier:text", "_profile:below",
+                 "_has:Observation:patient:code-value-quantity", "_has:Observation:patient:value-quantity"]  # fmt: skip
+        for name in names:
+            for value in odd:
+                await self._answered(name, value)
+        self.assertEqual(len(await self.found("Patient")), 3)
+
+    async def _answered(self, name: str, value: str) -> None:
+        try:
+            await self.store.search("default", parse_query("Patient", [(name, value)]))
+        except Problem as refused:
+            self.assertEqual(refused.category.value.http_status, 400, (name, value, refused))
+
+    async def test_tokens_of_other_searches_are_refused(self) -> None:
+        """A token is tied to its search and its order."""
+        await self.create(*WORLD)
+        page = await self.store.search("default", replace(parse_criteria("Observation"), count=1))
+        assert page.next is not None
+        for criteria in ("Patient", "Observation?status=final"):
+            await self._refused(criteria, page.next)
+
+    async def _refused(self, criteria: str, token: str) -> None:
+        search = defer.Deferred.fromCoroutine(self.store.search("default", parse_criteria(criteria), token))
+        refused = await self.assertFailure(search, Problem)
+        self.assertIs(refused.category, Category.VALUE)
+
+

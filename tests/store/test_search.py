@@ -1,0 +1,84 @@
+"""Searches on PostgreSQL and in memory, and the plans of the ones that must be fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ipf.fhir.query import parse_criteria
+from ipf.store.names import Names
+from ipf.store.resources import PostgresFhirStore
+from ipf.store.search import SearchSql, parameters_of
+from tests import postgres
+from tests.contracts import search as contract
+from tests.contracts.resources import identified
+from tests.fakes import MemoryFhirStore
+
+
+class MemorySearchTest(contract.SearchContract):
+    """The fake."""
+
+    def setUp(self) -> None:
+        self.store = MemoryFhirStore()
+
+    async def _refused(self, criteria: str, token: str) -> None:
+        """The fake's tokens are offsets."""
+
+
+class PostgresSearchTest(contract.SearchContract):
+    """The real one."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:
+        self.database = await postgres.database(self, "fhir")
+        self.store = PostgresFhirStore(self.database)
+
+    async def test_many_at_the_other_end(self) -> None:
+        """Chains over more resources than are put into the statement one by one."""
+        people = [identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(350)]
+        await self.create(*people)
+        seen = [
+            {"resourceType": "Encounter", "id": f"e{n}", "status": "finished", "class": {"code": "AMB"},
+             "subject": {"reference": f"Patient/p{n}"}} for n in range(350)
+        ]  # fmt: skip
+        await self.create(*seen)
+        query = parse_criteria("Encounter?patient.gender=male&_summary=count")
+        self.assertEqual((await self.store.search("default", query)).total, 350)
+        query = parse_criteria("Patient?_has:Encounter:patient:status=finished&_summary=count")
+        self.assertEqual((await self.store.search("default", query)).total, 350)
+
+    async def test_pages_do_not_move_while_others_write(self) -> None:
+        """A page that continues behind a key is not shifted by rows that come or go before it."""
+        await self.create(*({"resourceType": "Patient", "id": f"p{n}", "birthDate": f"19{n}0"} for n in range(1, 8)))
+        query = replace(parse_criteria("Patient?_sort=birthdate"), count=3)
+        page = await self.store.search("default", query)
+        await self.create({"resourceType": "Patient", "id": "older", "birthDate": "1900"})
+        page = await self.store.search("default", query, page.next)
+        self.assertEqual([one.id for one in page.matches], ["p4", "p5", "p6"])
+
+    async def test_plans_walk_indexes(self) -> None:
+        """With many rows and statistics, the three searches that count most read no table as a whole."""
+        await self.create(identified("p", "1"))
+        names = Names(self.database)
+        queries = [parse_criteria(text) for text in (
+            "Patient?identifier=urn:mrn|7", "Observation?patient=7&code=http://loinc.org|c1&date=ge2020",
+            "Observation?subject=Patient/7,Patient/9&_sort=-date",
+        )]  # fmt: skip
+        parameters = set().union(*(parameters_of(query) for query in queries))
+        await names.add(("default",), parameters)
+        subject, code, date = (names.parameter("Observation", one) for one in ("subject", "code", "date"))
+        rows = "FROM generate_series(1, 40000) n"
+        for insert in (
+            f"resources SELECT -n, 1, 'Observation', 'x' || n, 1, now(), false {rows}",
+            f"resource_versions SELECT -n, 1, 1, now(), 'PUT', false, gen_random_uuid(), '{{}}' {rows}",
+            f"index_text SELECT 1, {subject}, 'Patient/' || n / 40, -n {rows}",
+            f"index_text SELECT 1, {code}, 'c' || n % 20 || E'\\thttp://loinc.org', -n {rows}",
+            f"index_date SELECT 1, {date}, n, n + 1, -n {rows}",
+        ):
+            await self.database.many(f"INSERT INTO {insert}")
+        await self.database.many("ANALYZE")
+        for query in queries:
+            settings, _, select = SearchSql("default", query, names).page(21).rpartition(";\n")
+            plan = "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
+            for table in ("resources", "resource_versions", "index_text", "index_date"):
+                self.assertNotIn(f"Seq Scan on {table}", plan, plan)
