@@ -51,6 +51,8 @@ from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
+from ipf.wire.mapper_client import Codings, RemoteMapper
+from ipf.wire.remote import Credentials, Remote
 
 log = Logger(namespace="ipf.converter")
 
@@ -196,7 +198,29 @@ async def aside(work: Callable[[], Any]) -> Any:
 
 def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> Mapper:
     """The mapping service that the engine uses: the one in this process, or that at `IPF_MAPPING_URL`."""
-    return InstalledMapper(installation)
+    if settings.mapping_url is None:
+        return InstalledMapper(installation)
+
+    async def answers(message: Claimed) -> Codings | None:
+        overrides = await installation.answers_of(message)
+        return None if overrides is None else overrides.by_table
+
+    def canonical(message_type: str) -> str | None:
+        if settings.mapping_source is not None:
+            return settings.mapping_source.replace("{message_type}", message_type)
+        return installation.library.map_url(message_type) if installation.has_map(message_type) else None
+
+    remote = Remote(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
+    return RemoteMapper(remote, settings.mapping_url, canonical, answers)
+
+
+def credentials_of(settings: Settings) -> Credentials | None:
+    """How this process shows who it is to services elsewhere; None: it does not."""
+    if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
+        return None
+    return Credentials(
+        settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""
+    )
 
 
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:

@@ -134,11 +134,15 @@ class Doors:
             now=now,
             new_correlation_id=new_correlation_id,
             ordering=settings.ordering,
-            map_missing=partial(is_map_missing, frozenset(settings.require_map_types), self._installation.has_map),
+            map_missing=partial(is_map_missing, self._required_types(), self._installation.has_map),
             observe=count_received,
         )
         for listener in settings.mllp_listen:
             await self._mllp_listener(listener, receiver)
+
+    def _required_types(self) -> frozenset[str]:
+        """Types that are refused without a map; with a mapping service elsewhere nobody here knows its maps."""
+        return frozenset(self._settings.require_map_types if self._settings.mapping_url is None else ())
 
     async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
         settings = self._settings

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -119,6 +120,13 @@ def time_zone(value: str) -> str:
         ZoneInfo(value.strip())
     except (LookupError, OSError, ValueError):
         raise ValueError("expected a time zone such as Europe/Vienna") from None
+    return value.strip()
+
+
+def http_url(value: str) -> str | None:
+    """An http or https URL."""
+    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value.strip()):
+        raise ValueError("expected a URL that begins with http:// or https://")
     return value.strip()
 
 
@@ -268,7 +276,21 @@ class Settings:
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
     )
     roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
-    mapping_url: str = variable("IPF_MAPPING_URL", only("", _NOT_YET), "", "a mapping service elsewhere")
+    mapping_url: str | None = variable(
+        "IPF_MAPPING_URL", http_url, None, "FHIR base of a mapping service elsewhere; unset: in this process"
+    )
+    mapping_source: str | None = variable(
+        "IPF_MAPPING_SOURCE", optional, None, "canonical of the map there, with {message_type}; unset: as known here"
+    )
+    mapping_timeout_ms: int = variable(
+        "IPF_MAPPING_TIMEOUT_MS", integer(10), 30_000, "longest wait for the mapping service's answer"
+    )
+    fhir_token_url: str | None = variable(
+        "IPF_FHIR_TOKEN_URL", http_url, None, "token endpoint for services elsewhere; unset: no token is sent"
+    )
+    fhir_client_id: str | None = variable("IPF_FHIR_CLIENT_ID", optional, None, "client id there")
+    fhir_client_secret: str | None = variable("IPF_FHIR_CLIENT_SECRET", optional, None, "its secret", secret=True)
+    fhir_scope: str | None = variable("IPF_FHIR_SCOPE", optional, None, "scopes to ask for, separated by blanks")
     fhir_url: str = variable("IPF_FHIR_URL", only("", _NOT_YET), "", "a FHIR server elsewhere")
     auth_enabled: str = variable(
         "SUBSCRIPTION_SERVICE_AUTH_ENABLED", only("false", _NOT_YET), "false", "bearer tokens on /fhir"
@@ -327,3 +349,6 @@ def _fit_together(settings: Settings) -> None:
     if (settings.db_url is None) != (settings.fhir_db_url is None):
         missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
         raise InvalidSetting(f"{missing}: set both database URLs, or none for the embedded PostgreSQL")
+    if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
+        missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
+        raise InvalidSetting(f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret")

@@ -178,9 +178,14 @@ class Installation:
 
     async def map(self, message: Claimed) -> Mapped:
         """Message bytes to transaction Bundle."""
+        overrides = await self.answers_of(message)
+        return self.library.transform(message, overrides)
+
+    async def answers_of(self, message: Claimed) -> Overrides | None:
+        """What operators answered for codes of its sender, loaded first as far as the message must see it."""
         if message.mapping_epoch is not None and message.mapping_epoch > self._epochs[0]:
             await self.refresh(message.mapping_epoch)
-        return self.library.transform(message, self._answers.of(message.tenant, message.source_system))
+        return self._answers.of(message.tenant, message.source_system)
 
     def explain(self, message: Claimed) -> Result:
         """The same with a trace."""

@@ -14,6 +14,7 @@ Source: https://hl7.org/fhir/R4/structuremap-operation-transform.html, interface
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from ipf.errors import Category, Issue, Problem
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.xml import from_xml
 from ipf.hl7.message import Message
+from ipf.mapping.concepts import Overrides, Table
 from ipf.mapping.desk import explained
 from ipf.mapping.installation import Aside, Installation
 from ipf.mapping.library import Library, Result, message_key
@@ -41,11 +43,15 @@ _CONTENT_NAMES = frozenset(("content", "resource"))
 
 @dataclass(slots=True)
 class Wanted:
-    """What is to be transformed.  `maps`: those that the request brought; the first is the one to run."""
+    """What is to be transformed.  `maps`: those that the request brought; the first is the one to run.
+
+    `overrides`: answers for codes, by ConceptMap and code, that go before every table.
+    """
 
     source: Json | Message | None = None
     canonical: str = ""
     maps: list[StructureMap] = field(default_factory=list)
+    overrides: list[tuple[str, str, Json | None]] = field(default_factory=list)
 
 
 async def transform_operation(
@@ -102,6 +108,8 @@ def _transformed(
         header = source.header
         key = message_key(DEFAULT_TENANT, header.source_system, header.source_id)
         overrides = installation.answers_for(DEFAULT_TENANT, header.source_system)
+    if wanted.overrides:
+        overrides = Overrides(wanted.overrides)
     made = transform(program, source, key=key, trace=trace, overrides=overrides)
     return Result(made.target, made.map_url, made.unmapped, made.warnings, made.logs, made.steps, made.milliseconds)
 
@@ -166,11 +174,23 @@ def _of_parameters(body: Json) -> Wanted:
             wanted.maps.insert(0 if name != "supportingMap" else len(wanted.maps), one)
         elif name in _CONTENT_NAMES:
             wanted.source = _content(value, place)
+        elif name == "override" and isinstance(value, dict):
+            wanted.overrides += _overrides(value)
         elif name == "source" and isinstance(value, str):
             wanted.canonical = value
         else:
             raise Problem(Category.VALUE, f"$transform has no such parameter: {str(name)[:60]}", place)
     return wanted
+
+
+def _overrides(table: Json) -> Iterator[tuple[str, str, Json | None]]:
+    """The rows of a ConceptMap; a code without a match has no target."""
+    url = str(table.get("url", ""))
+    for group in table.get("group", ()):
+        rows = Table({"group": [group]}).results("Coding")
+        for element in group.get("element", ()):
+            code = str(element.get("code", ""))
+            yield url, code, rows.get(code)
 
 
 def _value(part: Json, place: str) -> Any:

@@ -226,3 +226,32 @@ class ReloadTests(TestCase):
         steps = [step for step in trace["steps"] if step["rule"] == "PID_8"]
         self.assertEqual(steps[0]["sources"], ["PID-8[1]"])
         self.assertEqual((await running.http("GET", "/admin/messages/999/trace"))[0], 404)
+
+
+class RemoteMappingTests(TestCase):
+    timeout = 120
+
+    def test_a_second_ipf_maps(self) -> None:
+        """As if it were in the process: codes are queued and answered here, and an outage is only waited for."""
+        asyncio.run(self._remote())
+
+    async def _remote(self) -> None:
+        async with Running(IPF_WORKER_ENABLED="false") as far:
+            mapping = f"{far.service.base_url}/mapping/fhir"
+            near = Running(IPF_MAPPING_URL=mapping, IPF_WORKER_PROCESSES="0", IPF_BACKOFF_BASE_MS="200")
+            (near.maps / "messages/ADT_A01.fml").unlink()
+            async with near:
+                await near.send(message("M1", "P1", "W", "+1"))
+                page = await near.until("/admin/unmapped-codes", lambda page: page["total"] == 1)
+                path = f"/admin/unmapped-codes/{page['items'][0]['id']}"
+                self.assertEqual((await near.http("POST", f"{path}/map", {"code": "female"}))[0], 200)
+                self.assertEqual((await near.http("POST", f"{path}/requeue"))[1]["converted_again"], 1)
+                await near.until("/fhir/Patient?identifier=P1&gender=female", lambda page: page["total"] == 1)
+                await asyncio.to_thread(far.service.stop)
+                await near.send(message("M2", "P2", "F", "+2"))
+                rows = await near.until(
+                    "/admin/messages?source_id=M2", lambda page: page["items"][0]["status"] == "FAILED"
+                )
+                self.assertIn("matchbox: the mapping service cannot be reached", rows["items"][0]["last_error"])
+                far.service.start()
+                await near.until("/fhir/Patient?identifier=P2&gender=female", lambda page: page["total"] == 1, 60)

@@ -104,6 +104,15 @@ class MappingServiceTests(TestCase):
         self.assertEqual(dict(answer.headers), {})
         self.assertEqual(json.loads(answer.body)["entry"][0]["resource"]["gender"], "female")
 
+    async def test_answers_that_come_along(self) -> None:
+        """As an engine elsewhere sends them: they go before every table; without a target a code is left out."""
+        for target, gender in (({"code": "other"}, "other"), ({"equivalence": "unmatched"}, None)):
+            rows = [{"element": [{"code": "F", "target": [target]}]}]
+            override = {"resourceType": "ConceptMap", "url": TABLE["url"], "group": rows}
+            parts = [{"name": "override", "resource": override}, {"name": "content", "valueString": er7().decode()}]
+            status, bundle = await self.transform("", {"resourceType": "Parameters", "parameter": parts})
+            self.assertEqual((status, bundle["entry"][0]["resource"].get("gender")), (200, gender))
+
     async def test_trace(self) -> None:
         """What made what, and the result."""
         status, found = await self.transform("?trace=true", er7(), ER7)
