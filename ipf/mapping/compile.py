@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.fhirpath import Host
 from ipf.mapping.calls import Code
 from ipf.mapping.concepts import ConceptTables, Overrides
 from ipf.mapping.conversions import Convert, Offset, conversions
@@ -39,11 +40,15 @@ _WORTH_IT = 4
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """All that maps are compiled against.  `offset`: zone of source times that name none (`conversions.Offset`)."""
+    """All that maps are compiled against.  `offset`: zone of source times that name none (`conversions.Offset`).
+
+    `host`: what FHIRPath in maps may ask for beyond its data: value sets (`memberOf`), profiles, other resources.
+    """
 
     models: Models = field(default_factory=Models)
     tables: ConceptTables = field(default_factory=ConceptTables)
     offset: Offset = "Z"
+    host: Host = field(default_factory=Host)
 
 
 class Unit:
@@ -216,7 +221,7 @@ class Compiler:
         def fail(problem: str) -> FmlError:
             return FmlError(f"in a FHIRPath expression: {problem}", unit.content.file, place)
 
-        return Expression.read(text, scope, item, focus, fail)
+        return Expression.read(text, scope, item, focus, fail, self.environment.host)
 
 
 def _more_exact(given: Kind, declared: Kind) -> Kind:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ipf.fhir.fhirpath import Expression as Compiled
-from ipf.fhir.fhirpath import FhirPathError, ast, parse
+from ipf.fhir.fhirpath import FhirPathError, Host, ast, parse
 from ipf.mapping import native
 from ipf.mapping.conversions import as_text
 from ipf.mapping.emit import Writer
@@ -27,24 +27,35 @@ Test = Callable[[Frame, Any], bool | None]
 Text = Callable[[Frame, Any], str | None]
 First = Callable[[Frame, Any], Any]
 
+NO_HOST = Host()
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in its scope.  `item`: kind of what is in focus."""
+    """An expression in its scope.  `item`: kind of what is in focus.  `host`: value sets, profiles and references."""
 
     node: ast.Node
     scope: Scope
     item: Kind
     fail: Callable[[str], Exception]
+    host: Host = NO_HOST
 
     @classmethod
-    def read(cls, text: str, scope: Scope, item: Kind, focus_name: str, fail: Callable[[str], Exception]) -> Expression:
+    def read(
+        cls,
+        text: str,
+        scope: Scope,
+        item: Kind,
+        focus_name: str,
+        fail: Callable[[str], Exception],
+        host: Host = NO_HOST,
+    ) -> Expression:
         """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
         try:
             node = parse(text)
         except FhirPathError as error:
             raise fail(error.text) from error
-        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail)
+        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host)
 
     def test(self) -> Test:
         """The expression as a condition; empty counts as false."""
@@ -93,11 +104,12 @@ class Expression:
             compiled = Compiled("", self.node, self.item.name if self.item.model == "fhir" else None)
         except FhirPathError as error:
             raise self.fail(error.text) from error
+        host = self.host
         used = [(name, variable.slot) for name, variable in self.scope.names.items() if _uses(self.node, name)]
 
         def evaluate(frame: Frame, item: Any) -> list[Any]:
             variables = {name: frame[slot] for name, slot in used}
-            return [_json(one) for one in compiled.evaluate(item, variables)]
+            return [_json(one) for one in compiled.evaluate(item, variables, host=host)]
 
         return evaluate
 

@@ -73,6 +73,7 @@ def complete(bundle: Json, run: Run) -> None:
     if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
         return
     entries = [one for one in bundle.get("entry", ()) if "resource" in one or "request" in one]
+    entries = [one for one in entries if "resource" in one or one["request"].get("ifNoneExist") != BY_IDENTIFIER]
     once = {id(one["resource"]) for one in entries if "request" in one and _wants_identifier(one)}
     _Deriver(entries, run).derive()
     kept, urls = _merge(entries, run, once)

@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.fhirpath import Host
 from ipf.fhir.json import dumps, loads
 from ipf.hl7.message import Message
 from ipf.mapping.compile import Compiler, Environment, Program
@@ -80,13 +81,17 @@ class MapSet:
         concept_maps: Iterable[Mapping[str, Any]] = (),
         structure_definitions: Iterable[Mapping[str, Any]] = (),
         offset: Offset = "Z",
+        host: Host | None = None,
     ) -> None:
+        """`host`: value sets, profiles and resources that conditions of the maps may ask for."""
         self._maps = {one.url: one for one in maps}
         self._concept_maps = tuple(concept_maps)
         self._definitions = tuple(structure_definitions)
         self._offset = offset
         tables = ConceptTables(self._concept_maps)
-        self._compiler = Compiler(self._maps.values(), Environment(Models(self._definitions), tables, offset))
+        self._host = host or Host()
+        environment = Environment(Models(self._definitions), tables, offset, self._host)
+        self._compiler = Compiler(self._maps.values(), environment)
         self._programs: dict[str, Program] = {}
 
     @property
@@ -106,6 +111,7 @@ class MapSet:
             concept_maps=(*self._concept_maps, *concept_maps),
             structure_definitions=(*self._definitions, *structure_definitions),
             offset=self._offset,
+            host=self._host,
         )
 
     def program(self, url: str) -> Program:

@@ -39,6 +39,7 @@ from ipf.mapping.targets import (
     spot,
 )
 from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform
+from ipf.mapping.v2_types import types_of
 
 if TYPE_CHECKING:
     from ipf.mapping.rules import RuleCompiler
@@ -275,11 +276,12 @@ class TargetCompiler:
         """`src.a -> tgt.b`: by the default group of the two types, else a copy."""
         context = self.rules.variable(target.context, self.scope, target.place)
         member = self._member(context, target)
-        for kind in _simple_kinds(member, item):
-            found = self.rules.compiler.typed_group(self.rules.unit, item.kind, kind)
-            if found is not None:
-                call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
-                return self._noted(call, target, context, member)
+        for given in self._source_kinds(item):
+            for kind in _simple_kinds(member, given):
+                found = self.rules.compiler.typed_group(self.rules.unit, given, kind)
+                if found is not None:
+                    call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
+                    return self._noted(call, target, context, member)
         copy = Target(
             target.context,
             target.element,
@@ -289,6 +291,13 @@ class TargetCompiler:
             place=target.place,
         )
         return self.action(copy, 0)
+
+    def _source_kinds(self, item: Variable) -> list[Kind]:
+        """Kinds that the source may be known by: a field of HL7 v2 by its data type, if the map does not say one."""
+        if not item.kind.is_v2 or item.kind.name:
+            return [item.kind]
+        last = self.rule.sources[0].element.rpartition(".")[2]
+        return [Kind("v2", name) for name in types_of(last)]
 
     def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Block:
         made = self.scope.declare("", kind, is_source=False)
@@ -301,13 +310,13 @@ class TargetCompiler:
         return sequence((begin, invocation(code, values), close))
 
 
-def _simple_kinds(member: Member | None, item: Variable) -> list[Kind]:
+def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:
     """Types that the target may have, that of the source first."""
-    if not item.kind.is_known:
+    if not given.is_known:
         return []
     if member is None:
         return [UNKNOWN]
-    same = [kind for kind in member.kinds if kind.name == item.kind.name]
+    same = [kind for kind in member.kinds if kind.name == given.name]
     return same + [kind for kind in member.kinds if kind not in same]
 
 

@@ -269,6 +269,19 @@ class GroupTests(TestCase):
         wanted = {"birthDate": "1980", "name": [name, {"use": "usual", **name}], "active": True}
         self.assertEqual(found, wanted)
 
+    def test_default_groups_are_found_by_the_type_of_the_field(self) -> None:
+        text = (
+            V2
+            + """group main(source src : ADT_A01, target tgt : Patient) {
+  src.PID as pid then { pid.PID_5 -> tgt.name; pid.PID_10 -> tgt.maritalStatus; pid.PID_7 -> tgt.birthDate; };
+}
+group names(source n : XPN, target h : HumanName) <<types>> { n.XPN_1 -> h.family; }
+group codes(source c : CE, target h : CodeableConcept) <<types>> { c.CE_2 as t -> h.text = t; }
+"""
+        )
+        wanted = {"name": [{"family": "DOE"}], "maritalStatus": {"text": "t"}, "birthDate": "1980"}
+        self.assertEqual(mapped(program(HEAD + text), "PID|1||||DOE||1980|||c^t"), wanted)
+
     def test_imports(self) -> None:
         main = HEAD + V2 + 'imports "urn:test:lib/*"\n'
         main += "group main(source src : ADT_A01, target t : Patient) { src.PID as p then a(p, t); }"

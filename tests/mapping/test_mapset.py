@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
+from ipf.fhir.fhirpath import Host
 from ipf.mapping.grammar import parse
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.mapset import MapSet, read_map
@@ -166,3 +167,27 @@ class MapSetTests(TestCase):
                     maps[0].url, json.loads((FML / case["source"]).read_text())
                 )
                 self.assertEqual(made.target, json.loads((FML / case["expect_file"]).read_text()), case["id"])
+
+    def test_conditions_may_ask_for_value_sets(self) -> None:
+        text = (
+            HEAD
+            + """group main(source src : Patient, target tgt : Person) {
+  src.gender as g where (g.memberOf('urn:vs:sex')) -> tgt.gender = g;
+  src.name as n where (n.conformsTo('urn:profile')) -> tgt.active = true;
+}"""
+        )
+        asked: list[tuple[Any, str]] = []
+
+        def answer(value: Any, canonical: str) -> bool | None:
+            asked.append((value, canonical))
+            return value in ("male", {"text": "x"})
+
+        host = Host(member_of=answer, conforms_to=answer)
+        for gender, wanted in (("male", {"gender": "male"}), ("odd", {})):
+            made = MapSet([parse(text)], host=host).transform("urn:test:map", {"gender": gender}).target
+            self.assertEqual(made, {"resourceType": "Person", **wanted})
+        made = MapSet([parse(text)], host=host).transform("urn:test:map", {"name": [{"text": "x"}]}).target
+        self.assertEqual(made, {"resourceType": "Person", "active": True})
+        self.assertEqual(asked, [("male", "urn:vs:sex"), ("odd", "urn:vs:sex"), ({"text": "x"}, "urn:profile")])
+        problem = self.assertRaises(Problem, MapSet([parse(text)]).transform, "urn:test:map", {"gender": "male"})
+        self.assertIn("rule 'gender'", str(problem.place))

@@ -3,7 +3,11 @@
 Covers the grammar of UCUM codes (prefixes, exponents, products, quotients, brackets, annotations) over the table of
 atoms below: SI, the customary and clinical units, arbitrary units such as `[iU]` (each a dimension of its own), Celsius
 and Fahrenheit.  Logarithmic and homeopathic units are not convertible: such a quantity equals only one with the same
-code.  Source: https://ucum.org/ucum (tables 1 to 23); http://hl7.org/fhirpath/N1/#time-valued-quantities.
+code.
+
+A table of our own, because it costs a start nothing: ucumvert 0.3 with pint 0.25, the library that does the same, takes
+0.57 s and 25 MB to load and 0.7 ms to read a unit; conversions are asked for in searches and in expressions of maps.
+Source: https://ucum.org/ucum (tables 1 to 23); http://hl7.org/fhirpath/N1/#time-valued-quantities.
 """
 
 from __future__ import annotations
