@@ -136,7 +136,7 @@ a31_participations | Patient | deceasedBoolean | false
 a31_participations | PractitionerRole | telecom.extension.valueBoolean | true
 a31_participations | PractitionerRole | practitioner -> address.city | Köln
 a31_participations | PractitionerRole | identifier.value | LIC-77
-a31_participations | PractitionerRole | organization -> type.coding.code | DEP
+a31_participations | PractitionerRole | organization -> type.coding.code | D
 a31_participations | PractitionerRole | location -> identifier.value | PRAXIS//P1//2
 a31_participations | CareTeam | participant.member -> name | Herzzentrum
 a31_participations | CareTeam | participant.member -> telecom.value | +49 221 5550444
