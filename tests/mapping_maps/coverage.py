@@ -137,7 +137,7 @@ def _owner(key: str) -> str:
 
 def _names(path: str) -> list[str]:
     """Element names of a path, without numbers and types; none for a path that means the value itself."""
-    names = [re.sub(r"\[.*?\]", "", one).strip() for one in re.split(r"[.()|=]", path)]
+    names = [re.sub(r"\[[^\]]*\]?", "", one).strip() for one in re.split(r"[.()|=]", path)]
     return [one for one in names if one and not one.startswith("$") and not one[0].isupper()]
 
 

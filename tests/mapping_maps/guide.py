@@ -29,12 +29,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`rows`: those with a target.  `others`: how many rows have none, so that nothing is asked of a map."""
+    """`rows`: those with a target.  `others`: how many rows have none, so that nothing is asked of a map.
+
+    `keys`: of all rows.
+    """
 
     kind: str
     name: str
     rows: tuple[Row, ...]
     others: int
+    keys: frozenset[str]
 
 
 def tables(kind: str) -> dict[str, Table]:
@@ -47,15 +51,17 @@ def _table(kind: str, path: Path) -> Table:
     name = path.name.partition("_ ")[2].rpartition(" - ")[0]
     rows: list[Row] = []
     others = 0
+    keys: set[str] = set()
     with path.open(encoding="utf-8-sig", newline="") as file:
         for cells in _content(file):
+            keys.add(cells[_IDENTIFIER].strip())
             target = " ".join(cells[_TARGET].split())
             if not target:
                 others += 1
                 continue
             by = cells[_SEGMENT_MAP if kind == MESSAGES else _DATATYPE_MAP].strip()
             rows.append(Row(cells[_IDENTIFIER].strip() or name.partition("[")[0], target, by))
-    return Table(kind, name, tuple(rows), others)
+    return Table(kind, name, tuple(rows), others, frozenset(keys) | {name.partition("[")[0]})
 
 
 def _content(file: Iterator[str]) -> Iterator[list[str]]:

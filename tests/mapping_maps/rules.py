@@ -127,7 +127,7 @@ class Maps:
 
 def _served(stem: str, content: StructureMap) -> Iterator[str]:
     """`PID_Patient` is about `PID[Patient]` unless the header names tables."""
-    named = re.findall(r"[^\s\[]+\[[^\]]+\]", content.meta("tables"))
+    named = re.findall(r"[^\s\[]+(?:\[[^\]]+\])?", content.meta("tables"))
     if named:
         yield from named
     else:
