@@ -30,6 +30,7 @@ from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Listener as Entrance
 from ipf.stages.receive import Receiver
+from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import metrics
@@ -84,6 +85,9 @@ class Doors:
             PostgresHistories(stores.fhir_database),
             channel_policy(settings),
             software_version=__version__,
+            max_bundle_entries=settings.max_bundle_entries,
+            exports=PostgresExports(stores.fhir_database),
+            export_hours=settings.export_hours,
         )
         health = Health(self._components(processes), reactor)
         mounts = {

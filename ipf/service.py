@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 
 from twisted.application.service import IService, Service
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import ILogObserver, Logger
 from twisted.python.components import Componentized
@@ -38,6 +38,7 @@ from ipf.converter import (
     backoff_of,
     is_dead,
     mapper_of,
+    maps_folder,
     now,
     open_installation,
     open_stores,
@@ -49,14 +50,17 @@ from ipf.doors import Doors, channel_policy
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
+from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Status
 from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
 from ipf.stages.activate import Activate
 from ipf.stages.convert import report_recovery
 from ipf.stages.deliver import Deliver
+from ipf.stages.export import Export
 from ipf.stages.worker import Worker
 from ipf.store.embedded import EmbeddedPostgres
+from ipf.store.exports import PostgresExports
 from ipf.store.migrate import migrate
 from ipf.subscriptions.notification import notification
 from ipf.subscriptions.status import Trigger, origins
@@ -96,6 +100,7 @@ class Ipf(Service):
         self._closers: list[tuple[str, Closer]] = []
         self._starting: Deferred[None] | None = None
         self._processes: ConverterProcesses | None = None
+        self._child_maps = ""
 
     def setServiceParent(self, parent: Any) -> None:
         """Log records take our form wherever twistd would have written its own."""
@@ -151,10 +156,14 @@ class Ipf(Service):
         await migrate(urls[1], "fhir", reactor=reactor)
         stores = await open_stores(*urls, reactor, size=8)
         self._on_stop("stores", stores.close)
-        installation = await open_installation(settings, stores, reactor)
+        snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
+        self._child_maps = str(snapshot.current)
+        self._on_stop("maps", partial(maybeDeferred, snapshot.remove))
+        installation = await open_installation(settings, stores, reactor, snapshot)
         await self._release_the_dead(stores)
         await self._recovery(stores)
         await self._subscriptions(stores)
+        self._export(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
         doors = Doors(settings, stores, installation, self._on_stop)
@@ -276,6 +285,14 @@ class Ipf(Service):
         self._on_stop("activation", partial(activation.stop, settings.stop_seconds))
         self._on_stop("delivery", partial(deliver.stop, settings.stop_seconds))
 
+    def _export(self, stores: Stores) -> None:
+        """Bulk export; its jobs are polled for, since nobody waits for their first second."""
+        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
+        export = Export(PostgresExports(stores.fhir_database), stores.fhir)
+        worker = Worker(export.step, bell, None, settings.worker_poll_ms / 1000, reactor, name="export")
+        worker.start()
+        self._on_stop("export", partial(worker.stop, settings.stop_seconds))
+
     def _delivery_backoff(self) -> Backoff:
         settings = self._settings
         return Backoff(
@@ -329,6 +346,7 @@ class Ipf(Service):
             NAME: name,
             "IPF_DB_URL": urls[0],
             "IPF_FHIR_DB_URL": urls[1],
+            "IPF_MAPS_DIR": self._child_maps,
             "IPF_LOG_FORMAT": "human" if self._human else "json",
             "PYTHONPATH": path,
         }

@@ -242,6 +242,12 @@ class Settings:
     http_max_body_bytes: int = variable(
         "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
     )
+    export_hours: float = variable(
+        "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "how long the files of a bulk export are kept"
+    )
+    max_bundle_entries: int = variable(
+        "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "a transaction or batch with more entries is answered 413"
+    )
     stop_seconds: float = variable(
         "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what each listener or stage has in hand"
     )

@@ -39,7 +39,7 @@ def wrapped(request: Request, content_type: str) -> Json:
 
 def raw(answer: Answer) -> Answer:
     """The content of a Binary that was read; other answers as they are."""
-    if answer.status != 200:
+    if answer.status != 200 or not answer.content_type.startswith("application/fhir+json"):
         return answer
     binary = loads(answer.body)
     if binary.get("resourceType") != "Binary":

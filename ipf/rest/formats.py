@@ -40,9 +40,11 @@ def media_type(header: str) -> str:
 def wanted_format(request: Request) -> Format:
     """The format to answer in.  Problem NOT_ACCEPTABLE when the caller wants none of ours.
 
-    RAW is for reads of Binary only, when the caller names no FHIR format.
+    RAW is for reads of Binary, when the caller names no FHIR format, and for files of an export.
     """
-    raw = request.path[:1] == ("Binary",) and len(request.path) in (2, 4) and request.method in ("GET", "HEAD")
+    first = request.path[0] if request.path else ""
+    raw = first == "Binary" and len(request.path) in (2, 4) and request.method in ("GET", "HEAD")
+    raw = raw or first == "$export-file"
     for name, value in request.query:
         if name == "_format":
             return _named(value)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.ports import Clock, FhirStore, Json, Matcher, Terminology
+from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.together import Together
@@ -23,7 +24,7 @@ class Repository:
 
     `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
     `terminology`: what knows value sets; None = searches with `:in` are refused.  `smart`: the SMART configuration when
-    bearer tokens are asked for, else None.
+    bearer tokens are asked for, else None.  `exports`: bulk export, whose jobs are kept for `export_hours`.
     """
 
     store: FhirStore
@@ -37,6 +38,8 @@ class Repository:
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
     smart: Json | None = None
+    exports: Exports | None = None
+    export_hours: float = 24.0
     together: Together = field(default_factory=Together, compare=False)
 
     async def commit_one(self, unit: Unit) -> UnitResult:

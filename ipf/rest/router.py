@@ -17,6 +17,7 @@ from ipf.rest.binary import raw
 from ipf.rest.create import create
 from ipf.rest.delete import conditional_delete, delete
 from ipf.rest.everything import everything
+from ipf.rest.export import export, export_cancel, export_file, export_status
 from ipf.rest.formats import Format, wanted_format
 from ipf.rest.history_instance import history_instance
 from ipf.rest.history_many import history_system, history_type
@@ -30,6 +31,7 @@ from ipf.rest.repository import Repository
 from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
 from ipf.rest.transaction import transaction
 from ipf.rest.update import conditional_update, update
+from ipf.rest.validate import validate
 from ipf.rest.vread import vread
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
@@ -51,6 +53,9 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "metadata": {"GET": statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
+    "$export": {"GET": export, "POST": export},
+    "$export-status/[id]": {"GET": export_status, "DELETE": export_cancel},
+    "$export-file/[id]/[id]": {"GET": export_file},
     "[type]": {
         "GET": search,
         "POST": create,
@@ -61,10 +66,14 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/_search": {"POST": search_by_post},
     "[type]/[id]": {"GET": read, "PUT": update, "PATCH": patch, "DELETE": delete},
     "[type]/_history": {"GET": history_type},
+    "[type]/$export": {"GET": export, "POST": export},
+    "[type]/[id]/$export": {"GET": export, "POST": export},
     "[type]/[id]/_history": {"GET": history_instance},
     "[type]/[id]/[type]": {"GET": search_compartment},
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
+    "[type]/$validate": {"POST": validate},
+    "[type]/[id]/$validate": {"GET": validate, "POST": validate},
 }
 
 

@@ -27,7 +27,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.store import asks as asking
-from ipf.store import history
+from ipf.store import exports, history
 from ipf.store import names as naming
 from ipf.store import search_run as searching
 from ipf.store import writes as writing
@@ -95,7 +95,8 @@ COUNTS = Statement(
 
 STATEMENTS = (
     READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES,
-    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *history.STATEMENTS, *searching.STATEMENTS,
+    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
+    *history.STATEMENTS, *exports.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1

@@ -15,17 +15,20 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Terminology, Version
+from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
+from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
 from tests import postgres
 from tests.fakes import MemoryFhirStore
+from tests.fakes.exports import MemoryExports
 from tests.fakes.history import MemoryHistories
 
 BASE = "http://localhost:8090/fhir"
@@ -41,6 +44,8 @@ class World:
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
     database: Any = None
+    memory_exports: MemoryExports | None = None
+    export_hours: float = 24.0
     terminology: Terminology | None = None
 
     @property
@@ -49,11 +54,20 @@ class World:
         return MemoryHistories(self.store) if self.database is None else PostgresHistories(self.database)
 
     @property
+    def exports(self) -> Exports:
+        """Bulk export."""
+        if self.database is not None:
+            return PostgresExports(self.database)
+        if self.memory_exports is None:
+            self.memory_exports = MemoryExports(self.store, lambda: self.now)
+        return self.memory_exports
+
+    @property
     def repository(self) -> Repository:
         """What interactions are given."""
         store: FhirStore = self.store
         parts = store, self.matcher, lambda: self.now, self.histories, self.policy
-        return Repository(*parts, terminology=self.terminology)
+        return Repository(*parts, terminology=self.terminology, exports=self.exports, export_hours=self.export_hours)
 
     def pass_time(self, seconds: float = 1.0) -> None:
         """Move the clock."""
