@@ -247,6 +247,8 @@ class Program:
         self.content = content
         self._compiler = compiler
         self._traced: Program | None = None
+        if not content.groups:
+            raise FmlError("has no group", content.file, NOWHERE)
         self.group = content.groups[0]
         unit = compiler.unit(content)
         kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]

@@ -15,6 +15,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.fhir.json import JsonDecimal
 from ipf.mapping.concepts import to_resource
+from ipf.mapping.grammar_rules import MAX_NESTING
 from ipf.mapping.model import (
     Code,
     CodePair,
@@ -30,6 +31,7 @@ from ipf.mapping.model import (
     StructureMap,
     Target,
 )
+from ipf.mapping.records import check
 from ipf.ports import Json
 
 METADATA = "urn:ipf:StructureDefinition/fml-metadata"
@@ -180,7 +182,9 @@ def from_json(resource: Mapping[str, Any], file: str = "") -> StructureMap:
     if resource.get("resourceType") != "StructureMap":
         raise Problem(Category.MAPPING, "is no StructureMap", file or None)
     try:
-        return _read(resource, file)
+        content = _read(resource, file)
+        check(content)
+        return content
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         text = f"is no valid StructureMap: {type(error).__name__} {error}"
         raise Problem(Category.MAPPING, text, file or None) from error
@@ -262,19 +266,21 @@ def _read_group(group: Mapping[str, Any]) -> Group:
     return Group(
         group["name"],
         tuple(Input(one["name"], one["mode"], one.get("type", "")) for one in group["input"]),
-        tuple(_read_rule(one) for one in group.get("rule", ())),
+        tuple(_read_rule(one, 1) for one in group.get("rule", ())),
         group.get("extends", ""),
         group.get("typeMode", "none"),
         group.get("documentation", ""),
     )
 
 
-def _read_rule(rule: Mapping[str, Any]) -> Rule:
+def _read_rule(rule: Mapping[str, Any], depth: int) -> Rule:
+    if depth > MAX_NESTING:
+        raise ValueError(f"rules nest deeper than {MAX_NESTING}")
     return Rule(
         rule.get("name", "") or rule["source"][0].get("element", "") or rule["source"][0]["context"],
         tuple(_read_source(one) for one in rule["source"]),
         tuple(_read_target(one) for one in rule.get("target", ())),
-        tuple(_read_rule(one) for one in rule.get("rule", ())),
+        tuple(_read_rule(one, depth + 1) for one in rule.get("rule", ())),
         tuple(_read_dependent(one) for one in rule.get("dependent", ())),
         rule.get("documentation", ""),
     )
@@ -286,8 +292,8 @@ def _read_source(source: Mapping[str, Any]) -> Source:
         source["context"],
         source.get("element", ""),
         source.get("type", ""),
-        source.get("min"),
-        source.get("max", ""),
+        source.get("min", 0 if "max" in source else None),
+        source.get("max", "*" if "min" in source else ""),
         default,
         expression,
         source.get("listMode", ""),
