@@ -52,7 +52,7 @@ class CoverageTests(TestCase):
         self.assertGreaterEqual(100 * done, LEAST * every)
 
     def test_notes_are_about_rows(self) -> None:
-        """A comment whose key is of no table and of no row decides nothing; of segments without a table there may be any."""
+        """A comment whose key is of no table and no row decides nothing; segments without a table may have any."""
         known = {key for table in coverage().tables for key in (table.name, *table.keys)}
         owners = {table.name.partition("[")[0] for table in coverage().tables}
         for file in coverage().maps.files:
