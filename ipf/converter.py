@@ -33,6 +33,7 @@ from ipf.fhir.packages import Packages
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
+from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery, Status
 from ipf.rest.commit import commit
 from ipf.rest.unit import Unit, UnitResult
@@ -161,23 +162,32 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
     return stores
 
 
-def load_maps(settings: Settings, installed: Sequence[Installed] = ()) -> Library:
+def maps_folder(settings: Settings) -> Path:
+    """The folder of maps of this installation."""
+    return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
+
+
+def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path) -> Library:
     """Read and compile every map.  Problem MAPPING names file, line and column, MALFORMED a package and its entry."""
-    maps = Path(settings.maps_dir) if settings.maps_dir else folder("maps")
-    return Library.load(
-        maps,
-        offset=zone_offset(settings.default_zone),
-        packages=load_packages(settings, PACKAGE_TYPES),
-        installed=installed,
-    )
+    offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
+    return Library.load(maps, offset=offset, packages=packages, installed=installed)
 
 
-async def open_installation(settings: Settings, stores: Stores, reactor: Any) -> Installation:
+async def open_installation(
+    settings: Settings, stores: Stores, reactor: Any, snapshot: Snapshot | None = None
+) -> Installation:
     """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
 
+    `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one.
     Problem MAPPING or MALFORMED: something is broken.
     """
-    installation = Installation(partial(load_maps, settings), stores.codes, aside)
+
+    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        if snapshot is None:
+            return load_maps(settings, installed, maps_folder(settings).resolve())
+        return snapshot.build(partial(load_maps, settings, installed), fresh=fresh)
+
+    installation = Installation(build, stores.codes, aside)
     await installation.start()
 
     def look() -> None:

@@ -166,13 +166,14 @@ def load_tables(
     """Every ConceptMap in the `*.json` files of a folder.  Problem MAPPING names the file that is wrong."""
     tables = ConceptTables(further=further)
     for path in sorted(folder.glob("*.json")):
+        name = f"{folder.name}/{path.name}"
         try:
             content = loads(path.read_bytes())
         except Problem as problem:
-            raise Problem(Category.MAPPING, problem.text, str(path)) from problem
+            raise Problem(Category.MAPPING, problem.text, name) from problem
         found = list(_concept_maps(content))
         if not found:
-            raise Problem(Category.MAPPING, "holds no ConceptMap", str(path))
+            raise Problem(Category.MAPPING, "holds no ConceptMap", name)
         for resource in found:
             tables.add(resource)
     return tables

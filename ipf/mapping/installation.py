@@ -26,7 +26,9 @@ log = Logger()
 
 BELL = "mapping"
 
-Build = Callable[[Sequence[Installed]], Library]
+Build = Callable[[Sequence[Installed], bool], Library]
+"""Compiles everything, with what was installed; True: from the files as they are now, else as they were accepted."""
+
 Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function where it does not hold up the reactor."""
 
@@ -103,13 +105,16 @@ class Installation:
     async def start(self) -> None:
         """Load everything.  Problem MAPPING or MALFORMED: something of it is broken."""
         epochs = await self._store.epochs()
-        await self._load_maps()
+        await self._load_maps(fresh=True)
         await self._load_answers()
         self._epochs = epochs
 
-    async def refresh(self, at_least: int | None = None) -> None:
+    async def refresh(self, at_least: int | None = None, *, fresh: bool = True) -> None:
         """Load what changed since; nothing is asked when `at_least` is loaded already.  Problem: the new maps are
-        broken (those in use stay, and are not tried again until something changes)."""
+        broken (those in use stay, and are not tried again until something changes).
+
+        `fresh`: files are read again when maps changed; when those are broken, the files as they were accepted.
+        """
         if at_least is not None and self._epochs[0] >= at_least:
             return
         await self._lock.acquire()
@@ -120,13 +125,13 @@ class Installation:
             await self._load_answers()
             self._epochs = epochs
             if epochs[1] != known[1]:
-                await self._load_maps()
+                await self._load_changed(fresh)
         finally:
             self._lock.release()
 
     async def reload(self) -> None:
         """Read all files again; every process does so.  Problem: something is broken, and nothing has changed."""
-        await self._locked(self._load_maps)
+        await self._locked(lambda: self._load_maps(fresh=True))
         await self._store.maps_changed()
         self._epochs = await self._store.epochs()
         log.info("event=mapping_reloaded message_types={count}", count=len(self.library.message_types))
@@ -138,7 +143,7 @@ class Installation:
         made = Installed(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)
         await self._try([one for one in now if one is not known] + [made])
         kept = await self._store.install(resource_type, url, resource_id, resource)
-        await self.refresh()
+        await self.refresh(fresh=False)
         return kept
 
     async def remove(self, resource_type: str, resource_id: str) -> None:
@@ -146,13 +151,13 @@ class Installation:
         now = await self._store.installed()
         await self._try([one for one in now if (one.resource_type, one.id) != (resource_type, resource_id)])
         await self._store.remove(resource_type, resource_id)
-        await self.refresh()
+        await self.refresh(fresh=False)
 
     async def _try(self, installed: Sequence[Installed]) -> None:
         """Compile all, also what no message type names, and forget it."""
 
         def build() -> None:
-            library = self._build(installed)
+            library = self._build(installed, False)
             for one in installed:
                 if one.resource_type == "StructureMap":
                     library.check(one.url)
@@ -166,9 +171,18 @@ class Installation:
         finally:
             self._lock.release()
 
-    async def _load_maps(self) -> None:
+    async def _load_changed(self, fresh: bool) -> None:
+        try:
+            await self._load_maps(fresh=fresh)
+        except Problem as problem:
+            if not fresh:
+                raise
+            log.error("event=mapping_not_loaded files are broken: {reason}", reason=str(problem))
+            await self._load_maps(fresh=False)
+
+    async def _load_maps(self, *, fresh: bool) -> None:
         installed = await self._store.installed()
-        self._library = await self._aside(lambda: self._build(installed))
+        self._library = await self._aside(lambda: self._build(installed, fresh))
         self._installed = installed
 
     async def _load_answers(self) -> None:

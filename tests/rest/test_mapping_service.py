@@ -61,7 +61,7 @@ class MappingServiceTests(TestCase):
         archive(packages / "x.tgz", {"package/ConceptMap-sex.json": PUBLISHED})
         self.codes = MemoryCodes(MemoryInbox())
 
-        def build(installed: Any) -> Library:
+        def build(installed: Any, fresh: bool) -> Library:
             return Library.load(self.maps, packages=Packages.load(packages), installed=installed)
 
         self.installation = Installation(build, self.codes, at_once)
