@@ -39,7 +39,6 @@ from ipf.converter import (
     is_dead,
     mapper_of,
     maps_folder,
-    maps_folder,
     now,
     open_installation,
     open_stores,
@@ -51,7 +50,6 @@ from ipf.doors import Doors, channel_policy
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
-from ipf.mapping.snapshot import Snapshot
 from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Status
 from ipf.rest.subscription_status import set_status
@@ -102,7 +100,6 @@ class Ipf(Service):
         self._closers: list[tuple[str, Closer]] = []
         self._starting: Deferred[None] | None = None
         self._processes: ConverterProcesses | None = None
-        self._child_maps = ""
         self._child_maps = ""
 
     def setServiceParent(self, parent: Any) -> None:
@@ -349,7 +346,6 @@ class Ipf(Service):
             NAME: name,
             "IPF_DB_URL": urls[0],
             "IPF_FHIR_DB_URL": urls[1],
-            "IPF_MAPS_DIR": self._child_maps,
             "IPF_MAPS_DIR": self._child_maps,
             "IPF_LOG_FORMAT": "human" if self._human else "json",
             "PYTHONPATH": path,
