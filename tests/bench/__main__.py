@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import fhir, flow, receive
+from tests.bench import fhir, flow, mapping, receive
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
@@ -23,6 +23,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "offered": flow.offered,
     "growth": flow.growth,
     "memory": flow.memory,
+    "mapping": mapping.transform,
     "fhir": fhir.bench,
 }
 

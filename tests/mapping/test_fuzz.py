@@ -26,8 +26,8 @@ from tests.mapping.support import HEAD, KEY, V2, message
 LIMITS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 _WORDS = """group main other ( ) { } { } source target src tgt : ADT_A01 Patient Bundle , ; ; ; -> -> . . = as then
-where check log default first last not_first only_one share collate single extends <<types>> <<type+>> uses imports alias let
-conceptmap prefix unmapped for provided 'text' "name" 1 1.5 0..1 1..* * true @2020-01-01 `odd` // /* */ /// '
+where check log default first last not_first only_one share collate single extends <<types>> <<type+>> uses imports
+alias let conceptmap prefix unmapped for provided 'text' "name" 1 1.5 0..1 1..* * true @2020-01-01 `odd` // /* */ /// '
 create('Patient') copy(x) truncate(x,2) append(x,'a') translate(x,'#c','code') reference(tgt) uuid() evaluate(x,y)
 cc('a','b') qty(x) id('a',x) cp(x) dateOp(x,'date') cast(x,'string') escape(x,'xml') name birthDate identifier PID PID_3
 PID_5.XPN_1 x y (x.exists()) (PID_3=1) (1+'a') é \\ %"""

@@ -1,0 +1,152 @@
+"""The mapping engine alone: bytes to transaction Bundle, the compile of all maps, FHIRPath; in CPU time.
+
+No service and no database: one process, one core.  python-hl7's parse of the same message, and fhirpathpy on the same
+expressions, are measured in the same run.  The best of several rounds counts: other work on the machine only adds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ipf.data import folder
+from ipf.fhir.fhirpath import compile
+from ipf.hl7.message import Message
+from ipf.mapping.library import Library
+from tests.bench.messages import adt, plain
+from tests.bench.messages_results import oru, oru_document
+from tests.bench.report import line
+
+ROUNDS = 9
+EXPRESSIONS = (
+    "Patient.name.family",
+    "Patient.identifier.where(system = 'urn:a').value",
+    "Patient.name.where(use = 'official').given.first()",
+    "Patient.telecom.where(system = 'phone').value",
+    "Patient.birthDate",
+)
+PATIENT: dict[str, Any] = {
+    "resourceType": "Patient",
+    "birthDate": "1970-03-15",
+    "identifier": [{"system": "urn:a", "value": "1"}, {"system": "urn:b", "value": "2"}],
+    "name": [{"use": "official", "family": "Hansen", "given": ["Kari", "Anne"]}, {"use": "old", "family": "Berg"}],
+    "telecom": [{"system": "phone", "value": "+4722112233"}, {"system": "email", "value": "a@b.no"}],
+}
+
+
+def transform(folder_of_bench: Path) -> None:
+    """Bytes of a message to its transaction Bundle, without storing it (CPU time, one core)"""
+    _compile()
+    library = Library.load(folder("maps"))
+    fresh = [adt(f"C{n}", f"P{n}").strip(b"\x0b\x1c\r") for n in range(200)]
+    _messages("ADT^A01, 10 segments, new patients", library, fresh, "target 1.0 ms")
+    small = [plain(f"C{n}", f"P{n}").strip(b"\x0b\x1c\r") for n in range(200)]
+    _messages("ADT^A01, 4 segments, new patients", library, small)
+    _messages("ORU^R01, 30 OBX", library, [oru(30, f"R{n}", f"P{n}") for n in range(25)], "target 6 ms")
+    _messages("ORU^R01, 1 MB with an embedded document", library, [oru_document(1_000_000)] * 3, "target 60 ms")
+    _trace(library, fresh[:20])
+    _lists()
+    _fhirpath()
+
+
+def _best(work: Callable[[], Any], times: int, rounds: int = ROUNDS) -> float:
+    """CPU milliseconds of one of `times` pieces of work: the best of several rounds."""
+    found = []
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        found.append((time.process_time() - began) / times * 1000)
+    return min(found)
+
+
+def _compile() -> None:
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        library = Library.load(folder("maps"))
+        times.append(time.process_time() - began)
+    count = len(library.maps)
+    line(f"read and compile maps/ ({count} maps)", f"{statistics.median(times):.2f} s", "target 2 s")
+
+
+def _messages(what: str, library: Library, raws: Sequence[bytes], target: str = "") -> None:
+    if not library.has_map(Message.parse(raws[0]).message_type):
+        line(what, "no map")
+        return
+
+    def ours() -> None:
+        for raw in raws:
+            library.transform_message(Message.parse(raw))
+
+    ours()
+    entries = len(library.transform_message(Message.parse(raws[0]))["entry"])
+    line(what, f"{_best(ours, len(raws)):.2f} ms", f"{entries} entries; {target}".rstrip("; "))
+    _peer(raws)
+
+
+def _peer(raws: Sequence[bytes]) -> None:
+    import hl7
+
+    texts = [raw.decode() for raw in raws]
+
+    def parse() -> None:
+        for text in texts:
+            hl7.parse(text)
+
+    line("   python-hl7: parse of the same message only", f"{_best(parse, len(texts), 3):.2f} ms")
+
+
+def _trace(library: Library, raws: Sequence[bytes]) -> None:
+    def traced() -> None:
+        for raw in raws:
+            library.run(Message.parse(raw), trace=True)
+
+    traced()
+    line("ADT^A01, 10 segments, with a trace", f"{_best(traced, len(raws), 3):.2f} ms")
+
+
+def _lists() -> None:
+    """What ten times the entries cost: linear is 10."""
+    from ipf.mapping.grammar import parse
+    from ipf.mapping.mapset import MapSet
+
+    text = """/// url = "urn:bench"
+group main(source src, target tgt) { src.item as i where (code != 'x') -> tgt.entry as e, e.code = (i.code) then {
+  i.part as p -> e.part as q then { p.x -> q.x; }; }; }"""
+    program = MapSet([parse(text)]).program("urn:bench")
+    costs = []
+    for size in (1_000, 10_000):
+        source = {"item": [{"code": f"c{number}", "part": [{"x": 1}]} for number in range(size)]}
+        costs.append(_best(lambda source=source: program.run(source, b"k"), 1, 3))  # type: ignore[misc]
+    line("a list of 1,000 and of 10,000 entries", f"{costs[0]:.1f} / {costs[1]:.1f} ms", f"x {costs[1] / costs[0]:.1f}")
+
+
+def _fhirpath() -> None:
+    compiled = [compile(text, base_type="Patient") for text in EXPRESSIONS]
+
+    def ours() -> None:
+        for one in compiled:
+            for _ in range(200):
+                one.evaluate(PATIENT)
+
+    ours()
+    line("FHIRPath: five search expressions, each", f"{_best(ours, 1000) * 1000:.1f} us")
+    try:
+        import fhirpathpy  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        line("   fhirpathpy", "not installed")
+        return
+    theirs = [fhirpathpy.compile(text) for text in EXPRESSIONS]
+
+    def peer() -> None:
+        for one in theirs:
+            for _ in range(10):
+                one(PATIENT, {})
+
+    line("   fhirpathpy (compiled)", f"{_best(peer, 50, 3) * 1000:.1f} us")
+
+
+__all__ = ["transform"]
