@@ -22,6 +22,10 @@ PATTERNS = {
     "url": re.compile(r"\S+"),
 }
 _ACTIVE = {"active", "cancelled", "draft", "entered-in-error"}
+_REQUEST = {"draft", "active", "on-hold", "revoked", "completed", "entered-in-error", "unknown"}
+_INTENT = {"order", "original-order", "reflex-order", "filler-order", "instance-order", "plan", "proposal", "option"}
+_PRIORITY = {"routine", "urgent", "asap", "stat"}
+_TIME = {"s", "min", "h", "d", "wk", "mo", "a"}
 CODES = {
     "Patient.gender": {"male", "female", "other", "unknown"},
     "Patient.contact.gender": {"male", "female", "other", "unknown"},
@@ -69,6 +73,42 @@ CODES = {
         "unknown",
     },
     "Coverage.status": _ACTIVE,
+    "ServiceRequest.status": _REQUEST,
+    "ServiceRequest.intent": _INTENT,
+    "ServiceRequest.priority": _PRIORITY,
+    "MedicationRequest.status": _REQUEST - {"revoked"} | {"cancelled", "stopped"},
+    "MedicationRequest.intent": _INTENT,
+    "MedicationRequest.priority": _PRIORITY,
+    "Timing.repeat.periodUnit": _TIME,
+    "Timing.repeat.durationUnit": _TIME,
+    "Timing.repeat.dayOfWeek": {"mon", "tue", "wed", "thu", "fri", "sat", "sun"},
+    "Timing.repeat.when": {"MORN", "EVE", "HS", "AC", "PC", "ACM", "ACD", "ACV", "PCM", "PCD", "PCV"},
+    "Appointment.status": {
+        "proposed",
+        "pending",
+        "booked",
+        "arrived",
+        "fulfilled",
+        "cancelled",
+        "noshow",
+        "entered-in-error",
+        "checked-in",
+        "waitlist",
+    },
+    "Appointment.participant.status": {"accepted", "declined", "tentative", "needs-action"},
+    "ChargeItem.status": {"planned", "billable", "not-billable", "aborted", "billed", "entered-in-error", "unknown"},
+    "Goal.lifecycleStatus": {
+        "proposed",
+        "planned",
+        "accepted",
+        "active",
+        "on-hold",
+        "completed",
+        "cancelled",
+        "entered-in-error",
+        "rejected",
+    },
+    "CarePlan.status": _REQUEST,
     "Account.status": {"active", "inactive", "entered-in-error", "on-hold", "unknown"},
     "Bundle.entry.request.method": {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"},
 }
@@ -157,7 +197,7 @@ def _is_primitive(type_name: str, item: Any) -> bool:
 
 
 def _rules(type_path: str, value: dict[str, Any], place: str, urls: dict[str, str]) -> Iterator[str]:
-    """Invariants of R4 that maps can break: ref, cpt-2, org-1, per-1, ait-1, ext-1, con-5."""
+    """Invariants of R4 that maps can break: ref, cpt-2, org-1, per-1, ait-1, ext-1, con-5, app-2, prr-1."""
     if type_path == "Reference" and value.get("reference", "#")[0] != "#" and value["reference"] not in urls:
         yield f"{place}: {value['reference']} is not in the Bundle"
     if type_path == "ContactPoint" and "value" in value and "system" not in value:
@@ -170,6 +210,10 @@ def _rules(type_path: str, value: dict[str, Any], place: str, urls: dict[str, st
         yield f"{place}: clinicalStatus is required"
     if type_path == "Extension" and ("extension" in value) is any(one.startswith("value") for one in value):
         yield f"{place}: needs either a value or extensions"
+    if type_path == "Appointment" and ("start" in value) is not ("end" in value):
+        yield f"{place}: needs both start and end or neither"
+    if type_path == "ServiceRequest" and "orderDetail" in value and "code" not in value:
+        yield f"{place}: details of an order without a code"
     if type_path == "Coding" and not ("code" in value or "display" in value):
         yield f"{place}: a coding without code and display"
     if type_path == "Identifier" and "value" not in value:
