@@ -210,7 +210,7 @@ class Converter:
         seconds = perf_counter() - began
         self._meter.transformed("success", seconds)
         line = event_line(
-            "transformed", message_id=message.id, map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
+            "transformed", **row_of(message), map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
         )
         log.info(line, correlation_id=message.correlation_id)
         return Attempt(message, mapped, unit, seconds * 1000)
@@ -324,10 +324,17 @@ def receipt_key(message: Claimed) -> str:
     return key if message.original_id is None else f"{key}/conversion/{message.id}"
 
 
+def row_of(message: Claimed) -> dict[str, Any]:
+    """How log lines name a row: the message, and which further conversion of it this is."""
+    if message.original_id is None:
+        return {"message_id": message.id}
+    return {"message_id": message.original_id, "conversion_id": message.id}
+
+
 def report_end(message: Claimed, end: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
     """The specification's `event=` line of a settled row."""
     common: dict[str, Any] = {
-        "message_id": message.id,
+        **row_of(message),
         "source_system": message.source_system,
         "source_id": message.source_id,
         "message_type": message.message_type,

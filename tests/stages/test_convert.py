@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status
+from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
 from ipf.rest.unit import Unit, UnitResult
-from ipf.stages.convert import Converter, next_wave, receipt_key
+from ipf.stages.convert import Converter, next_wave, receipt_key, row_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
@@ -59,6 +60,7 @@ class ScriptedMapper:
     def __init__(self, failing: dict[int, Exception] | None = None) -> None:
         self.failing = failing or {}
         self.seen: list[int] = []
+        self.unmapped: dict[int, tuple[UnmappedCode, ...]] = {}
 
     def has_map(self, message_type: str) -> bool:
         return True
@@ -67,7 +69,8 @@ class ScriptedMapper:
         self.seen.append(message.id)
         if message.id in self.failing:
             raise self.failing[message.id]
-        return Mapped({"resourceType": "Bundle", "type": "transaction", "entry": []}, "urn:ipf:map:ADT_A01")
+        bundle = {"resourceType": "Bundle", "type": "transaction", "entry": []}
+        return Mapped(bundle, "urn:ipf:map:ADT_A01", self.unmapped.get(message.id, ()))
 
 
 class Quiet:
@@ -134,6 +137,22 @@ class ConvertTests(TestCase):
         self.assertEqual(inbox.settled[0].map_url, "urn:ipf:map:ADT_A01")
         self.assertEqual(self.submitted[0][0].receipt, receipt_key(message(1)))
         self.assertEqual(self.quiet.rings, ["delivery"])
+
+    async def test_codes_without_a_place_are_settled_with_their_message(self) -> None:
+        """Also of one that the FHIR store refuses for good: the code may be the reason."""
+        codes = (UnmappedCode("urn:t", "W"),)
+        self.answers[message(2).correlation_id] = Problem(Category.INVALID, "no")
+        inbox, mapper = ScriptedInbox([message(1), message(2, attempts=4), message(3)]), ScriptedMapper()
+        mapper.unmapped = {1: codes, 2: codes}
+        await self.converter(inbox, mapper).step()
+        self.assertEqual({end.id: end.unmapped for end in inbox.settled}, {1: codes, 2: codes, 3: ()})
+
+    async def test_a_further_conversion_has_a_receipt_of_its_own(self) -> None:
+        """And its lines name the message that it is of."""
+        again = replace(message(9), original_id=1, correlation_id=message(1).correlation_id)
+        self.assertNotEqual(receipt_key(again), receipt_key(message(1)))
+        self.assertNotEqual(receipt_key(again), receipt_key(replace(again, id=10)))
+        self.assertEqual(row_of(again), {"message_id": 1, "conversion_id": 9})
 
     async def test_passthrough_is_delivered_without_a_map(self) -> None:
         inbox, mapper = ScriptedInbox([message(1, kind="ADT_A04")]), ScriptedMapper()
