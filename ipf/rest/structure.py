@@ -67,6 +67,8 @@ class _Checker:
             return self._refuse(f"{path} has no element {name[:60]}", place)
         if isinstance(value, list) != element.many:
             return self._refuse("a list is expected" if element.many else "one value is expected, not a list", place)
+        if not value and type(value) is list:
+            return self._refuse("an element must not be empty", place)
         for number, item in enumerate(value if element.many else (value,)):
             self._value(kind, item, f"{place}[{number}]" if element.many else place, shadow, element.many, depth)
         return None
@@ -81,6 +83,8 @@ class _Checker:
             self.resource(value, place, depth + 1)
         elif not isinstance(value, dict):
             self._refuse("a JSON object is expected", place)
+        elif not value:
+            self._refuse("an element must not be empty", place)
         else:
             self._members(value, "Element" if shadow else kind, place, depth + 1)
 
