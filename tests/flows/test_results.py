@@ -1,0 +1,59 @@
+"""Results from a socket: found by search, told to a subscriber, and corrected in place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.messages_results import oru
+from tests.faults.scenario import Scenario
+from tests.flows.test_whole_way import answer_to
+from tests.service_process import ServiceProcess
+
+
+class _Glucose(Scenario):
+    criteria = "Observation?code=http://loinc.org|2345-7"
+
+
+def _framed(message: bytes) -> bytes:
+    return b"\x0b" + message + b"\x1c\r"
+
+
+async def _search(service: ServiceProcess, query: str) -> dict[str, Any]:
+    status, page = await asyncio.to_thread(service.get, f"/fhir/{query}")
+    assert status == 200, page
+    found: dict[str, Any] = page
+    return found
+
+
+class ResultFlowTests(TestCase):
+    timeout = 60
+
+    def test_results_arrive(self) -> None:
+        """Report and observations by search; the subscriber to one code hears of that code only."""
+        asyncio.run(self._results())
+
+    async def _results(self) -> None:
+        async with _Glucose() as scenario:
+            service, port = scenario.service, scenario.service.mllp_port
+            first = oru(6, "R1", "P1")
+            self.assertEqual((await answer_to(port, _framed(first)))[1], b"MSA|CA|R1")
+            self.assertTrue(await scenario.sink.until(1, 15))
+            told = json.loads(scenario.sink.bodies[0])
+            self.assertEqual((told["code"]["coding"][0]["code"], told["meta"]["versionId"]), ("2345-7", "1"))
+            report = (await _search(service, "DiagnosticReport?identifier=FR1"))["entry"][0]["resource"]
+            self.assertEqual((report["status"], len(report["result"])), ("final", 6))
+            patient = report["subject"]["reference"]
+            self.assertEqual((await _search(service, f"Observation?patient={patient}"))["total"], 6)
+            corrected = first.replace(b"|R1|P|2.5.1", b"|R2|P|2.5.1").replace(b"|5.6|", b"|9.9|")
+            self.assertNotEqual(first, corrected)
+            self.assertEqual((await answer_to(port, _framed(corrected)))[1], b"MSA|CA|R2")
+            self.assertTrue(await scenario.sink.until(2, 15))
+            again = json.loads(scenario.sink.bodies[1])
+            self.assertEqual((again["id"], again["meta"]["versionId"]), (told["id"], "2"))
+            self.assertEqual(again["valueQuantity"]["value"], 9.9)
+            self.assertEqual((await _search(service, f"Observation?patient={patient}"))["total"], 6)
+            self.assertEqual(len(scenario.sink.bodies), 2)
