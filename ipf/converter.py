@@ -187,7 +187,7 @@ async def open_installation(
             return load_maps(settings, installed, maps_folder(settings).resolve())
         return snapshot.build(partial(load_maps, settings, installed), fresh=fresh)
 
-    installation = Installation(build, stores.codes, aside)
+    installation = Installation(build, stores.codes, aside, tune_collector)
     await installation.start()
 
     def look() -> None:
@@ -316,7 +316,11 @@ async def recover_stale(settings: Settings, stores: Stores) -> Sequence[StaleRec
 
 
 def tune_collector() -> None:
-    """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves)."""
+    """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves).
+
+    Again when maps were replaced, or those before would stay for ever.
+    """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -66,12 +66,18 @@ def _coding(one: Override) -> Json | None:
 
 
 class Installation:
-    """The maps and answers in use.  `start` before use."""
+    """The maps and answers in use.  `start` before use.
 
-    def __init__(self, build: Build, store: MappingStore, aside: Aside) -> None:
+    `swapped`: called when maps were replaced by others, which then are garbage.
+    """
+
+    def __init__(
+        self, build: Build, store: MappingStore, aside: Aside, swapped: Callable[[], object] = lambda: None
+    ) -> None:
         self._build = build
         self._store = store
         self._aside = aside
+        self._swapped = swapped
         self._lock = DeferredLock()
         self._library: Library | None = None
         self._installed: list[Installed] = []
@@ -182,8 +188,11 @@ class Installation:
 
     async def _load_maps(self, *, fresh: bool) -> None:
         installed = await self._store.installed()
+        is_first = self._library is None
         self._library = await self._aside(lambda: self._build(installed, fresh))
         self._installed = installed
+        if not is_first:
+            self._swapped()
 
     async def _load_answers(self) -> None:
         self._answers = Answers(await self._store.all_overrides())
