@@ -17,11 +17,12 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, aside, now
+from ipf.converter import Stores, TwoBells, aside, load_packages, now
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
 from ipf.ports import Answer, Handler, Request
+from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.repository import Repository
@@ -85,6 +86,9 @@ class Doors:
             PostgresHistories(stores.fhir_database),
             channel_policy(settings),
             software_version=__version__,
+            conformance=Conformance(
+                partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode
+            ),
             max_bundle_entries=settings.max_bundle_entries,
             exports=PostgresExports(stores.fhir_database),
             export_hours=settings.export_hours,

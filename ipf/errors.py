@@ -59,11 +59,16 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding: what is wrong and where (`Patient.name[0].given`, or in a message `PID^1^3`)."""
+    """One finding: what is wrong and where (`Patient.name[0].given`, or in a message `PID^1^3`).
+
+    `code` and `severity` of an OperationOutcome, where they are not those of the category (and error).
+    """
 
     text: str
     place: str | None = None
     category: Category | None = None
+    code: str = ""
+    severity: str = ""
 
 
 class Problem(Exception):

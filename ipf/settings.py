@@ -305,7 +305,10 @@ class Settings:
         "SUBSCRIPTION_SERVICE_MULTITENANCY", only("disabled", _NOT_YET), "disabled", "a partition per tenant claim"
     )
     validation_mode: str = variable(
-        "SUBSCRIPTION_SERVICE_VALIDATION_MODE", only("off", _NOT_YET), "off", "profile validation of FHIR writes"
+        "SUBSCRIPTION_SERVICE_VALIDATION_MODE",
+        one_of("off", "warn", "enforce"),
+        "off",
+        "validation of FHIR writes: warn says what it finds, enforce answers 422",
     )
 
 

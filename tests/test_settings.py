@@ -47,7 +47,7 @@ REFUSED = [
     ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
     ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "true"),
     ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),
-    ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "enforce"),
+    ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
     ("IPF_FHIR_URL", "http://hapi.example/fhir"),
 ]
 

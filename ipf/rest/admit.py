@@ -1,12 +1,16 @@
 """The door for resources from outside: what may not enter is refused here, with its place.
 
-Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then the
-rules for Subscriptions.  Resources that our own maps made do not pass here; profiles are a matter of validation.
+Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then, where
+`SUBSCRIPTION_SERVICE_VALIDATION_MODE` is `enforce`, its type and profiles; then the rules for Subscriptions.  Resources
+that our own maps made do not pass here.
 """
 
 from __future__ import annotations
 
-from ipf.errors import Issue, Problem
+from dataclasses import replace
+
+from ipf.errors import Problem
+from ipf.fhir.custom_parameters import check as check_parameter
 from ipf.ports import Json
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
@@ -14,10 +18,14 @@ from ipf.subscriptions.criteria import check
 
 
 def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:
-    """The resource as it will be stored; Problem MALFORMED or BUSINESS_RULE, places prefixed with `place`."""
+    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE, places prefixed with `place`."""
     try:
         check_structure(resource)
+        if repository.conformance is not None:
+            repository.conformance.check(resource, repository.tenant)
         if resource["resourceType"] != "Subscription":
+            if resource["resourceType"] == "SearchParameter":
+                check_parameter(resource)
             return resource
         check(resource, repository.policy)
     except Problem as refused:
@@ -29,7 +37,7 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
 
 def _at(place: str, problem: Problem) -> Problem:
     issues = tuple(
-        Issue(issue.text, f"{place}.resource ({issue.place})" if issue.place else place, issue.category)
+        replace(issue, place=f"{place}.resource ({issue.place})" if issue.place else place)
         for issue in problem.issues
     )
     return Problem(problem.category, problem.text, place, issues=issues)

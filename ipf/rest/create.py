@@ -19,4 +19,4 @@ async def create(request: Request, repository: Repository) -> Answer:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(single(entry, correlation_id=request.correlation_id, tenant=request.tenant))
-    return written_answer(result.entries[0], request)
+    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))

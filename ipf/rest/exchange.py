@@ -5,14 +5,17 @@ Source: https://hl7.org/fhir/R4/http.html (Content types, Prefer, ETag, Location
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import etag, http_date
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import Query, parse_query
+from ipf.fhir.validation import Finding, outcome
 from ipf.fhir.xml import from_xml
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.binary import wrapped
@@ -23,6 +26,8 @@ from ipf.rest.unit import EntryResult
 
 _PRESENTATION = frozenset({"_format", "_pretty"})
 _MOST_PARAMETERS = 200
+_LONGEST_SUMMARY = 2000
+VALIDATION = "X-FHIR-Request-Validation"  # as HAPI FHIR names it
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
 
 
@@ -109,18 +114,33 @@ def location(version: Version, base_url: str) -> str:
     return f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
 
 
-def written_answer(result: EntryResult, request: Request) -> Answer:
-    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said)."""
+def written_answer(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
+    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said).
+
+    `findings` of validation stand in the OperationOutcome, and in the header VALIDATION of every form.
+    """
     version = result.version
     if version is None:
         return Answer(result.status)
     headers = [*version_headers(version), ("Location", location(version, request.base_url))]
+    if findings:
+        headers.append((VALIDATION, summary(findings)))
     form = preference(request, "return")
     if form == "minimal":
         return Answer(result.status, b"", headers)
     if form == "OperationOutcome":
-        return Answer(result.status, dumps(success(describe(result))), headers)
+        return Answer(result.status, dumps(success(describe(result), findings)), headers)
     return Answer(result.status, version.body, headers)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Findings as an OperationOutcome that fits in a header: ASCII, the gravest first, as many as find room."""
+    ranked = sorted(findings, key=lambda one: ("error", "warning", "information").index(one.severity))
+    for count in (20, 5, 1):
+        text = json.dumps(outcome(ranked[:count]), separators=(",", ":"))
+        if len(text) <= _LONGEST_SUMMARY:
+            return text
+    return json.dumps(outcome([replace(ranked[0], text=ranked[0].text[:200])]), separators=(",", ":"))
 
 
 def describe(result: EntryResult) -> str:

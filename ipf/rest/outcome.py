@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.json import dumps
+from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json
 
 
@@ -26,10 +27,11 @@ def refuse(problem: Problem) -> Answer:
     return Answer(problem.rendering.http_status, dumps(operation_outcome(problem)), headers)
 
 
-def success(text: str) -> Json:
-    """The OperationOutcome that `Prefer: return=OperationOutcome` asks for."""
+def success(text: str, findings: Sequence[Finding] = ()) -> Json:
+    """The OperationOutcome that `Prefer: return=OperationOutcome` asks for, with what validation found."""
     issue = {"severity": "information", "code": "informational", "diagnostics": text}
-    return {"resourceType": "OperationOutcome", "issue": [issue]}
+    found = outcome(findings)["issue"] if findings else []
+    return {"resourceType": "OperationOutcome", "issue": [issue, *found]}
 
 
 def warning(texts: Sequence[str]) -> Json:
@@ -41,7 +43,8 @@ def warning(texts: Sequence[str]) -> Json:
 def _issue(issue: Issue, default: Category) -> Json:
     category = issue.category or default
     severity = "fatal" if category is Category.INTERNAL else "error"
-    found: Json = {"severity": severity, "code": category.value.issue_type, "diagnostics": issue.text}
+    code = issue.code or category.value.issue_type
+    found: Json = {"severity": issue.severity or severity, "code": code, "diagnostics": issue.text}
     if issue.place:
         found["expression"] = [issue.place]
     return found

@@ -45,7 +45,7 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = single(entry, correlation_id=request.correlation_id, tenant=request.tenant)
     result = await repository.commit_one(unit)
-    return written_answer(result.entries[0], request)
+    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
 
 
 def _version(request: Request) -> int | None:

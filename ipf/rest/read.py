@@ -14,6 +14,8 @@ async def read(request: Request, repository: Repository) -> Answer:
     """The current version; 304 when the caller has it, 404 when it never was, 410 when it is deleted."""
     resource_type, id = request.path
     version = await repository.store.read(request.tenant, resource_type, id)
+    if version is None and repository.conformance is not None:
+        version = repository.conformance.read(resource_type, id)
     if version is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
     if version.deleted:

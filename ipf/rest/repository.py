@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipf.errors import Problem
-from ipf.ports import Clock, FhirStore, Json, Matcher, Terminology
+from ipf.fhir.validation import Finding
+from ipf.ports import DEFAULT_TENANT, Clock, FhirStore, Json, Matcher, Terminology
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
+from ipf.rest.conformance import Conformance
 from ipf.rest.together import Together
-from ipf.rest.unit import Unit, UnitResult
+from ipf.rest.unit import EntryResult, Unit, UnitResult
 from ipf.subscriptions.policy import ChannelPolicy
 
 
@@ -25,6 +27,8 @@ class Repository:
     `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
     `terminology`: what knows value sets; None = searches with `:in` are refused.  `smart`: the SMART configuration when
     bearer tokens are asked for, else None.  `exports`: bulk export, whose jobs are kept for `export_hours`.
+    `conformance`: profiles, validation and terminology; None = none of it.  `tenant`: whose requests it is used for;
+    the router makes it that of the request.
     """
 
     store: FhirStore
@@ -40,7 +44,15 @@ class Repository:
     smart: Json | None = None
     exports: Exports | None = None
     export_hours: float = 24.0
+    conformance: Conformance | None = None
+    tenant: str = DEFAULT_TENANT
     together: Together = field(default_factory=Together, compare=False)
+
+    def remarks(self, result: EntryResult) -> list[Finding]:
+        """What validation says of what was written, in mode `warn`."""
+        if self.conformance is None or result.version is None:
+            return []
+        return self.conformance.remarks(result.version, self.tenant)
 
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""

@@ -77,6 +77,9 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 }
 
 
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
 def handler(repository: Repository) -> Handler:
     """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered."""
 
@@ -85,7 +88,8 @@ def handler(repository: Repository) -> Handler:
         try:
             form = wanted_format(request)
             request, look = split(request)
-            answer = cut(await perform(request, repository), look)
+            own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
+            answer = cut(await perform(request, own), look)
             return raw(answer) if form is Format.RAW else write(answer, look, form)
         except Problem as problem:
             return write(_refuse(problem, request), look, form)
@@ -103,7 +107,13 @@ async def perform(request: Request, repository: Repository) -> Answer:
         if request.method == "OPTIONS":
             return Answer(204, b"", [("Allow", _allowed(methods))])
         raise Problem(Category.METHOD, f"{request.method[:20]} is not supported here")
-    return await interaction(request, repository)
+    conformance = repository.conformance
+    if conformance is None or request.method not in _WRITES:
+        return await interaction(request, repository)
+    await conformance.ready(request.tenant)
+    answer = await interaction(request, repository)
+    conformance.wrote(request)
+    return answer
 
 
 async def perform_inside(request: Request, repository: Repository) -> Answer:

@@ -138,7 +138,10 @@ async def _page(
     request: Request, repository: Repository, queries: Sequence[Query], scope: Scope, cursor: str | None
 ) -> SearchPage:
     if scope.single:
-        return await repository.store.search(request.tenant, queries[0], cursor)
+        page = await repository.store.search(request.tenant, queries[0], cursor)
+        if cursor is not None or repository.conformance is None:
+            return page
+        return repository.conformance.beside(queries[0], page)
     if not scope.types:
         return SearchPage(0, (), None)
     return await search_types(repository.store, request.tenant, queries, cursor)

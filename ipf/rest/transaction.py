@@ -125,13 +125,15 @@ class _Work:
         version, form = result.version, preference(self.request, "return")
         if version is None or version.deleted:
             return ResponseEntry(_status(result.status), etag=etag(version) if version else None)
+        findings = self.repository.remarks(result)
+        told = form == "OperationOutcome" or findings
         return ResponseEntry(
             _status(result.status),
             location(version, self.request.base_url),
             etag(version),
             version.last_updated,
             resource=version.body if form == "representation" else b"",
-            outcome=dumps(success(describe(result))) if form == "OperationOutcome" else b"",
+            outcome=dumps(success(describe(result), findings)) if told else b"",
             full_url=f"{self.request.base_url}/{version.resource_type}/{version.id}",
         )
 

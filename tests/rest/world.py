@@ -18,6 +18,7 @@ from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Terminol
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
+from ipf.rest.conformance import Conformance
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
@@ -47,6 +48,8 @@ class World:
     memory_exports: MemoryExports | None = None
     export_hours: float = 24.0
     terminology: Terminology | None = None
+    reindex: Any = None
+    conformance: Conformance | None = None
 
     @property
     def histories(self) -> Histories:
@@ -67,7 +70,13 @@ class World:
         """What interactions are given."""
         store: FhirStore = self.store
         parts = store, self.matcher, lambda: self.now, self.histories, self.policy
-        return Repository(*parts, terminology=self.terminology, exports=self.exports, export_hours=self.export_hours)
+        return Repository(
+            *parts,
+            terminology=self.terminology,
+            exports=self.exports,
+            export_hours=self.export_hours,
+            conformance=self.conformance,
+        )
 
     def pass_time(self, seconds: float = 1.0) -> None:
         """Move the clock."""

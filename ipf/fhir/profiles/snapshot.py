@@ -169,10 +169,10 @@ class _Builder:
         if "contentReference" in element:
             target = element["contentReference"].rpartition("#")[2]
             return [_renamed(one, target, id) for one in self.below(target)]
-        types = [{"code": kind}] if kind else element.get("type", [])
+        types: list[Json] = [{"code": kind}] if kind else element.get("type", [])
         if len(types) != 1:
             raise SnapshotError(f"{self.url}: {id} has no single type whose elements could be constrained")
-        profiles: list[str] = types[0].get("profile", [])
+        profiles = types[0].get("profile", [])
         source = self.snapshot(canonical(profiles[0] if len(profiles) == 1 else types[0]["code"]))
         if not source:
             raise SnapshotError(f"{self.url}: the type of {path} is not known")
