@@ -32,8 +32,9 @@ NAMES = (
     "_id", "_lastUpdated", "_tag", "_profile", "_count", "_sort", "_total", "_summary", "_elements", "_format",
     "_pretty", "_include", "_revinclude", "_has", "_has:Observation:patient:code", "_filter", "_text", "_content",
     "_list", "_query", "_cursor", "_since", "_at", "_type", "_before", "mode", "identifier", "name", "name:exact",
-    "name:contains", "birthdate", "general-practitioner", "general-practitioner.name", "organization:missing", "code:in",
-    "code:text", "value-quantity", "component-code-value-quantity", "gender:not", "near", "nonsense", "name:nonsense", "", ":", ".",
+    "name:contains", "birthdate", "general-practitioner", "general-practitioner.name", "organization:missing",
+    "code:in", "code:text", "value-quantity", "component-code-value-quantity", "gender:not", "near", "nonsense",
+    "name:nonsense", "", ":", ".",
 )  # fmt: skip
 SEGMENTS = (
     "Patient", "Observation", "Bundle", "Binary", "Subscription", "Group", "Resource", "a", "b", "1", "_history",
