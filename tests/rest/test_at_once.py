@@ -10,9 +10,8 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.fhir.json import dumps, loads
-from ipf.ports import Answer, FhirStore, Request
+from ipf.ports import Answer, Request
 from ipf.rest.router import handler
-from ipf.rest.together import Together
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from tests.rest.world import BASE, CORRELATION_ID, OnPostgres, patient
