@@ -33,6 +33,7 @@ from ipf.stages.receive import Listener as Entrance
 from ipf.stages.receive import Receiver
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
+from ipf.store.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
@@ -91,6 +92,7 @@ class Doors:
             ),
             max_bundle_entries=settings.max_bundle_entries,
             exports=PostgresExports(stores.fhir_database),
+            reindex=PostgresReindexQueue(stores.fhir_database),
             export_hours=settings.export_hours,
         )
         health = Health(self._components(processes), reactor)

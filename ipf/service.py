@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 from twisted.application.service import IService, Service
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import ILogObserver, Logger
 from twisted.python.components import Componentized
 from twisted.python.failure import Failure
@@ -52,16 +52,19 @@ from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Status
+from ipf.rest.commit import refresh
 from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
 from ipf.stages.activate import Activate
 from ipf.stages.convert import report_recovery
 from ipf.stages.deliver import Deliver
 from ipf.stages.export import Export
+from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
 from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.exports import PostgresExports
 from ipf.store.migrate import migrate
+from ipf.store.reindex import PostgresReindexQueue
 from ipf.subscriptions.notification import notification
 from ipf.subscriptions.status import Trigger, origins
 from ipf.telemetry import metrics
@@ -70,6 +73,8 @@ from ipf.wire.processes import ConverterProcesses
 from ipf.wire.webhook import Webhook
 
 log = Logger(namespace="ipf.service")
+
+_REINDEX_POLL_SECONDS = 5.0
 reactor: Any = _reactor  # its interfaces are mixed in at run time
 
 Closer = Callable[[], Awaitable[object]]
@@ -164,6 +169,7 @@ class Ipf(Service):
         await self._recovery(stores)
         await self._subscriptions(stores)
         self._export(stores)
+        self._reindex(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
         doors = Doors(settings, stores, installation, self._on_stop)
@@ -292,6 +298,19 @@ class Ipf(Service):
         worker = Worker(export.step, bell, None, settings.worker_poll_ms / 1000, reactor, name="export")
         worker.start()
         self._on_stop("export", partial(worker.stop, settings.stop_seconds))
+
+    def _reindex(self, stores: Stores) -> None:
+        """Index entries of search parameters that were added; nobody waits for them, so jobs are polled for."""
+
+        async def learn() -> None:
+            await refresh(stores.fhir, stores.matcher)
+
+        bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        pause = partial(deferLater, reactor)
+        reindex = Reindex(PostgresReindexQueue(stores.fhir_database), learn, pause, reactor.seconds)
+        worker = Worker(reindex.step, bell, None, _REINDEX_POLL_SECONDS, reactor, name="reindex")
+        worker.start()
+        self._on_stop("reindex", partial(worker.stop, self._settings.stop_seconds))
 
     def _delivery_backoff(self) -> Backoff:
         settings = self._settings

@@ -2,7 +2,7 @@
 
 The tables come from `fhir/r4/*.json`, made by `fhir/r4/generate.py` from HL7's package `hl7.fhir.r4.core` 4.0.1.  They
 are read once, and kept as short texts; an element or a search parameter becomes an object when it is first asked for.
-Nothing here changes after that, so one instance serves the whole process.
+One instance serves the whole process; nothing changes after that but the search parameters that users add.
 
 Sources: https://hl7.org/fhir/R4/structuredefinition.html, https://hl7.org/fhir/R4/searchparameter-registry.html
 """
@@ -80,6 +80,7 @@ class Definitions:
         self._members: dict[str, Mapping[str, Element]] = {}
         self._by_json_name: dict[str, dict[str, Element]] = {}
         self._parameters: dict[str, Mapping[str, SearchParameter]] = {}
+        self._custom: Mapping[str, Mapping[str, SearchParameter]] = {}
         self._rows: dict[str, list[list[Any]]] = {}
         for row in parameters:
             for base in row[1]:
@@ -124,14 +125,33 @@ class Definitions:
         return found.get(name)
 
     def search_parameters(self, resource_type: str) -> Mapping[str, SearchParameter]:
-        """Search parameters by code, those of Resource and DomainResource included.  Empty for an unknown type."""
+        """Search parameters by code, those of Resource and DomainResource included.  Empty for an unknown type.
+
+        R4's own, then those that were added; a code of R4 keeps R4's meaning.
+        """
         found = self._parameters.get(resource_type)
         if found is None:
             base = self.base(resource_type)
             inherited = self.search_parameters(base) if base else {}
             own = {row[0]: _parameter(row) for row in self._rows.get(resource_type, ())}
-            found = self._parameters[resource_type] = MappingProxyType({**inherited, **own})
+            added = {code: one for code, one in self._custom.get(resource_type, {}).items() if code not in own}
+            found = self._parameters[resource_type] = MappingProxyType({**inherited, **own, **added})
         return found
+
+    def is_defined(self, resource_type: str, code: str) -> bool:
+        """Whether R4 itself defines this search parameter for the type."""
+        one: str | None = resource_type
+        while one is not None and all(row[0] != code for row in self._rows.get(one, ())):
+            one = self.base(one)
+        return one is not None
+
+    def set_custom(self, added: Mapping[str, Mapping[str, SearchParameter]]) -> bool:
+        """Replace what was added to R4's search parameters (type -> code -> parameter); whether anything changed."""
+        if added == self._custom:
+            return False
+        self._custom = added
+        self._parameters = {}
+        return True
 
     def _read(self, type_path: str) -> Iterator[Element]:
         for name, text in self._own.get(type_path, {}).items():

@@ -63,6 +63,11 @@ def sources(resource_type: str) -> Mapping[str, Source]:
     return _sources(resource_type) if resource_type in definitions().resource_types else {}
 
 
+def forget() -> None:
+    """Work out anew: the definitions of search parameters have changed."""
+    _sources.cache_clear()
+
+
 @cache
 def _sources(resource_type: str) -> Mapping[str, Source]:
     parameters = {code: one for code, one in definitions().search_parameters(resource_type).items() if is_indexed(one)}

@@ -121,6 +121,12 @@ def parse_criteria(text: str, *, strict: bool = True) -> Query:
     return _criteria(text, strict)
 
 
+def forget() -> None:
+    """Read anew: the definitions of search parameters have changed."""
+    _criteria.cache_clear()
+    _token_index.cache_clear()
+
+
 @lru_cache(maxsize=8192)
 def _criteria(text: str, strict: bool) -> Query:
     resource_type, _, search = text.partition("?")

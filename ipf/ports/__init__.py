@@ -49,6 +49,7 @@ from ipf.ports.inbox import (
     WrongState,
 )
 from ipf.ports.mapping import Bell, Mapped, Mapper
+from ipf.ports.reindex import ReindexJob, ReindexQueue
 from ipf.ports.resources import (
     ActiveSubscription,
     Answers,
@@ -59,6 +60,7 @@ from ipf.ports.resources import (
     Matcher,
     NewEvent,
     Receipt,
+    ReindexRequest,
     SearchPage,
     SubscriptionState,
     Version,
@@ -109,6 +111,9 @@ __all__ = [
     "OverrideFilter",
     "Receipt",
     "Received",
+    "ReindexJob",
+    "ReindexQueue",
+    "ReindexRequest",
     "Rejected",
     "Request",
     "Requeued",
@@ -118,10 +123,10 @@ __all__ = [
     "Status",
     "SubscriptionHealth",
     "SubscriptionState",
+    "Terminology",
     "UnmappedCode",
     "UnmappedFilter",
     "UnmappedRow",
-    "Terminology",
     "Version",
     "Writes",
     "WrongState",

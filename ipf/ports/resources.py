@@ -79,6 +79,20 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class ReindexRequest:
+    """Resources of these types are to be indexed anew, after the entries of `stale` (type, code) were removed.
+
+    `is_definition`: a search parameter changed, so that the epoch grows.
+    """
+
+    tenant: str
+    types: tuple[str, ...]
+    stale: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+    is_definition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
     """All that one database transaction writes, for one or many FHIR transactions."""
 
@@ -86,6 +100,7 @@ class Writes:
     events: Sequence[NewEvent] = ()
     receipts: Sequence[Receipt] = ()
     subscriptions: Sequence[SubscriptionState] = ()
+    reindex: Sequence[ReindexRequest] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +147,9 @@ class FhirTransaction(Protocol):
 
     async def subscriptions(self) -> list[ActiveSubscription]:
         """All subscriptions that fire, of all tenants, as of this transaction."""
+
+    async def search_parameters(self) -> list[Json]:
+        """All SearchParameter resources of the default tenant, oldest first, as of this transaction."""
 
     async def commit(self, writes: Writes) -> None:
         """Write and commit in one round trip; durable when it returns.  WriteConflict when another was first."""

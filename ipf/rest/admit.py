@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipf.errors import Problem
+from ipf.fhir.custom_parameters import check as check_parameter
 from ipf.ports import Json
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
@@ -23,6 +24,8 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
         if repository.conformance is not None:
             repository.conformance.check(resource, repository.tenant)
         if resource["resourceType"] != "Subscription":
+            if resource["resourceType"] == "SearchParameter":
+                check_parameter(resource)
             return resource
         check(resource, repository.policy)
     except Problem as refused:

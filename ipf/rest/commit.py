@@ -15,7 +15,18 @@ from datetime import datetime
 from itertools import groupby
 
 from ipf.errors import Problem, WriteConflict
-from ipf.ports import Answers, Clock, FhirStore, FhirTransaction, Matcher, NewEvent, Writes
+from ipf.fhir.custom_parameters import changed, install
+from ipf.ports import (
+    DEFAULT_TENANT,
+    Asks,
+    Clock,
+    FhirStore,
+    FhirTransaction,
+    Matcher,
+    NewEvent,
+    ReindexRequest,
+    Writes,
+)
 from ipf.rest.knowledge import Knowledge, Question, asks_for, question
 from ipf.rest.plan import Plan, make_plan
 from ipf.rest.unit import Unit, UnitResult
@@ -82,26 +93,54 @@ class _Committer:
         async with self._store.transaction() as transaction:
             asks = asks_for(questions)
             answers = await transaction.ask(asks, subscriptions_change=changing)
+            await learn(transaction, answers.epoch, self._matcher)
             knowledge = Knowledge.of(asks, answers)
             creating = knowledge.would_create(questions)
             if creating:
                 knowledge.learn(creating, await transaction.lock(creating))
             rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
+            reindex: Sequence[ReindexRequest] = ()
             plan = make_plan(questions, View(knowledge, asks.conditions), _now(self._clock), rids)
             if plan.changes or plan.receipts:
-                await transaction.commit(await self._writes(plan, answers, transaction))
-            return plan.results
-
-    async def _writes(self, plan: Plan, answers: Answers, transaction: FhirTransaction) -> Writes:
-        if plan.changes and self._matcher.epoch != answers.epoch:
-            self._matcher.load(answers.epoch, await transaction.subscriptions())
-        return Writes(plan.changes, list(self._events(plan)), plan.receipts, plan.subscriptions)
+                reindex = _reindex(plan) if changing else ()
+                events = list(self._events(plan))
+                await transaction.commit(Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex))
+        if any(request.is_definition for request in reindex):
+            await refresh(self._store, self._matcher)  # searches of this process know it from now on
+        return plan.results
 
     def _events(self, plan: Plan) -> Iterator[NewEvent]:
         match = self._matcher.match
         for number, change in enumerate(plan.changes):
             for rid in match(change):
                 yield NewEvent(rid, number)
+
+
+async def refresh(store: FhirStore, matcher: Matcher) -> bool:
+    """Learn what other processes, or an earlier transaction, added; whether there was anything."""
+    known = matcher.epoch
+    async with store.transaction() as transaction:
+        await learn(transaction, (await transaction.ask(Asks())).epoch, matcher)
+    return matcher.epoch != known
+
+
+async def learn(transaction: FhirTransaction, epoch: int, matcher: Matcher) -> None:
+    """Bring this process to the epoch of a transaction: search parameters first, since subscriptions may use them."""
+    if matcher.epoch != epoch:
+        install(await transaction.search_parameters())
+        matcher.load(epoch, await transaction.subscriptions())
+
+
+def _reindex(plan: Plan) -> list[ReindexRequest]:
+    """What becomes of the index when SearchParameters change; those of the default tenant count, for all."""
+    found = []
+    for change in plan.changes:
+        if change.version.resource_type == "SearchParameter" and change.tenant == DEFAULT_TENANT:
+            types, stale = changed(change.previous, change.resource)
+            if types or stale:
+                reason = f"SearchParameter/{change.version.id}"
+                found.append(ReindexRequest(change.tenant, tuple(types), tuple(stale), reason, is_definition=True))
+    return found
 
 
 def _now(clock: Clock) -> datetime:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.fhir.validation import Finding
-from ipf.ports import DEFAULT_TENANT, Clock, FhirStore, Json, Matcher, Terminology
+from ipf.ports import DEFAULT_TENANT, Clock, FhirStore, Json, Matcher, ReindexQueue, Terminology
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
@@ -25,10 +25,10 @@ class Repository:
     """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
 
     `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
-    `terminology`: what knows value sets; None = searches with `:in` are refused.  `smart`: the SMART configuration when
-    bearer tokens are asked for, else None.  `exports`: bulk export, whose jobs are kept for `export_hours`.
-    `conformance`: profiles, validation and terminology; None = none of it.  `tenant`: whose requests it is used for;
-    the router makes it that of the request.
+    `terminology`: what knows value sets; None = searches with `:in` are refused. `reindex`: its jobs. `smart`: the
+    SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
+    `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `tenant`: whose requests
+    it is used for; the router makes it that of the request.
     """
 
     store: FhirStore
@@ -41,6 +41,7 @@ class Repository:
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
+    reindex: ReindexQueue | None = None
     smart: Json | None = None
     exports: Exports | None = None
     export_hours: float = 24.0

@@ -27,6 +27,7 @@ from ipf.rest.outcome import refuse
 from ipf.rest.patch import conditional_patch, patch
 from ipf.rest.present import PLAIN, cut, split, write
 from ipf.rest.read import read
+from ipf.rest.reindex import reindex_jobs, request_reindex
 from ipf.rest.repository import Repository
 from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
 from ipf.rest.transaction import transaction
@@ -50,6 +51,7 @@ async def statement(request: Request, repository: Repository) -> Answer:
 ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"GET": search_system, "POST": bundle},
     "_search": {"POST": search_system_by_post},
+    "$reindex": {"GET": reindex_jobs, "POST": request_reindex},
     "metadata": {"GET": statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},

@@ -19,6 +19,7 @@ from ipf.fhir.json import dumps
 from ipf.fhir.predicate import Test
 from ipf.fhir.query import Query, Term, parse_query
 from ipf.ports import Answer, Request, SearchPage
+from ipf.rest.commit import refresh
 from ipf.rest.exchange import media_type, parameters, preference, selection
 from ipf.rest.outcome import warning
 from ipf.rest.repository import Repository
@@ -116,7 +117,22 @@ async def answer(
 
 
 async def queries_of(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
-    """The search as a query for each type of the scope that can have matches."""
+    """The search as a query for each type of the scope that can have matches.
+
+    A parameter that is not known may have been added by another process: the search parameters are learned again.
+    """
+    try:
+        found = await _parsed(request, repository, pairs, scope)
+    except Problem as refused:
+        if refused.category is not Category.NOT_SUPPORTED or not await refresh(repository.store, repository.matcher):
+            raise
+        return await _parsed(request, repository, pairs, scope)
+    if found[0].ignored and await refresh(repository.store, repository.matcher):
+        return await _parsed(request, repository, pairs, scope)
+    return found
+
+
+async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
     strict, now = preference(request, "handling") != "lenient", repository.clock()
     found = []
     for resource_type in scope.types or (_ANY,):

@@ -29,6 +29,9 @@ class Method(StrEnum):
     PATCH = "patch"
 
 
+EPOCH_TYPES = frozenset({"Subscription", "SearchParameter"})
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change that is asked for.
@@ -73,8 +76,8 @@ class Unit:
 
     @property
     def changes_subscriptions(self) -> bool:
-        """Whether a Subscription resource may be written."""
-        return any(entry.resource_type == "Subscription" for entry in self.entries)
+        """Whether a Subscription or a SearchParameter may be written: what every writer must know of."""
+        return any(entry.resource_type in EPOCH_TYPES for entry in self.entries)
 
 
 class Outcome(StrEnum):

@@ -17,11 +17,13 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.fhir.query import Query
 from ipf.ports import (
+    DEFAULT_TENANT,
     ActiveSubscription,
     Answers,
     Asks,
     FhirStore,
     FhirTransaction,
+    Json,
     SearchPage,
     Version,
     Writes,
@@ -29,6 +31,7 @@ from ipf.ports import (
 from ipf.store import asks as asking
 from ipf.store import exports, history
 from ipf.store import names as naming
+from ipf.store import reindex as reindexing
 from ipf.store import search_run as searching
 from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
@@ -66,6 +69,13 @@ FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 WHERE s.status IN ('requested', 'active', 'error') AND NOT r.deleted ORDER BY s.rid""",
 )
+SEARCH_PARAMETERS = Statement(
+    "fhir_search_parameters",
+    "smallint",
+    """
+SELECT v.body FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE r.partition_id = $1 AND r.resource_type = 'SearchParameter' AND NOT r.deleted ORDER BY r.rid""",
+)
 READ_MANY = Statement(
     "fhir_read_many",
     "smallint, text, text",
@@ -94,8 +104,9 @@ COUNTS = Statement(
 )
 
 STATEMENTS = (
-    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES,
+    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES, SEARCH_PARAMETERS,
     *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
+    *reindexing.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS,
 )  # fmt: skip
 
@@ -225,11 +236,18 @@ class PostgresFhirTransaction:
         rows = await self._session.many(SUBSCRIPTIONS.call())
         return [ActiveSubscription(tenant, rid, id_, loads(body)) for tenant, rid, id_, body in rows]
 
+    async def search_parameters(self) -> list[Json]:
+        """See `ports.FhirTransaction.search_parameters`."""
+        await self._names.load((DEFAULT_TENANT,))
+        rows = await self._session.many(SEARCH_PARAMETERS.call(self._names.partition(DEFAULT_TENANT)))
+        return [loads(body) for (body,) in rows]
+
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""
-        if writes.subscriptions and not self._owns_subscriptions:
+        if (writes.subscriptions or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
-        tenants = {item.tenant for group in (writes.changes, writes.receipts, writes.subscriptions) for item in group}
+        groups = writes.changes, writes.receipts, writes.subscriptions, writes.reindex
+        tenants = {item.tenant for group in groups for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._names.add_units(writing.units_of(writes))
         await self._session.commit(script(*writing.commit_calls(writes, self._names)))

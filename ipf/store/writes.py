@@ -129,6 +129,14 @@ ON CONFLICT (rid) DO UPDATE SET
 
 BUMP_EPOCH = Statement("fhir_bump_epoch", "", "UPDATE subscription_epoch SET epoch = epoch + 1")
 
+ADD_REINDEX = Statement(
+    "fhir_add_reindex",
+    "smallint, text, text, text",
+    """
+INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)
+SELECT $1, $2, $3, $4, coalesce(max(rid), 0) FROM resources""",
+)
+
 INSERT_EVENTS = Statement(
     "fhir_insert_events",
     "text, text, text, text, text",
@@ -156,7 +164,8 @@ FROM input i JOIN bumped b ON b.rid = i.subscription_rid""",
 )
 
 STATEMENTS = (
-    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, BUMP_EPOCH, INSERT_EVENTS,
+    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, BUMP_EPOCH, ADD_REINDEX,
+    INSERT_EVENTS,
     *(statement for index in _INDEXES for statement in (index.fill, index.add, index.remove)),
 )  # fmt: skip
 
@@ -207,9 +216,18 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
         states = sorted(writes.subscriptions, key=lambda state: state.rid)
         put = [(s.rid, names.partition(s.tenant), s.id, s.status, s.error) for s in states]
         yield PUT_SUBSCRIPTIONS.call(*_columns(put))
+    if writes.subscriptions or any(request.is_definition for request in writes.reindex):
         yield BUMP_EPOCH.call()
+    for request in writes.reindex:
+        stale = ",".join(f"{name}.{code}" for name, code in request.stale)
+        yield ADD_REINDEX.call(names.partition(request.tenant), ",".join(request.types), stale, request.reason)
     if writes.events:
         yield _events_call(writes)
+
+
+def index_calls(writes: Writes, names: Names) -> Iterator[str]:
+    """The statements for the index entries alone, of versions that are stored already."""
+    yield from _index_calls(_spans(writes.changes), names)
 
 
 def _columns(rows: Sequence[Sequence[Value]]) -> list[str]:

@@ -20,12 +20,15 @@ from ipf.fhir.match import Candidate
 from ipf.fhir.predicate import AllOf, Test
 from ipf.fhir.query import Query, Sort
 from ipf.ports import (
+    DEFAULT_TENANT,
     ActiveSubscription,
     Answers,
     Asks,
     Event,
     FhirStore,
     FhirTransaction,
+    Json,
+    ReindexRequest,
     SearchPage,
     SubscriptionState,
     Version,
@@ -53,6 +56,7 @@ class MemoryFhirStore:
         self.receipts: set[tuple[str, str]] = set()
         self.streams: dict[int, Stream] = {}
         self.epoch = 0
+        self.reindex: list[ReindexRequest] = []
         self.commits = 0
         self.broken: Problem | None = None
         self._last_rid = 0
@@ -246,11 +250,16 @@ class MemoryTransaction:
                 found.append(ActiveSubscription(state.tenant, rid, state.id, loads(version.body)))
         return found
 
+    async def search_parameters(self) -> list[Json]:
+        """See `ports.FhirTransaction.search_parameters`."""
+        live = self._store.live(DEFAULT_TENANT, "SearchParameter")
+        return [loads(version.body) for version, _ in sorted(live, key=lambda one: one[0].rid)]
+
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""
         store = self._store
         store.check()
-        if writes.subscriptions and not self._owns_subscriptions:
+        if (writes.subscriptions or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
         if self._epoch != store.epoch:
             raise WriteConflict()
@@ -264,6 +273,9 @@ class MemoryTransaction:
         for state in writes.subscriptions:
             store.epoch += 1
             store.streams.setdefault(state.rid, Stream(state)).state = state
+        if any(request.is_definition for request in writes.reindex):
+            store.epoch += 1
+        store.reindex += writes.reindex
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)
         self.end()

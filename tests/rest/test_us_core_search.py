@@ -1,7 +1,8 @@
 """The searches that US Core 7.0.0 asks of a server, on loaded Synthea patients.
 
-Values are taken from loaded resources by the paths that the reference gives; every hit must have them, and the resource
-that a value came from must be among the hits.  Searches for which the patients have no data must at least be understood.
+Values are taken from loaded resources by the paths that the reference gives; every hit must have them, and the
+resource that a value came from must be among the hits.  Searches for which the patients have no data must at least be
+understood.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class UsCoreSearch(OnPostgres):
     async def _load(self) -> list[Json]:
         files = sorted(LOAD.glob("0-*")) + [LOAD / f"{name}.json.bz2" for name in PATIENTS]
         for file in files:
-            bundle = loads(bz2.open(file).read())
+            bundle = loads(bz2.decompress(file.read_bytes()))
             if bundle["entry"][0]["resource"]["resourceType"] == "Patient":
                 bundle["entry"] = _smaller(bundle["entry"])
             answer = await self.world.send("POST", "", dumps(bundle))

@@ -73,6 +73,7 @@ class World:
         return Repository(
             *parts,
             terminology=self.terminology,
+            reindex=self.reindex,
             exports=self.exports,
             export_hours=self.export_hours,
             conformance=self.conformance,
