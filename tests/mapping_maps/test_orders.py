@@ -218,19 +218,24 @@ HEAD = "MSH|^~\\&|A|B|||20260310120000||{}|1|P|2.5.1\nPID|1||1^^^B^MR||X\n"
 
 def rows(table: str) -> list[tuple[str, str, str]]:
     """Rows of three words; `-` is nothing."""
-    found = []
+    read = []
     for row in table.replace("\n", " | ").split(" | "):
         if row.strip():
             first, second, third = row.split()
-            found.append((first, "" if second == "-" else second, third))
-    return found
+            read.append((first, "" if second == "-" else second, third))
+    return read
+
+
+def found(text: str, resource_type: str) -> list[dict[str, Any]]:
+    """The resources of a type that a message makes."""
+    bundle = samples.library().transform_message(samples.parse(text))
+    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == resource_type]
 
 
 def made(text: str, resource_type: str) -> dict[str, Any]:
     """The only resource of a type that a message makes."""
-    bundle = samples.library().transform_message(samples.parse(text))
-    [found] = [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == resource_type]
-    return dict(found)
+    [only] = found(text, resource_type)
+    return only
 
 
 class FactTests(TestCase):
@@ -281,6 +286,42 @@ class StatusTests(TestCase):
                 self.assertEqual(made(text, APPOINTMENT)["status"], wanted)
 
 
+VISIT = "PV1|1|O|W" + "|" * 16 + "V1^^^B^VN\n"
+TWO_ORDERS = "ORC|NW|1^A\nTQ1|1||BID||||||S\nOBR|1|1^A||T1\nSPM|1|S1&A\nORC|NW|2^A\nOBR|2|2^A||T2"
+
+
+class VersionTests(TestCase):
+    """The same message in the versions of the standard, whose structures differ."""
+
+    def test_orders(self) -> None:
+        """Two orders with their visit, priority and specimen, from 2.4 (no SPM, no TQ1 yet) to what is not out yet."""
+        for kind in ("OML^O21^OML_O21", "OMG^O19^OMG_O19"):
+            for version in ("2.4", "2.5", "2.5.1", "2.6", "2.7", "2.8.2", "2.9"):
+                with self.subTest(kind=kind, version=version):
+                    held = found(HEAD.format(kind).replace("2.5.1", version) + VISIT + TWO_ORDERS, REQUEST)
+                    self.assertEqual([one["identifier"][0]["value"] for one in held], ["1", "2"])
+                    self.assertEqual([one.get("priority") for one in held], ["stat", None])
+                    self.assertEqual([len(one.get("specimen", [])) for one in held], [1, 0])
+                    self.assertTrue(all("encounter" in one for one in held))
+
+    def test_others(self) -> None:
+        """What each version has of the other messages."""
+        table = [
+            ("ORM^O01", "2.1 2.2 2.3.1 2.5.1 2.7", "ORC|NW|1\nOBR|1|1||T", REQUEST),
+            ("RDE^O01", "2.3", "ORC|NW|1\nRXE|^BID|D|5\nRXR|PO", "MedicationRequest"),
+            ("RDE^O11", "2.4 2.5 2.5.1 2.7 2.8.2", "ORC|NW|1\nRXE||D|5\nTQ1|1||BID\nRXR|PO", "MedicationRequest"),
+            ("DFT^P03", "2.1 2.2 2.3 2.4 2.5.1 2.8", "FT1|1|T1||20260310||CG|C1", "ChargeItem"),
+            ("PPR^PC1", "2.3 2.4 2.5.1 2.8", "PRB|AD|20260310|I10^H^I10", "Condition"),
+        ]
+        for kind, versions, segments, resource_type in table:
+            for version in versions.split():
+                with self.subTest(kind=kind, version=version):
+                    text = HEAD.format(kind).replace("2.5.1", version) + VISIT + segments
+                    self.assertEqual(len(found(text, resource_type)), 1)
+                    if resource_type != "Condition":
+                        self.assertTrue({"encounter", "context"} & set(found(text, resource_type)[0]))
+
+
 class IdentityTests(TestCase):
     """A later message updates, and does not add."""
 
@@ -316,5 +357,5 @@ class IdentityTests(TestCase):
 def requests(name: str, resource_type: str) -> set[str]:
     """Conditions of all entries of a type."""
     entries = samples.bundle(name)["entry"]
-    found = [one["request"] for one in entries if one["resource"]["resourceType"] == resource_type]
-    return {one.get("ifNoneExist") or one["url"] for one in found}
+    held = [one["request"] for one in entries if one["resource"]["resourceType"] == resource_type]
+    return {one.get("ifNoneExist") or one["url"] for one in held}
