@@ -17,7 +17,7 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
-from ipf.errors import Problem
+from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.concepts import Overrides
 from ipf.mapping.library import Library, Result
 from ipf.ports import ALL_SENDERS, Claimed, Installed, Json, Mapped, Mapper, MappingStore, Override
@@ -234,6 +234,8 @@ async def keep_fresh(installation: Installation) -> None:
     """One look for changes, as a bell or a timer asks for it; what is broken is said and the old stays in use."""
     try:
         await installation.refresh()
+    except StoreUnreachable:
+        pass  # the store says so itself; the next look finds what changed
     except Problem as problem:
         log.error("event=mapping_not_loaded the maps in use stay: {reason}", reason=str(problem))
 
