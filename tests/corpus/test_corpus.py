@@ -39,7 +39,7 @@ class CorpusTests(TestCase):
                 self.assertEqual(dumps(samples.bundle(name)), dumps(samples.bundle(name)))
 
     def test_every_entry_is_found_again(self) -> None:
-        """Nothing is created blindly: each request names an identifier, or an id where there is none in R4; none twice."""
+        """Nothing is created blindly: each request names an identifier, or an id where R4 has none; none twice."""
         for name in samples.names():
             with self.subTest(sample=name):
                 requests = [entry["request"] for entry in samples.bundle(name)["entry"]]
