@@ -30,6 +30,7 @@ from ipf.rest.read import read
 from ipf.rest.reindex import reindex_jobs, request_reindex
 from ipf.rest.repository import Repository
 from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
+from ipf.rest.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.transaction import transaction
 from ipf.rest.update import conditional_update, update
 from ipf.rest.validate import validate
@@ -75,6 +76,13 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
     "[type]/$validate": {"POST": validate},
+    "[type]/$expand": {"GET": expand, "POST": expand},
+    "[type]/[id]/$expand": {"GET": expand, "POST": expand},
+    "[type]/$validate-code": {"GET": validate_code, "POST": validate_code},
+    "[type]/[id]/$validate-code": {"GET": validate_code, "POST": validate_code},
+    "[type]/$lookup": {"GET": lookup, "POST": lookup},
+    "[type]/$translate": {"GET": translate_code, "POST": translate_code},
+    "[type]/[id]/$translate": {"GET": translate_code, "POST": translate_code},
     "[type]/[id]/$validate": {"GET": validate, "POST": validate},
 }
 
