@@ -23,6 +23,7 @@ from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
 from ipf.ports import Answer, Handler, Request
 from ipf.rest.conformance import DEFINITIONS, Conformance
+from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.repository import Repository
@@ -33,6 +34,7 @@ from ipf.stages.receive import Listener as Entrance
 from ipf.stages.receive import Receiver
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
+from ipf.store.integrity import PostgresReferrers
 from ipf.store.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import metrics
@@ -80,7 +82,22 @@ class Doors:
     async def open_http(self, processes: Callable[[], ConverterProcesses | None]) -> None:
         """`/fhir`, `/mapping`, `/admin` and `/actuator` on one listener."""
         settings, stores, bell = self._settings, self._stores, self._bell
-        repository = Repository(
+        health = Health(self._components(processes), reactor)
+        mounts = {
+            "fhir": FhirResource(ringing(handler(self._repository()), bell), refuse),
+            "mapping": FhirResource(mapping_handler(self._installation, bell, aside), refuse),
+            "admin": admin.resource(stores.inbox, bell, settings.admin_token, stores.codes, self.desk),
+            "actuator": actuator.resource(health),
+        }
+        factory = site(mounts, max_body=settings.http_max_body_bytes)
+        port = await self._listen(settings.http_listen, factory, "HTTP")
+        self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _repository(self) -> Repository:
+        """The FHIR server's parts."""
+        settings, stores = self._settings, self._stores
+        integrity = Integrity(stores.fhir, PostgresReferrers(stores.fhir_database))
+        return Repository(
             stores.fhir,
             stores.matcher,
             now,
@@ -94,17 +111,8 @@ class Doors:
             exports=PostgresExports(stores.fhir_database),
             reindex=PostgresReindexQueue(stores.fhir_database),
             export_hours=settings.export_hours,
+            integrity=integrity if settings.referential_integrity else None,
         )
-        health = Health(self._components(processes), reactor)
-        mounts = {
-            "fhir": FhirResource(ringing(handler(repository), bell), refuse),
-            "mapping": FhirResource(mapping_handler(self._installation, bell, aside), refuse),
-            "admin": admin.resource(stores.inbox, bell, settings.admin_token, stores.codes, self.desk),
-            "actuator": actuator.resource(health),
-        }
-        factory = site(mounts, max_body=settings.http_max_body_bytes)
-        port = await self._listen(settings.http_listen, factory, "HTTP")
-        self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
 
     def _components(self, processes: Callable[[], ConverterProcesses | None]) -> dict[str, Component]:
         stores = self._stores

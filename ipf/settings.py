@@ -242,6 +242,9 @@ class Settings:
     http_max_body_bytes: int = variable(
         "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
     )
+    referential_integrity: bool = variable(
+        "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse references to nothing, and deletions of what is used"
+    )
     export_hours: float = variable(
         "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "how long the files of a bulk export are kept"
     )

@@ -15,6 +15,7 @@ from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
 from ipf.rest.conformance import Conformance
+from ipf.rest.integrity import Integrity
 from ipf.rest.together import Together
 from ipf.rest.unit import EntryResult, Unit, UnitResult
 from ipf.subscriptions.policy import ChannelPolicy
@@ -27,8 +28,9 @@ class Repository:
     `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
     `terminology`: what knows value sets; None = searches with `:in` are refused. `reindex`: its jobs. `smart`: the
     SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
-    `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `tenant`: whose requests
-    it is used for; the router makes it that of the request.
+    `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
+    references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
+    the request.
     """
 
     store: FhirStore
@@ -46,6 +48,7 @@ class Repository:
     exports: Exports | None = None
     export_hours: float = 24.0
     conformance: Conformance | None = None
+    integrity: Integrity | None = None
     tenant: str = DEFAULT_TENANT
     together: Together = field(default_factory=Together, compare=False)
 
@@ -57,6 +60,8 @@ class Repository:
 
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""
+        if self.integrity is not None:
+            await self.integrity.check(unit)
         result = await self.together.store(unit, self._commit)
         if isinstance(result, Problem):
             raise result

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from ipf.errors import Category, Problem
+from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json, Request
@@ -102,8 +102,19 @@ class _Work:
 
     async def _store(self, units: Sequence[Unit]) -> list[EntryResult | Problem]:
         """Units of one entry each, in one database transaction."""
+        if self.repository.integrity is not None:
+            return [await self._store_checked(unit) for unit in units]
         results = await commit(units, self.repository.store, self.repository.matcher, self.repository.clock)
         return [result if isinstance(result, Problem) else result.entries[0] for result in results]
+
+    async def _store_checked(self, unit: Unit) -> EntryResult | Problem:
+        """One entry on its own, as it must see the references of those before it."""
+        try:
+            return (await self.repository.commit_one(unit)).entries[0]
+        except StoreUnreachable:
+            raise
+        except Problem as problem:
+            return problem
 
     async def read(self, perform: Perform) -> None:
         """Answer the reads, after the writes and seeing them."""

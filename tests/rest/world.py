@@ -17,13 +17,16 @@ from ipf.fhir.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
+from ipf.ports.integrity import Referrers
 from ipf.rest.commit import commit
 from ipf.rest.conformance import Conformance
+from ipf.rest.integrity import Integrity
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
+from ipf.store.integrity import PostgresReferrers
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
@@ -31,6 +34,7 @@ from tests import postgres
 from tests.fakes import MemoryFhirStore
 from tests.fakes.exports import MemoryExports
 from tests.fakes.history import MemoryHistories
+from tests.fakes.integrity import MemoryReferrers
 
 BASE = "http://localhost:8090/fhir"
 CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
@@ -47,6 +51,7 @@ class World:
     database: Any = None
     memory_exports: MemoryExports | None = None
     export_hours: float = 24.0
+    integrity: bool = False
     terminology: Terminology | None = None
     reindex: Any = None
     conformance: Conformance | None = None
@@ -66,6 +71,11 @@ class World:
         return self.memory_exports
 
     @property
+    def referrers(self) -> Referrers:
+        """Who refers to a resource."""
+        return MemoryReferrers(self.store) if self.database is None else PostgresReferrers(self.database)
+
+    @property
     def repository(self) -> Repository:
         """What interactions are given."""
         store: FhirStore = self.store
@@ -77,6 +87,7 @@ class World:
             exports=self.exports,
             export_hours=self.export_hours,
             conformance=self.conformance,
+            integrity=Integrity(store, self.referrers) if self.integrity else None,
         )
 
     def pass_time(self, seconds: float = 1.0) -> None:

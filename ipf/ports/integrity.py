@@ -1,0 +1,12 @@
+"""Who refers to a resource: what referential integrity asks before something is deleted."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Referrers(Protocol):
+    """Looks references up in the search index."""
+
+    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
+        """Live resources that refer to `reference` (`Type/id`), as `Type/id`; the resource itself is not counted."""

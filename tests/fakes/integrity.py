@@ -1,0 +1,25 @@
+"""`ports.Referrers` in memory, on the index entries of a MemoryFhirStore."""
+
+from __future__ import annotations
+
+from ipf.ports.integrity import Referrers
+from tests.fakes.resources import MemoryFhirStore
+
+
+class MemoryReferrers:
+    """See `ports.Referrers`."""
+
+    def __init__(self, store: MemoryFhirStore) -> None:
+        self._store = store
+
+    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
+        """See `ports.Referrers.referrers`."""
+        found = [
+            f"{key[1]}/{key[2]}"
+            for key, entries in self._store.entries.items()
+            if key[0] == tenant and any(value == reference for _, value in entries.texts)
+        ]
+        return sorted(name for name in found if name != reference)[:limit]
+
+
+_: type[Referrers] = MemoryReferrers
