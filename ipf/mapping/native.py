@@ -333,6 +333,8 @@ def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
     literal = string(node)
     if literal is not None:
         return lambda frame, item: literal
+    if isinstance(node, ast.Function) and node.name == "replaceMatches" and node.focus is not None:
+        return _replaced(node.focus, [string(one) for one in node.args], names, item)
     nodes = _nodes(node, names, item)
     if nodes is None:
         return None
@@ -342,3 +344,17 @@ def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
         return _text(found[0]) if found else None
 
     return text_of_path
+
+
+def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: Kind) -> Text | None:
+    """`text.replaceMatches('pattern', 'new')`."""
+    whole = text(focus, names, item)
+    pattern, new = literals if len(literals) == 2 else (None, None)
+    if whole is None or pattern is None or new is None:
+        return None
+
+    def replaced(frame: Frame, item: Any) -> str | None:
+        value = whole(frame, item)
+        return None if value is None else patterns.replace(pattern, value, new) or None
+
+    return replaced

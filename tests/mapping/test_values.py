@@ -115,7 +115,16 @@ EXPRESSIONS = [
     "PID_40.exists()",
     "true",
 ]
-TEXTS = ["PID_8", "PID_3.first().CX_1 & '/' & PID_8 & PID_9", "'a' & literal", "PID_9"]
+TEXTS = [
+    "PID_8",
+    "PID_3.first().CX_1 & '/' & PID_8 & PID_9",
+    "'a' & literal",
+    "PID_9",
+    "PID_5.XPN_1.replaceMatches('O.*', 'x')",
+    "PID_8.replaceMatches('M', '')",
+    "PID_9.replaceMatches('M', '')",
+    "literal.replaceMatches('(M)', '$1$1') & PID_8",
+]
 
 
 class ConversionTests(TestCase):
