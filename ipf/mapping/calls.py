@@ -12,19 +12,14 @@ from ipf.mapping.scope import Act, Value
 
 @dataclass(slots=True)
 class Code:
-    """A compiled group.  `run` is there last, since groups may call each other in a circle.
-
-    `size`: places of its frame.
-    """
+    """A compiled group.  `run` is there last, since groups may call each other in a circle."""
 
     name: str
     run: Act | None = None
-    size: int = 1
 
     def call(self, frame: Frame) -> None:
-        """Run it on a frame that holds the Run and the arguments, and is made longer here."""
+        """Run it on a frame that holds the Run and the arguments."""
         if self.run is not None:
-            frame.extend([None] * (self.size - len(frame)))
             self.run(frame)
 
 
@@ -39,7 +34,6 @@ def invocation(code: Code, values: Sequence[Value], remembered: Callable[[Act], 
         if code.run is None:  # still being compiled: it calls itself
             writer.line(f"{writer.constant(code)}.call([{', '.join(frame)}])")
             return
-        frame += ["None"] * (code.size - len(frame))
         run = code.run if remembered is None else remembered(code.run)
         writer.line(f"{writer.constant(run)}([{', '.join(frame)}])")
 

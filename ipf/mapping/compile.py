@@ -174,8 +174,7 @@ class Compiler:
                 scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_source and not kind.is_text)
             compiler = RuleCompiler(self, owner, part)
             rules += [compiler.rule(rule, scope) for rule in part.rules]
-        code.size = layout.size
-        code.run = function(sequence(rules))
+        code.run = function(sequence(rules), len(slots))
 
     def plan(self, content: StructureMap, group: Group) -> Plan | None:
         """How results of a group can be remembered: it is pure, not trivial, and fills one target."""

@@ -1,7 +1,8 @@
 """From blocks to one Python function for each group.
 
-A block knows how to write itself as Python statements on a frame `f` (a list: place 0 is the Run, the others are the
-variables).  What is frequent is written out; what is rare is a closure, written as a call of it.  So a group of twenty
+A block knows how to write itself as Python statements; variables are known by their places in a frame (place 0 is the
+Run) and become local variables.  What is frequent is written out; what is rare is a closure of the frame, written as a
+call of it.  So a group of twenty
 rules is one function, and an absent field costs it two look-ups in a list instead of three calls.
 
 Nothing of a map's text becomes code: names of elements and literals enter as `repr` or as constants of the function,
@@ -10,6 +11,7 @@ variables as places of the frame.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,17 @@ from ipf.mapping.scope import NOTHING, Act, Value
 from ipf.mapping.v2 import look
 
 Block = Callable[["Writer"], None]
+
+FRAME = "\0f\0"
+"""Stands in a line for the frame, as closures take it."""
+
+
+def var(slot: int) -> str:
+    """Stands in a line for the variable at a place of the frame."""
+    return f"\0{slot}\0"
+
+
+_VARIABLE = re.compile("\0(\\d+)\0")
 
 MAX_DEPTH = 12
 """Python refuses more than 20 loops inside each other; deeper blocks become functions of their own."""
@@ -35,6 +48,12 @@ class Writer:
         self._depth = 1
         self._looked: list[dict[str, int]] = [{}]
         self._count = 0
+        self._last = 0
+
+    @property
+    def last(self) -> int:
+        """The greatest place of a variable so far."""
+        return max([self._last, *map(int, _VARIABLE.findall("\n".join(self._lines)))])
 
     def line(self, text: str) -> None:
         """One statement."""
@@ -66,7 +85,10 @@ class Writer:
     def body(self, block: Block) -> None:
         """A block inside a loop; as a call of its own function where Python would refuse the nesting."""
         if self._depth > MAX_DEPTH:
-            self.line(f"{self.constant(function(block))}(f)")
+            writer = Writer()
+            block(writer)
+            self.line(f"{self.constant(writer.function())}({FRAME})")
+            self._last = max(self._last, writer.last)
         else:
             block(self)
 
@@ -84,24 +106,44 @@ class Writer:
         raw = f"p{known}[{number} + k{known}]"
         return f"n{known} > {number} + k{known} and {raw}", raw
 
-    def function(self) -> Act:
-        """The function, compiled."""
-        source = "def run(f):\n    r = f[0]\n" + "\n".join(self._lines) + "\n"
+    def function(self, arguments: int = 0) -> Act:
+        """The function, compiled; `arguments` as in the function `function`."""
+        body = "\n".join(self._lines) + "\n"
+        source = _with_locals(body, arguments, self.last) if arguments else _with_frame(body)
         exec(compile(source, "<map>", "exec"), self.constants)
         made: Act = self.constants["run"]
         return made
 
 
-def function(block: Block) -> Act:
-    """The function of one block."""
+def _with_frame(body: str) -> str:
+    """Variables are places of the frame, which is shared with the caller."""
+    return "def run(f):\n    r = f[0]\n" + _VARIABLE.sub(r"f[\1]", body).replace(FRAME, "f")
+
+
+def _with_locals(body: str, arguments: int, last: int) -> str:
+    """Variables are Python's own; a closure that asks for the frame is given one that is made for it."""
+    last = max(arguments, last)
+    names = [f"v{slot}" for slot in range(1, last + 1)]
+    head = f"def run(f):\n    r, {', '.join(names[:arguments])} = f\n"
+    if last > arguments:
+        head += f"    {' = '.join(names[arguments:])} = None\n"
+    return head + _VARIABLE.sub(r"v\1", body).replace(FRAME, f"[r, {', '.join(names)}]")
+
+
+def function(block: Block, arguments: int = 0) -> Act:
+    """The function of one block.
+
+    `arguments`: it is a group's function, of a frame with the Run and so many arguments, and its variables are its own;
+    0: it reads and writes the variables in the frame of its caller.
+    """
     writer = Writer()
     block(writer)
-    return writer.function()
+    return writer.function(arguments)
 
 
 def act(closure: Act) -> Block:
     """A block that calls a closure."""
-    return lambda writer: writer.line(f"{writer.constant(closure)}(f)")
+    return lambda writer: writer.line(f"{writer.constant(closure)}({FRAME})")
 
 
 def sequence(blocks: Iterable[Block]) -> Block:
@@ -126,8 +168,8 @@ def value_source(writer: Writer, value: Value) -> str:
     if value.constant is not NOTHING:
         return writer.constant(value.constant)
     if value.is_variable:
-        return f"f[{value.slot}]"
-    return f"{writer.constant(value.get)}(f)"
+        return f"{var(value.slot)}"
+    return f"{writer.constant(value.get)}({FRAME})"
 
 
 def text_source(writer: Writer, value: Value, text: Callable[[Frame], str | None]) -> str:
@@ -135,5 +177,5 @@ def text_source(writer: Writer, value: Value, text: Callable[[Frame], str | None
     if value.write is not None and value.kind == STRING:
         return value.write(writer)
     if value.kind.is_text and value.is_variable:
-        return f"f[{value.slot}].text" if value.kind.is_v2 else f"f[{value.slot}]"
-    return f"{writer.constant(text)}(f)"
+        return f"{var(value.slot)}.text" if value.kind.is_v2 else f"{var(value.slot)}"
+    return f"{writer.constant(text)}({FRAME})"

@@ -16,7 +16,7 @@ from ipf.fhir.fhirpath import Expression as Compiled
 from ipf.fhir.fhirpath import FhirPathError, Host, ast, parse
 from ipf.mapping import native
 from ipf.mapping.conversions import as_text
-from ipf.mapping.emit import Writer
+from ipf.mapping.emit import FRAME, Writer
 from ipf.mapping.kinds import Kind
 from ipf.mapping.native_source import condition_source, text_source
 from ipf.mapping.run import Frame
@@ -73,7 +73,7 @@ class Expression:
     def test_source(self, writer: Writer, item: str) -> str:
         """The condition written out; `item` is the expression for the item in focus."""
         written = condition_source(writer, self.node, self.scope.names, self.item, item)
-        return written if written is not None else f"{writer.constant(self.test())}(f, {item})"
+        return written if written is not None else f"{writer.constant(self.test())}({FRAME}, {item})"
 
     def text(self) -> Text:
         """The expression as text: its first result, None when it is empty."""
@@ -86,7 +86,7 @@ class Expression:
     def text_source(self, writer: Writer, item: str) -> str:
         """The text written out."""
         written = text_source(writer, self.node, self.scope.names, self.item, item)
-        return written if written is not None else f"{writer.constant(self.text())}(f, {item})"
+        return written if written is not None else f"{writer.constant(self.text())}({FRAME}, {item})"
 
     def first(self) -> First:
         """The first result as a JSON value (or an HL7 v2 node), None when it is empty."""

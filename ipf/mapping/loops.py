@@ -13,7 +13,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.hl7.message import number_of
 from ipf.mapping.conversions import as_text
-from ipf.mapping.emit import Block, Writer
+from ipf.mapping.emit import FRAME, Block, Writer, var
 from ipf.mapping.run import Frame
 from ipf.mapping.sources import LIST_MODES, Fetch, Items, Walk
 from ipf.mapping.v2 import reader, text_reader
@@ -27,7 +27,7 @@ def each(fetch: Fetch, slot: int, body: Block) -> Block:
     """`body` for every item that is fetched."""
 
     def write(writer: Writer) -> None:
-        with writer.inside(f"for f[{slot}] in {writer.constant(fetch)}(f)"):
+        with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
             writer.body(body)
 
     return write
@@ -37,7 +37,7 @@ def provided(context: int, test: TestSource, body: Block) -> Block:
     """`src where (...)`: once, or not at all."""
 
     def write(writer: Writer) -> None:
-        with writer.inside(f"if {test(writer, f'f[{context}]')}"):
+        with writer.inside(f"if {test(writer, f'{var(context)}')}"):
             writer.body(body)
 
     return write
@@ -69,20 +69,20 @@ def each_child(found: Children, body: Block) -> Block:
             writer.line("break")
 
     def write_loop(writer: Writer, children: str) -> None:
-        with writer.inside(f"for f[{slot}] in {children}"):
+        with writer.inside(f"for {var(slot)} in {children}"):
             if test is None:
                 write_body(writer)
             else:
-                with writer.inside(f"if {test(writer, f'f[{slot}]')}"):
+                with writer.inside(f"if {test(writer, f'{var(slot)}')}"):
                     write_body(writer)
 
     def write(writer: Writer) -> None:
         if number:
-            there, raw = writer.is_there(f"f[{context}]", number)
+            there, raw = writer.is_there(f"{var(context)}", number)
             with writer.inside(f"if {there}"):
-                write_loop(writer, f"{writer.constant(read)}(f[{context}], {raw})")
+                write_loop(writer, f"{writer.constant(read)}({var(context)}, {raw})")
         else:
-            write_loop(writer, f"f[{context}].children({found.name!r})")
+            write_loop(writer, f"{var(context)}.children({found.name!r})")
 
     return write
 
@@ -118,8 +118,8 @@ def each_noted(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
     """`each` for a trace: the item's path at place `path`."""
 
     def write(writer: Writer) -> None:
-        with writer.inside(f"for f[{slot}] in {writer.constant(fetch)}(f)"):
-            writer.line(f"f[{path}] = r.trace.path(f[{slot}])")
+        with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
+            writer.line(f"{var(path)} = r.trace.path({var(slot)})")
             writer.body(body)
 
     return write

@@ -12,7 +12,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath import ast, patterns
 from ipf.hl7.message import number_of
-from ipf.mapping.emit import Writer
+from ipf.mapping.emit import FRAME, Writer, var
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.native import FOCUS, Names, condition, owner_slot, piece, pieces, string, strings, text
 from ipf.mapping.v2 import first_text, is_present, only_text, single_text
@@ -38,7 +38,7 @@ def condition_source(
         return f"({left} {node.operator if wanted else _DUAL[node.operator]} {right})"
     test = _Test(writer, names, item, focus)
     written = test.presence(node, wanted) or test.comparison(node, wanted) or test.of_text(node, wanted)
-    return written or f"({writer.constant(decide)}(f, {focus}) is {wanted})"
+    return written or f"({writer.constant(decide)}({FRAME}, {focus}) is {wanted})"
 
 
 _DUAL = {"and": "or", "or": "and"}
@@ -111,7 +111,7 @@ def _piece_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focu
     if written is None:
         written = _child_source(writer, node, names, item, focus, first_text)
     if written is None:
-        written = f"{writer.constant(piece(node, names, item))}(f, {focus})"
+        written = f"{writer.constant(piece(node, names, item))}({FRAME}, {focus})"
     return f"{written} or ''"
 
 
@@ -123,7 +123,7 @@ def _variable_source(node: ast.Node, names: Names, item: Kind, focus: str) -> st
     if node.name == FOCUS:
         kind, value = item, focus
     elif variable is not None and variable.is_source and not variable.is_json:
-        kind, value = variable.kind, f"f[{variable.slot}]"
+        kind, value = variable.kind, f"{var(variable.slot)}"
     else:
         return None
     if kind.is_v2:
@@ -142,6 +142,6 @@ def _child_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focu
     number = number_of(node.name)
     if slot is None or not number:
         return None
-    owner = f"f[{slot}]" if slot else focus
+    owner = f"{var(slot)}" if slot else focus
     there, raw = writer.is_there(owner, number)
     return f"({there} and {writer.constant(reader(node.name, inner))}({owner}, {raw}))"

@@ -14,7 +14,7 @@ from ipf.hl7.message import number_of
 from ipf.mapping import loops
 from ipf.mapping.calls import invocation
 from ipf.mapping.compile import Compiler, Unit
-from ipf.mapping.emit import Block, Writer, sequence
+from ipf.mapping.emit import Block, Writer, sequence, var
 from ipf.mapping.kinds import STRING, TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.memo import Remembered
@@ -74,10 +74,10 @@ class RuleCompiler:
         paths = [scope.layout.place() for _ in rule.sources]
         step = scope.layout.place()
         found = [self._traced_loop(one, rule, scope, path) for one, path in zip(rule.sources, paths, strict=True)]
-        named = ", ".join(f"f[{path}]" for path in paths)
+        named = ", ".join(f"{var(path)}" for path in paths)
 
         def enter(writer: Writer) -> None:
-            writer.line(f"f[{step}] = r.trace.enter({writer.constant(at)}, ({named},))")
+            writer.line(f"{var(step)} = r.trace.enter({writer.constant(at)}, ({named},))")
 
         body = sequence([enter, *self._body(rule, scope, found[0][1], step)])
         for loop, _ in reversed(found):

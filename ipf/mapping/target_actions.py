@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipf.errors import Category, Problem
 from ipf.mapping.calls import invocation
-from ipf.mapping.emit import Block, Writer, act, function, nothing, sequence, value_source
+from ipf.mapping.emit import Block, Writer, act, function, nothing, sequence, value_source, var
 from ipf.mapping.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
@@ -16,6 +16,7 @@ from ipf.mapping.scope import NOTHING, Get, Scope, Value, Variable
 from ipf.mapping.target_blocks import (
     keep,
     keep_primitive,
+    keep_reference,
     new_object,
     noted_translation,
     placed_maker,
@@ -24,7 +25,6 @@ from ipf.mapping.target_blocks import (
     put_by,
     put_extended,
     put_placed,
-    put_reference,
 )
 from ipf.mapping.target_values import Fitted, Fitting
 from ipf.mapping.targets import (
@@ -89,13 +89,13 @@ class TargetCompiler:
             return block
         names = [target.element] if member is None else list(member.keys.values()) or [member.key]
         keys = tuple(names + ["_" + name for name in names])
-        mark, owner, step = self.scope.layout.place(), f"f[{context.slot}]", self._step
+        mark, owner, step = self.scope.layout.place(), f"{var(context.slot)}", self._step
         made = target.transform in ("", "create") and not self.rule.is_simple
 
         def write(writer: Writer) -> None:
-            writer.line(f"f[{mark}] = r.trace.mark({owner}, {writer.constant(keys)})")
+            writer.line(f"{var(mark)} = r.trace.mark({owner}, {writer.constant(keys)})")
             block(writer)
-            writer.line(f"r.trace.produced(f[{step}], {owner}, f[{mark}], {made})")
+            writer.line(f"r.trace.produced({var(step)}, {owner}, {var(mark)}, {made})")
 
         return write
 
@@ -110,7 +110,7 @@ class TargetCompiler:
     def _assign(self, target: Target, value: Value) -> Block:
         """`-> transform(...) as x`: a value without a place."""
         slot = self.scope.declare(target.variable, value.kind, is_source=True).slot
-        return lambda writer: writer.line(f"f[{slot}] = {value_source(writer, value)}")
+        return lambda writer: writer.line(f"{var(slot)} = {value_source(writer, value)}")
 
     def _member(self, context: Variable, target: Target) -> Member | None:
         """The element that is written; None when the model of its owner is not known."""
@@ -213,7 +213,7 @@ class TargetCompiler:
             item, focus = value.kind, value.slot
         text = str(target.parameters[-1].value)
         expression = self.rules.compiler.expression(self.rules.unit, text, self.scope, item, target.place)
-        written = f"f[{focus}]" if focus else "None"
+        written = f"{var(focus)}" if focus else "None"
         if expression.is_text:
             text_of = expression.text()
             get: Get = lambda frame: text_of(frame, frame[focus] if focus else None)  # noqa: E731
@@ -230,7 +230,7 @@ class TargetCompiler:
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
-            return act(put_reference(place, value, slot, whole=kind.name == "Reference"))
+            return keep_reference(place, value, slot, whole=kind.name == "Reference")
         if target.variable:
             return self._store_and_name(target, place, kind, fitted, position)
         if place.many and target.list_modes[:1] in (("first",), ("last",)):

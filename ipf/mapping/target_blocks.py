@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ipf.fhir.fhirpath.nodes import FhirNode
-from ipf.mapping.emit import Block, Writer
-from ipf.mapping.run import Frame
+from ipf.mapping.conversions import as_text
+from ipf.mapping.emit import FRAME, Block, Writer, var
+from ipf.mapping.run import Frame, Run
 from ipf.mapping.scope import Act, Value
 from ipf.mapping.target_values import Fitted
 from ipf.mapping.targets import Make, Spot, Store, list_placer, store_source, storer, write_value
 from ipf.mapping.trace import Translation
 from ipf.mapping.transforms import text_of
+from ipf.ports import Json
 
 
 def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
@@ -26,17 +28,17 @@ def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Va
             frame[step].translations.append(Translation(table, given, found))
         return found
 
-    return replace(value, get=translate)
+    return replace(value, get=translate, write=None)
 
 
 def new_object(slot: int) -> Block:
     """A place for a primitive and its extensions."""
-    return lambda writer: writer.line(f"f[{slot}] = {{}}")
+    return lambda writer: writer.line(f"{var(slot)} = {{}}")
 
 
 def keep(make: Make, slot: int) -> Block:
     """Make an element and name it."""
-    return lambda writer: writer.line(f"f[{slot}] = {writer.constant(make)}(f)")
+    return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
 
 
 def placed_maker(place: Spot, mode: str) -> Make:
@@ -58,7 +60,7 @@ def put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
 
     def write(writer: Writer) -> None:
         with write_value(writer, fitted):
-            writer.line(f"{writer.constant(put_in_order)}(f, f[{place.parent}], v)")
+            writer.line(f"{writer.constant(put_in_order)}({FRAME}, {var(place.parent)}, v)")
 
     return write
 
@@ -98,7 +100,7 @@ def put_by(store: Store, place: Spot, fitted: Fitted) -> Block:
 
     def write(writer: Writer) -> None:
         with write_value(writer, fitted):
-            writer.line(f"{writer.constant(store)}(f[{place.parent}], v)")
+            writer.line(f"{writer.constant(store)}({var(place.parent)}, v)")
 
     return write
 
@@ -107,9 +109,9 @@ def put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
     """Store a value and name it; where there is none, the name stands for `absent`."""
 
     def write(writer: Writer) -> None:
-        writer.line(f"f[{slot}] = {absent}")
+        writer.line(f"{var(slot)} = {absent}")
         with write_value(writer, fitted):
-            writer.line(f"f[{slot}] = v")
+            writer.line(f"{var(slot)} = v")
             store_source(writer, place, "v")
 
     return write
@@ -119,35 +121,54 @@ def keep_primitive(slot: int, fitted: Fitted) -> Block:
     """A primitive that may get extensions is kept aside until the rule is done."""
 
     def write(writer: Writer) -> None:
-        writer.line(f"f[{slot}] = {{}}")
+        writer.line(f"{var(slot)} = {{}}")
         with write_value(writer, fitted):
-            writer.line(f"f[{slot}]['value'] = v")
+            writer.line(f"{var(slot)}['value'] = v")
 
     return write
 
 
-def put_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Act:
-    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource."""
-    get, resource, parent, key, store = value.get, value.slot, place.parent, place.key, storer(place)
+def keep_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Block:
+    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource.
 
-    def put_reference(frame: Frame) -> None:
-        text = get(frame)
+    `slot`: where it is named, or 0.  `whole`: the element is a Reference, else its text.
+    """
+    named = f"{var(slot)} = " if slot else ""
+    put = reference_putter(place, whole=whole)
+
+    def write(writer: Writer) -> None:
+        if value.slot >= 0 and not value.is_source:
+            given = f"{var(place.parent)}, {var(value.slot)}"
+        else:
+            given = f"{var(place.parent)}, None, {writer.constant(value.get)}({FRAME})"
+        writer.line(f"{named}{writer.constant(put)}(r, {given})")
+
+    return write
+
+
+def reference_putter(place: Spot, *, whole: bool) -> Callable[..., Any]:
+    """Puts a reference into an object: to a resource of this run, or as the text given; gives what it has put."""
+    key, store = place.key, storer(place)
+
+    def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
+        is_ours = type(resource) is dict
+        if is_ours:
+            text = run.urn(resource)
+        else:
+            run.loose_references = run.loose_references or text is not None or resource is not None
+            text = text if text is not None else as_text(resource)
         if text is None:
-            return
-        owner, run = frame[parent], frame[0]
-        holder, name = ({"reference": text}, "reference") if whole else (owner, key)
+            return None
+        holder: Json = {"reference": text} if whole else owner
         made = holder if whole else text
         store(owner, made)
-        if slot:
-            frame[slot] = made
         if whole:
             run.created.append((owner, key, holder))
-        if resource >= 0 and type(frame[resource]) is dict:
-            run.references.append((holder, name, frame[resource]))
-        else:
-            run.loose_references = True
+        if is_ours:
+            run.references.append((holder, "reference" if whole else key, resource))
+        return made
 
-    return put_reference
+    return put
 
 
 def primitive_closer(place: Spot, slot: int) -> Act:

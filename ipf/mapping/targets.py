@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.mapping.emit import Block, Writer, function, text_source, value_source
+from ipf.mapping.emit import Block, Writer, function, text_source, value_source, var
 from ipf.mapping.kinds import Kind, Member, Models
 from ipf.mapping.run import Frame
 from ipf.mapping.target_values import Fitted
@@ -103,7 +103,7 @@ def _store_unknown(key: str) -> Store:
 
 def store_source(writer: Writer, place: Spot, value: str) -> None:
     """Write the statements that store the value of an expression."""
-    owner, key = f"f[{place.parent}]", repr(place.key)
+    owner, key = f"{var(place.parent)}", repr(place.key)
     if place.is_open or place.others:
         writer.line(f"{writer.constant(storer(place))}({owner}, {value})")
     elif place.many:
@@ -172,7 +172,7 @@ def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part:
     """
     typed = models.is_resource(kind) and not (is_part and not kind.model.startswith("fhir"))
     template = f"{{'resourceType': {kind.name!r}}}" if typed else "{}"
-    owner, key, made = f"f[{place.parent}]", repr(place.key), f"f[{slot}]"
+    owner, key, made = f"{var(place.parent)}", repr(place.key), f"{var(slot)}"
     is_found_again = template == "{}" and not place.many and not place.is_open
 
     def write_new(writer: Writer) -> None:

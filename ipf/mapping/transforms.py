@@ -19,8 +19,9 @@ from typing import Any
 
 from ipf.mapping.concepts import ConceptTables
 from ipf.mapping.conversions import Convert, as_text, code
+from ipf.mapping.emit import text_source
 from ipf.mapping.kinds import STRING, TEXT, Kind, Models, fhir
-from ipf.mapping.run import Frame, Unmapped
+from ipf.mapping.run import Frame, Run, Unmapped
 from ipf.mapping.scope import NOTHING, Get, Value
 from ipf.ports import Json
 
@@ -182,11 +183,10 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     member = "code" if wanted == "uri" else wanted
     url = table.url or name
 
-    def translate(frame: Frame) -> Any:
-        given = text(frame)
+    def translate(run: Run, given: str | None) -> Any:
         if not given:
             return None
-        overrides = frame[0].overrides
+        overrides = run.overrides
         if overrides is not None and url in overrides.by_table:
             own = overrides.by_table[url]
             if given in own:
@@ -198,18 +198,23 @@ def _translate(context: Context, arguments: Arguments) -> Value:
         if found is None:
             found = results.get(code(given) or "", fixed)
             if found is None and is_counted:
-                frame[0].unmapped.append(Unmapped(name, given))
+                run.unmapped.append(Unmapped(name, given))
         elif type(found) is dict:
             return dict(found)
         return found
 
-    def translate_to_object(frame: Frame) -> Any:
-        found = translate(frame)
+    def translate_to_object(run: Run, given: str | None) -> Any:
+        found = translate(run, given)
         if type(found) is not dict:
             return None
         return {"coding": [found]} if wanted == "CodeableConcept" else found
 
-    return Value(translate_to_object if kind.name in ("Coding", "CodeableConcept") else translate, kind)
+    look_up = translate_to_object if kind.name in ("Coding", "CodeableConcept") else translate
+    return Value(
+        lambda frame: look_up(frame[0], text(frame)),
+        kind,
+        write=lambda writer: f"{writer.constant(look_up)}(r, {text_source(writer, arguments[0], text)})",
+    )
 
 
 TRANSLATED = {
@@ -236,7 +241,7 @@ def _reference(context: Context, arguments: Arguments) -> Value:
         urn: str = frame[0].urn(resource)
         return urn
 
-    return Value(reference, REFERENCE_TEXT, slot=arguments[0].slot)
+    return Value(reference, REFERENCE_TEXT, slot=arguments[0].slot, is_source=to_source)
 
 
 REFERENCE_TEXT = Kind("fhir", "uri-of-resource")
