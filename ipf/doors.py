@@ -28,6 +28,7 @@ from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
+from ipf.rest.terminology import TenantTerminology
 from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Listener as Entrance
@@ -97,6 +98,8 @@ class Doors:
         """The FHIR server's parts."""
         settings, stores = self._settings, self._stores
         integrity = Integrity(stores.fhir, PostgresReferrers(stores.fhir_database))
+        load = partial(load_packages, settings, DEFINITIONS)
+        conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
         return Repository(
             stores.fhir,
             stores.matcher,
@@ -104,9 +107,8 @@ class Doors:
             PostgresHistories(stores.fhir_database),
             channel_policy(settings),
             software_version=__version__,
-            conformance=Conformance(
-                partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode
-            ),
+            conformance=conformance,
+            terminology=TenantTerminology(conformance),
             max_bundle_entries=settings.max_bundle_entries,
             exports=PostgresExports(stores.fhir_database),
             reindex=PostgresReindexQueue(stores.fhir_database),
