@@ -156,6 +156,22 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("pid.PID_99 as x -> tgt.birthDate = x; pid.PID_5 first as x -> tgt.birthDate = x;", {}),
     ("pid -> append('a', 'b') as x, tgt.name as n, n.text = x;", {"name": [{"text": "ab"}]}),
     ("pid -> tgt as t, t.active = true;", {"active": True}),
+    ("pid.PID_8 as s -> tgt.name as n, n.text = copy(s);", {"name": [{"text": "M"}]}),
+    ("pid -> tgt.name as n, n.text = evaluate(pid, PID_8 & '!');", {"name": [{"text": "M!"}]}),
+    (
+        "pid.PID_8 as s -> evaluate(s, $this & 'x') as v, tgt.name as n, n.text = append(v, v);",
+        {"name": [{"text": "MxMx"}]},
+    ),
+    ("pid -> tgt.birthDate = @2020-01-02;", {"birthDate": "2020-01-02"}),
+    ("pid.PID_29 as d -> tgt.birthDate = dateOp(d, 'date');", {"birthDate": "2020-01-02"}),
+    (
+        "pid -> tgt.telecom = cp('12 34'), tgt.telecom = cp('http://a');",
+        {"telecom": [{"system": "phone", "value": "12 34"}, {"system": "url", "value": "http://a"}]},
+    ),
+    (
+        "pid -> tgt.extension as e, e.url = 'u', e.value = qty('5 mg');",
+        {"extension": [{"url": "u", "valueQuantity": {"value": JsonDecimal("5"), "unit": "mg"}}]},
+    ),
 ]
 
 REFUSED = [
@@ -281,6 +297,27 @@ group codes(source c : CE, target h : CodeableConcept) <<types>> { c.CE_2 as t -
         )
         wanted = {"name": [{"family": "DOE"}], "maritalStatus": {"text": "t"}, "birthDate": "1980"}
         self.assertEqual(mapped(program(HEAD + text), "PID|1||||DOE||1980|||c^t"), wanted)
+
+    def test_ids_of_a_run_are_stable_and_differ(self) -> None:
+        rules = (
+            "pid -> uuid() as a, uuid() as b, uuid('n') as c, uuid('n') as d, pointer(tgt) as e, reference(tgt) as f,"
+        )
+        rules += " tgt.name as n, n.given = a, n.given = b, n.given = c, n.given = d, n.given = e, n.given = f;"
+        first, again = (mapped(patient_program(rules), PID)["name"][0]["given"] for _ in range(2))
+        self.assertEqual(first, again)
+        self.assertEqual((first[2], first[4]), (first[3], first[5]))
+        self.assertEqual(len(set(first)), 4)
+        for one in first:
+            self.assertRegex(
+                one.removeprefix("urn:uuid:"), r"^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$"
+            )
+
+    def test_a_group_may_be_the_default_for_its_source_type(self) -> None:
+        text = """group main(source src : Patient, target tgt) { src.name -> tgt.called; }
+group names(source n : HumanName, target t : HumanName) <<type+>> { n.family as f -> t.is = f; }"""
+        text = text.replace("t.is", "t.text")
+        made = run(program(HEAD + text), {"name": [{"family": "A"}]})[0]
+        self.assertEqual(made, {"called": {"text": "A"}})
 
     def test_imports(self) -> None:
         main = HEAD + V2 + 'imports "urn:test:lib/*"\n'
