@@ -8,9 +8,11 @@ Sources: https://hl7.org/fhir/R4/capabilitystatement.html, https://hl7.org/fhir/
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.definitions import Definitions
+from ipf.fhir.index_sources import sources
 from ipf.ports import Json
 
 Route = tuple[str, str]
@@ -54,7 +56,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
 }
 """Operations by name: the types that have them (`*` all, empty the system) and their definitions."""
 
-_NOT_SEARCHABLE = frozenset({"composite", "special"})
+_COLUMNS = ("_id", "_lastUpdated")
 _DATE = "2026-11-21"  # of this form of the statement; it changes when the statement does
 
 
@@ -134,13 +136,39 @@ def _resource(
         "referencePolicy": ["literal", "logical"],
         "searchParam": _search_parameters(definitions, resource_type),
     }
-    operation = list(_operations(resource_type, operations))
-    return {**stated, "operation": operation} if operation else stated
+    for name, found in (("searchInclude", _includes(definitions, resource_type)),
+                        ("searchRevInclude", _referring(definitions).get(resource_type)),
+                        ("operation", list(_operations(resource_type, operations)))):  # fmt: skip
+        if found:
+            stated[name] = found
+    return stated
 
 
 def _search_parameters(definitions: Definitions, resource_type: str) -> list[Json]:
     return [
         {"name": parameter.code, "definition": parameter.url, "type": parameter.type}
         for parameter in definitions.search_parameters(resource_type).values()
-        if parameter.type not in _NOT_SEARCHABLE and (parameter.expression or parameter.code == "_id")
+        if parameter.code in _COLUMNS or parameter.code in sources(resource_type)
     ]
+
+
+@lru_cache(maxsize=1)
+def _referring_to(definitions: Definitions, generation: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in sorted(definitions.resource_types):
+        parameters = definitions.search_parameters(name)
+        for code in sources(name):
+            for target in parameters[code].targets if parameters[code].type == "reference" else ():
+                found.setdefault(target, []).append(f"{name}:{code}")
+    return found
+
+
+def _referring(definitions: Definitions) -> dict[str, list[str]]:
+    """Type -> the parameters of others that may refer to it."""
+    return _referring_to(definitions, definitions.generation)
+
+
+def _includes(definitions: Definitions, resource_type: str) -> list[str]:
+    parameters = definitions.search_parameters(resource_type)
+    references = [code for code in sources(resource_type) if parameters[code].type == "reference"]
+    return ["*", *(f"{resource_type}:{code}" for code in references)] if references else []

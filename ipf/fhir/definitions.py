@@ -81,6 +81,7 @@ class Definitions:
         self._by_json_name: dict[str, dict[str, Element]] = {}
         self._parameters: dict[str, Mapping[str, SearchParameter]] = {}
         self._custom: Mapping[str, Mapping[str, SearchParameter]] = {}
+        self.generation = 0  # grows when search parameters are added or go
         self._rows: dict[str, list[list[Any]]] = {}
         for row in parameters:
             for base in row[1]:
@@ -150,6 +151,7 @@ class Definitions:
         if added == self._custom:
             return False
         self._custom = added
+        self.generation += 1
         self._parameters = {}
         return True
 

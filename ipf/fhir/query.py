@@ -63,12 +63,12 @@ class Sort:
 class Query:
     """A search on one resource type: all `terms` must hold.
 
-    `count`: page size asked for, None = the server's own.  `total`: none, estimate or accurate, None = not said.
-    `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
-    `canonical`: the same text for the same terms in any order and spelling; made for lock keys.
-    `single_tokens`: (code, index value) when the query is one positive equality on the text index, else None.
-    `each_token`: a token behind each match is wanted, not only behind the page.  `needs_store`: names of parameters that no resource can be matched with by itself.  `needs_resource`: index entries
-    alone do not tell; the resource is looked at too.
+    `count`: page size asked for, None = the server's own. `total`: none, estimate or accurate, None = not said.
+    `summary_count`: only the total is wanted. `ignored`: names of parameters that lenient parsing left out.
+    `canonical`: the same text for the same terms in any order and spelling; made for lock keys. `single_tokens`:
+    (code, index value) when the query is one positive equality on the text index, else None. `each_token`: a token
+    behind each match is wanted, not only behind the page. `needs_store`: names of parameters that no resource can
+    be matched with by itself. `needs_resource`: index entries alone do not tell; the resource is looked at too.
     """
 
     resource_type: str

@@ -27,7 +27,8 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
     version = repository.software_version
     if mode == "terminology":
         return Answer(200, dumps(terminology_capabilities(base_url=request.base_url, version=version)))
-    return Answer(200, _statement(request.base_url, version, repository.smart is not None, tuple(routes)))
+    is_secured, generation = repository.smart is not None, definitions().generation
+    return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation))
 
 
 async def smart_configuration(request: Request, repository: Repository) -> Answer:
@@ -38,7 +39,7 @@ async def smart_configuration(request: Request, repository: Repository) -> Answe
 
 
 @lru_cache(maxsize=8)
-def _statement(base_url: str, version: str, is_secured: bool, routes: tuple[Route, ...]) -> bytes:
-    """Written once for each base URL."""
+def _statement(base_url: str, version: str, is_secured: bool, routes: tuple[Route, ...], generation: int) -> bytes:
+    """Written once for each base URL, and anew when search parameters are added or go (`generation`)."""
     statement = capability_statement(definitions(), routes, base_url=base_url, version=version, is_secured=is_secured)
     return dumps(statement)

@@ -88,7 +88,7 @@ class SearchSql:
     def __init__(self, tenant: str, query: Query, names: Names, units: Sequence[str] = ()) -> None:
         self._query = query
         self._conditions = Conditions(names.partition(tenant), names, units)
-        self._driver = _driver(query)
+        self._driver = driver(query)
         self._joins, self._keys = self._order()
 
     @property
@@ -203,7 +203,7 @@ def parameters_of(query: Query) -> set[Parameter]:
     return found | {(query.resource_type, code) for sort in sorts for code in (sort.code, *sort.others)}
 
 
-def _driver(query: Query) -> int | None:
+def driver(query: Query) -> int | None:
     """Which term walks the index: of those that are one token, the likely rarest."""
     parameters = definitions().search_parameters(query.resource_type)
 

@@ -36,7 +36,7 @@ from ipf.store.asks import version
 from ipf.store.database import Row
 from ipf.store.names import Names
 from ipf.store.quoting import Statement
-from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, parameters_of
+from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, driver, parameters_of
 from ipf.store.search_conditions import uses_units
 
 FEW_IDS = 100
@@ -58,6 +58,7 @@ class Search:
         self._tenant = tenant
         self._many = many
         self._names = names
+        self._has_driver = False
 
     async def page(self, query: Query, after: str | None) -> SearchPage:
         """See `ports.FhirStore.search`.  The total is counted unless `_total=none`."""
@@ -83,6 +84,7 @@ class Search:
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
         await self._names.load((self._tenant,), parameters_of(query))
         if any(needs_store(term.test) for term in query.terms):
+            self._has_driver = driver(query) is not None
             terms = [replace(term, test=await self._resolved(term.test, query.resource_type)) for term in query.terms]
             query = replace(query, terms=tuple(terms))
         return await self._sql(query), query
@@ -122,6 +124,8 @@ class Search:
         return tests_equal(test.code, [f"{test.resource_type}/{id_}" for (id_,) in rows])
 
     async def _has(self, test: Has, resource_type: str) -> Test:
+        if self._has_driver:
+            return test  # few resources are looked at anyway, each by what refers to it
         sql = await self._sql(_asking(test.resource_type, test.tests))
         rows = await self._many(sql.page(FEW_REFERRING + 1))
         if len(rows) > FEW_REFERRING:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import fhir, flow, mapping, receive
+from tests.bench import fhir, flow, mapping, receive, search
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
@@ -25,6 +25,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "memory": flow.memory,
     "mapping": mapping.transform,
     "fhir": fhir.bench,
+    "search": search.search,
 }
 
 
