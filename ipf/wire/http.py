@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -125,12 +126,18 @@ class _Exchange:
 
 def _base_url(web: Any, host: str) -> str:
     """The address under which the caller knows the resource that serves it."""
-    scheme = "https" if web.isSecure() else "http"
     address = web.getHost()
+    own = getattr(address, "host", "localhost"), getattr(address, "port", 80)
+    return _joined(bool(web.isSecure()), host, own, tuple(web.prepath))
+
+
+@lru_cache(maxsize=64)
+def _joined(is_secure: bool, host: str, own: tuple[str, int], prefix: tuple[bytes, ...]) -> str:
+    """The same for all requests of a client; `own` is used when the caller names no host that may stand in a URL."""
     if not _HOST.fullmatch(host):
-        host = f"{getattr(address, 'host', 'localhost')}:{getattr(address, 'port', 80)}"
-    prefix = "/".join(part.decode("latin-1") for part in web.prepath)
-    return f"{scheme}://{host}/{prefix}".rstrip("/")
+        host = f"{own[0]}:{own[1]}"
+    path = "/".join(part.decode("latin-1") for part in prefix)
+    return f"{'https' if is_secure else 'http'}://{host}/{path}".rstrip("/")
 
 
 class BoundedRequest(WebRequest):
