@@ -36,6 +36,8 @@ from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery, Status
 from ipf.rest.commit import commit
+from ipf.rest.conformance import DEFINITIONS, Conformance
+from ipf.rest.judged import judged
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.convert import Converter
@@ -51,7 +53,7 @@ from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
-from ipf.telemetry.logs import LogWriter, level_named
+from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.wire.mapper_client import Codings, RemoteMapper
 from ipf.wire.remote import Credentials, Remote
 
@@ -261,6 +263,11 @@ def is_dead(worker: str) -> bool:
     return host == socket.gethostname() and process.isdigit() and not Path("/proc", process).exists()
 
 
+def tell_findings(unit: Unit, errors: int, others: int) -> None:
+    """One line about what validation found in a converted message: numbers only."""
+    log.warn(event_line("validation", errors=errors, warnings=others), correlation_id=unit.correlation_id)
+
+
 class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
@@ -269,10 +276,12 @@ class ConvertingPart:
         self._stores = stores
         self._reactor = reactor
         bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        load = partial(load_packages, settings, DEFINITIONS)
+        conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
         self.converter = Converter(
             stores.inbox,
             mapper,
-            stores.submit,
+            judged(stores.submit, conformance, tell_findings),
             worker=name,
             backoff=backoff_of(settings),
             passthrough_types=settings.passthrough_types,
