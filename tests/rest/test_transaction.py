@@ -120,6 +120,49 @@ class TransactionSuite(TransactionCase):
         )
         self.assertEqual(one["resource"]["meta"]["versionId"], "1")
 
+    async def test_deletions_by_search_and_by_version(self) -> None:
+        for number in ("1", "2"):
+            await self.world.send("PUT", f"Patient/p{number}", patient(number, id=f"p{number}"))
+        both = entry("DELETE", "Patient?identifier=urn:mrn|1,urn:mrn|2")
+        self.assertEqual((await self.post("transaction", both)).status, 412)
+        stale = entry("DELETE", "Patient/p1", ifMatch='W/"2"')
+        self.assertEqual((await self.post("transaction", entry("DELETE", "Patient/p2"), stale)).status, 412)
+        self.assertEqual(await self.world.store.counts(), {"Patient": 2})
+        again = {**patient("2"), "id": "p2"}
+        clash = [entry("DELETE", "Patient?identifier=urn:mrn|2"), entry("PUT", "Patient/p2", again)]
+        self.assertEqual((await self.post("transaction", *clash)).status, 400)
+        answers = await self.responses(
+            "transaction",
+            entry("DELETE", "Patient/p1", ifMatch='W/"1"'),
+            entry("DELETE", "Patient?identifier=urn:mrn|2"),
+            entry("DELETE", "Patient?identifier=urn:mrn|3"),
+        )
+        self.assertEqual({one["response"]["status"] for one in answers}, {"204 No Content"})
+        self.assertEqual(await self.world.store.counts(), {})
+
+    async def test_references_in_both_directions(self) -> None:
+        """Forwards and backwards, by URN and by URL, with conditional references; a deletion makes room for a match."""
+        await self.world.send("PUT", "Patient/old", patient("1", id="old"))
+        note = {"resourceType": "Encounter", "subject": {"reference": "Patient?identifier=urn:mrn|1"}}
+        letter = {"resourceType": "Encounter", "subject": {"reference": f"{BASE}/Patient/temp"}}
+        linked = patient("1", link=[{"other": {"reference": "urn:uuid:r"}, "type": "refer"}])
+        related = {"resourceType": "RelatedPerson", "patient": {"reference": "Patient/temp"}}
+        answers = await self.responses(
+            "transaction",
+            entry("POST", "Encounter", note),
+            entry("POST", "Encounter", letter),
+            entry("POST", "Patient", linked, f"{BASE}/Patient/temp"),
+            entry("POST", "RelatedPerson", related, "urn:uuid:r"),
+            entry("DELETE", "Patient/old"),
+            prefer="return=representation",
+        )
+        made = f"Patient/{answers[2]['resource']['id']}"
+        self.assertEqual([one["resource"]["subject"]["reference"] for one in answers[:2]], [made, made])
+        self.assertEqual(answers[3]["resource"]["patient"]["reference"], made)
+        self.assertEqual(
+            answers[2]["resource"]["link"][0]["other"]["reference"], f"RelatedPerson/{answers[3]['resource']['id']}"
+        )
+
     async def test_one_failure_fails_all(self) -> None:
         good = entry("PUT", "Patient/a", patient("a", id="a"))
         for bad, status, place in (
