@@ -13,6 +13,7 @@ from typing import Any
 
 from ipf.fhir.definitions import Definitions
 from ipf.fhir.index_sources import sources
+from ipf.fhir.profiles.catalog import supported_profiles
 from ipf.ports import Json
 
 Route = tuple[str, str]
@@ -125,6 +126,7 @@ def _resource(
 ) -> Json:
     stated: dict[str, Any] = {
         "type": resource_type,
+        "supportedProfile": supported_profiles().get(resource_type),
         "interaction": [{"code": code} for route, code in _TYPE_INTERACTIONS.items() if route in routes],
         "versioning": "versioned-update",
         "readHistory": True,
@@ -141,6 +143,8 @@ def _resource(
                         ("operation", list(_operations(resource_type, operations)))):  # fmt: skip
         if found:
             stated[name] = found
+    if stated["supportedProfile"] is None:
+        del stated["supportedProfile"]
     return stated
 
 

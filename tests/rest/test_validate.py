@@ -158,6 +158,15 @@ class DefinitionSuite(Suite):
         self.assertEqual((await self.world.send("GET", "CodeSystem/administrative-gender")).status, 200)
         self.assertEqual((await self.world.send("GET", "StructureDefinition/none")).status, 404)
 
+    async def test_the_profiles_are_stated(self) -> None:
+        judged(self.world)
+        resources = loads((await self.world.send("GET", "metadata")).body)["rest"][0]["resource"]
+        stated = {one["type"]: one.get("supportedProfile", []) for one in resources}
+        self.assertEqual(stated["Patient"], [US_CORE + "us-core-patient"])
+        self.assertEqual(stated["Subscription"], [BACKPORT + "backport-subscription"])
+        self.assertIn(US_CORE + "us-core-blood-pressure", stated["Observation"])
+        self.assertEqual(stated["Basic"], [])
+
     async def test_searches_that_do_not_narrow_have_only_what_is_stored(self) -> None:
         judged(self.world)
         await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})

@@ -7,6 +7,7 @@ same canonical replaces ours.  Ids are the last parts of the canonicals.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.packages import Packages
@@ -60,6 +61,18 @@ class Catalog:
             rows = [url for _, table in (tables(known) if known else ()) for url in table]
             found = self._ids[resource_type] = {url_id(url): _whole(resource_type, url) for url in rows}
         return found
+
+
+@lru_cache(maxsize=1)
+def supported_profiles() -> dict[str, list[str]]:
+    """Resource type -> canonicals of the US Core and Backport profiles on it."""
+    found: dict[str, list[str]] = {}
+    for guide, table in tables(STRUCTURES):
+        for url in sorted(table) if guide != "r4" else ():
+            facts = table.get(url) or {}
+            if facts.get("kind") == "resource" and not facts.get("abstract"):
+                found.setdefault(facts["type"], []).append(canonical(url))
+    return found
 
 
 def url_id(url: str) -> str:
