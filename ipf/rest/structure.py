@@ -7,11 +7,13 @@ Source: https://hl7.org/fhir/R4/json.html
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.definitions import Element, definitions
+from ipf.fhir.definitions import definitions
 from ipf.ports import Json
 from ipf.rest.ids import is_id
 
@@ -53,24 +55,28 @@ class _Checker:
     def _members(self, value: Json, path: str, place: str, depth: int) -> None:
         if depth > _DEEPEST:
             return self._refuse("nested too deeply", place[:200])
+        shapes = _shapes(path)
         for name, item in value.items():
+            shape = shapes.get(name)
+            if shape is not None and shape.is_text and type(item) is str and item:
+                continue  # most of what there is
             if len(self.issues) >= _MOST_ISSUES:
                 return None
-            self._member(path, name, item, f"{place}.{name}", depth)
+            self._member(path, name, shape, item, f"{place}.{name}", depth)
         return None
 
-    def _member(self, path: str, name: str, value: Any, place: str, depth: int) -> None:
-        shadow = name.startswith("_")
-        element = self._definitions.element(path, name[1:] if shadow else name)
-        kind = _type_of(element, name.lstrip("_")) if element is not None else None
-        if element is None or kind is None or (shadow and kind not in self._definitions.primitive_types):
+    def _member(self, path: str, name: str, shape: _Shape | None, value: Any, place: str, depth: int) -> None:
+        if shape is None:
             return self._refuse(f"{path} has no element {name[:60]}", place)
-        if isinstance(value, list) != element.many:
-            return self._refuse("a list is expected" if element.many else "one value is expected, not a list", place)
-        if not value and type(value) is list:
+        kind, many, shadow = shape.kind, shape.many, shape.is_shadow
+        if isinstance(value, list) != many:
+            return self._refuse("a list is expected" if many else "one value is expected, not a list", place)
+        if not many:
+            return self._value(kind, value, place, shadow, many, depth)
+        if not value:
             return self._refuse("an element must not be empty", place)
-        for number, item in enumerate(value if element.many else (value,)):
-            self._value(kind, item, f"{place}[{number}]" if element.many else place, shadow, element.many, depth)
+        for number, item in enumerate(value):
+            self._value(kind, item, f"{place}[{number}]", shadow, many, depth)
         return None
 
     def _value(self, kind: str, value: Any, place: str, shadow: bool, many: bool, depth: int) -> None:
@@ -92,14 +98,29 @@ class _Checker:
         self.issues.append(Issue(text, place, Category.MALFORMED))
 
 
-def _type_of(element: Element, name: str) -> str | None:
-    """The one type of a member; of a choice the one that its name ends with."""
-    if not element.choice:
-        return element.types[0] if element.types else None
-    for kind in element.types:
-        if name == element.name + kind[0].upper() + kind[1:]:
-            return kind
-    return None
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a member must be.  `is_shadow`: its name begins with `_`.  `is_text`: one value that is a text."""
+
+    kind: str
+    many: bool
+    is_shadow: bool
+    is_text: bool
+
+
+@cache
+def _shapes(path: str) -> dict[str, _Shape]:
+    """The members of a type by their names in JSON: a choice by each of its forms, primitives with their shadows."""
+    found: dict[str, _Shape] = {}
+    primitives = definitions().primitive_types
+    for element in definitions().members(path).values():
+        for kind in element.types if element.choice else element.types[:1]:
+            is_primitive, name = kind in primitives, element.json_name(kind)
+            is_text = is_primitive and kind not in _NUMBERS and kind != "boolean" and not element.many
+            found[name] = _Shape(kind, element.many, False, is_text)
+            if is_primitive:
+                found["_" + name] = _Shape(kind, element.many, True, False)
+    return found
 
 
 def _is_primitive(kind: str, value: Any) -> bool:

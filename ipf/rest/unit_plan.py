@@ -56,6 +56,7 @@ class UnitPlan:
         self._pending: dict[Key, Pending] = {}
         self._by_condition: dict[ConditionKey, Pending] = {}
         self._deleted: set[Key] = set()
+        self._resolved: dict[str, str] = {}  # conditional references; the same for all entries of the unit
 
     def run(self) -> UnitResult:
         """Results in the order of the entries; Problem and Again leave the layer to be forgotten."""
@@ -233,7 +234,9 @@ class UnitPlan:
         searches: dict[str, str] = {}
         if self.asked.references and b"?" in text:
             for reference in conditional_references(resource):
-                searches[reference] = self._resolve(reference, pending.entry)
+                if reference not in self._resolved:
+                    self._resolved[reference] = self._resolve(reference, pending.entry)
+                searches[reference] = self._resolved[reference]
         if not searches and (self.asked.places is not None or not any(mark in text for mark in names.marks)):
             return resource
         return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
