@@ -25,7 +25,7 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import TextEquals
+from ipf.fhir.predicate import Has, IdIn, LastUpdated, Linked, TextEquals, within
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
@@ -38,6 +38,7 @@ DEFAULT_COUNT = 50
 # Prepared statements want nested loops only; a search with ranges does not.  Ends with the statement's transaction.
 PLANNER = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
+_OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
 _SORT_VALUES = {"text": "val", "date": "lo", "quantity": "lo"}
 COLUMNS = 8  # of VERSION_COLUMNS
 
@@ -83,12 +84,27 @@ class _Key:
 
 
 class SearchSql:
-    """The statements of one search of one tenant.  `units`: unit texts that occur, for quantities in UCUM units."""
+    """The statements of one search of one tenant.  `units`: unit texts that occur, for quantities in UCUM units.
 
-    def __init__(self, tenant: str, query: Query, names: Names, units: Sequence[str] = ()) -> None:
+    `walks_dates`: an order by one date is read from the index of dates, which holds the resources that have any
+    (`can_walk_dates`).  `descending`: the direction of rid where there is no other order.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        query: Query,
+        names: Names,
+        units: Sequence[str] = (),
+        *,
+        walks_dates: bool = False,
+        descending: bool = False,
+    ) -> None:
         self._query = query
         self._conditions = Conditions(names.partition(tenant), names, units)
-        self._driver = driver(query)
+        self._walks_dates = walks_dates
+        self._is_descending = descending
+        self._driver = None if walks_dates else driver(query)
         self._joins, self._keys = self._order()
 
     @property
@@ -111,7 +127,13 @@ class SearchSql:
         )
 
     def count(self) -> str:
-        """How many there are."""
+        """How many there are; entries of the index are those of live resources, so they alone may do."""
+        if self._driver is not None and not any(within(term.test, *_OF_RESOURCES) for term in self._query.terms):
+            where = self._where()[1:]
+            of_driver = " AND ".join(one for one in where if one.startswith("d."))
+            others = " AND ".join(["true", *(one for one in where if not one.startswith("d."))])
+            rows = f"SELECT d.rid FROM index_text d WHERE {of_driver}"
+            return script(PLANNER, f"SELECT count(*) FROM ({rows}) r WHERE {others}")
         return script(PLANNER, f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}")
 
     def ids(self, limit: int) -> str:
@@ -130,12 +152,20 @@ class SearchSql:
     def _walk(self) -> str:
         return "d.rid" if self._driver is not None else "r.rid"
 
+    def driver_count(self, limit: int) -> str:
+        """How many rows the driving token has, counted up to `limit`."""
+        where = [one for one in self._where() if one.startswith("d.")]
+        rows = f"SELECT 1 FROM index_text d WHERE {' AND '.join(where)} LIMIT {limit}"
+        return f"SELECT count(*) FROM ({rows}) t"
+
     def _from(self) -> str:
+        if self._walks_dates:
+            return "index_date o0 JOIN resources r ON r.rid = o0.rid"
         return "resources r" if self._driver is None else "index_text d JOIN resources r ON r.rid = d.rid"
 
     def _where(self) -> list[str]:
         type_ = self._query.resource_type
-        found = [self._conditions.live("r", type_)]
+        found = [self._conditions.live("r", type_), *(self._first_date() if self._walks_dates else ())]
         for number, term in enumerate(self._query.terms):
             if number == self._driver and isinstance(term.test, TextEquals):
                 entry = self._conditions.entry("d", type_, term.test.code)
@@ -144,10 +174,23 @@ class SearchSql:
                 found.append(self._conditions.test(term.test, type_))
         return found
 
+    def _first_date(self) -> list[str]:
+        """Of several dates of a resource, the one that counts in the order."""
+        sort, type_ = self._query.sort[0], self._query.resource_type
+        better = ">" if sort.descending else "<"
+        same = self._conditions.entry("e", type_, sort.code)
+        other = f"{same} AND e.rid = o0.rid AND (e.lo {better} o0.lo OR (e.lo = o0.lo AND e.hi < o0.hi))"
+        return [
+            self._conditions.entry("o0", type_, sort.code),
+            f"NOT EXISTS (SELECT 1 FROM index_date e WHERE {other})",
+        ]
+
     def _order(self) -> tuple[str, list[_Key]]:
         joins, keys = "", []
         for number, sort in enumerate(self._query.sort):
-            if sort.kind == "id":
+            if self._walks_dates:
+                keys.append(_Key("o0.lo", sort.descending, False, _READERS["date"]))
+            elif sort.kind == "id":
                 keys.append(_Key("r.id", sort.descending, False, str))
             elif sort.kind == "last_updated":
                 keys.append(_Key("r.last_updated", sort.descending, False, _aware))
@@ -175,7 +218,7 @@ class SearchSql:
         return ", ".join([*found, f"{rid} DESC" if self._descending() else rid])
 
     def _descending(self) -> bool:
-        return bool(self._keys) and self._keys[0].descending
+        return self._keys[0].descending if self._keys else self._is_descending
 
     def _behind(self, after: Token) -> str:
         """Rows that come later in the order."""
@@ -201,6 +244,11 @@ def parameters_of(query: Query) -> set[Parameter]:
     found = set[Parameter]().union(*(parameters_of_test(term.test, query.resource_type) for term in query.terms))
     sorts = (sort for sort in query.sort if sort.kind in TABLES)
     return found | {(query.resource_type, code) for sort in sorts for code in (sort.code, *sort.others)}
+
+
+def can_walk_dates(query: Query) -> bool:
+    """Whether the order is that of one date, under one code."""
+    return len(query.sort) == 1 and query.sort[0].kind == "date" and not query.sort[0].others
 
 
 def driver(query: Query) -> int | None:

@@ -25,6 +25,7 @@ from ipf.fhir.predicate import (
     IdIn,
     Linked,
     Not,
+    Present,
     Test,
     needs_resource,
     needs_store,
@@ -36,12 +37,13 @@ from ipf.store.asks import version
 from ipf.store.database import Row
 from ipf.store.names import Names
 from ipf.store.quoting import Statement
-from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, driver, parameters_of
+from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, can_walk_dates, driver, parameters_of
 from ipf.store.search_conditions import uses_units
 
 FEW_IDS = 100
 FEW_REFERRING = 300
 MOST_LOOKED_AT = 20_000
+MOST_SORTED = 5000
 _BATCH = 400
 
 UNITS = Statement("fhir_units", "smallint", "SELECT unit FROM index_units WHERE partition_id = $1")
@@ -90,11 +92,13 @@ class Search:
         return await self._sql(query), query
 
     async def _sql(self, query: Query) -> SearchSql:
-        units: Sequence[str] = ()
-        if any(uses_units(term.test) for term in query.terms):
-            rows = await self._many(UNITS.call(self._names.partition(self._tenant)))
-            units = [unit for (unit,) in rows]
-        return SearchSql(self._tenant, query, self._names, units)
+        return SearchSql(self._tenant, query, self._names, await self._units(query))
+
+    async def _units(self, query: Query) -> Sequence[str]:
+        if not any(uses_units(term.test) for term in query.terms):
+            return ()
+        rows = await self._many(UNITS.call(self._names.partition(self._tenant)))
+        return [unit for (unit,) in rows]
 
     # -- chains
 
@@ -143,6 +147,8 @@ class Search:
 
     async def _rows(self, sql: SearchSql, query: Query, limit: int, after: Token | None) -> list[Row]:
         if not query.needs_resource:
+            if can_walk_dates(query) and await self._many_match(sql, query):
+                return await self._by_date(query, limit, after)
             return await self._many(sql.page(limit, after))
         found: list[Row] = []
         async for row in self._looked_at(sql, query, after):
@@ -150,6 +156,30 @@ class Search:
             if len(found) == limit:
                 break
         return found
+
+    async def _many_match(self, sql: SearchSql, query: Query) -> bool:
+        """Whether so many resources may match that sorting them all would cost more than walking in their order."""
+        if any(isinstance(term.test, IdIn) or needs_store(term.test) for term in query.terms):
+            return False
+        if driver(query) is None:
+            return True
+        return int((await self._many(sql.driver_count(MOST_SORTED + 1)))[0][0]) > MOST_SORTED
+
+    async def _by_date(self, query: Query, limit: int, after: Token | None) -> list[Row]:
+        """Rows in the order of a date, read from its index; then, in order of rid, those that have none."""
+        rows: list[Row] = []
+        if after is None or after.keys != (None,):
+            walk = SearchSql(self._tenant, query, self._names, await self._units(query), walks_dates=True)
+            rows = await self._many(walk.page(limit, after))
+            if len(rows) == limit:
+                return rows
+            after = None
+        (sort,) = query.sort
+        missing = Term("", "", Not(Present(sort.code, "date")))
+        rest = replace(query, terms=(*query.terms, missing), sort=())
+        sql = SearchSql(self._tenant, rest, self._names, await self._units(query), descending=sort.descending)
+        behind = None if after is None else replace(after, keys=())
+        return rows + [(*row, None) for row in await self._many(sql.page(limit - len(rows), behind))]
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query.needs_resource:

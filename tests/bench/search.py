@@ -95,7 +95,10 @@ def search(folder: Path) -> None:
             ("by a chained identifier", lambda: f"Observation?patient.identifier={quote(f'urn:mrn|m{anyone()}')}"),
             ("by patient, newest first", lambda: f"Observation?patient=p{anyone()}&_sort=-date"),
             ("by family name", lambda: f"Patient?family=family{anyone() % 5000}"),
-            ("_has an Observation of the day",
+            ("all Observations, newest first", lambda: "Observation?_sort=-date&_count=20&_total=none"),
+            ("of a code, newest first",
+             lambda: f"Observation?code={quote('http://loinc.org|c1')}&_sort=-date&_count=20&_total=none"),
+            ("by identifier and _has",
              lambda: f"Patient?identifier={quote(f'urn:mrn|m{anyone()}')}&_has:Observation:patient:status=final"),
         ):  # fmt: skip
             middle, slow = _measured(one, make)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipf.fhir.query import parse_criteria
+from ipf.store import search_run
 from ipf.store.names import Names
 from ipf.store.resources import PostgresFhirStore
 from ipf.store.search import SearchSql, parameters_of
@@ -46,6 +47,22 @@ class PostgresSearchTest(contract.SearchContract):
         self.assertEqual((await self.store.search("default", query)).total, 350)
         query = parse_criteria("Patient?_has:Encounter:patient:status=finished&_summary=count")
         self.assertEqual((await self.store.search("default", query)).total, 350)
+
+    async def test_orders_that_are_walked(self) -> None:
+        """The same orders where so many match that the index of dates is read in its order."""
+        self.patch(search_run, "MOST_SORTED", 1)
+        await self.test_orders_are_paged_by_key()
+
+    async def test_several_dates_of_one_resource(self) -> None:
+        """The first counts ascending, the last descending; each resource comes once."""
+        self.patch(search_run, "MOST_SORTED", 0)
+        spans = {"a": ["2020", "2022"], "b": ["2021"], "c": [], "d": ["2021-06", "2021-07", "2019"]}
+        await self.create(*(
+            {"resourceType": "Goal", "id": id_, "target": [{"dueDate": one} for one in dates]}
+            for id_, dates in spans.items()
+        ))  # fmt: skip
+        for sort, expected in (("target-date", ["d", "a", "b", "c"]), ("-target-date", ["a", "d", "b", "c"])):
+            self.assertEqual(await self.found(f"Goal?_sort={sort}", count=9), expected)
 
     async def test_pages_do_not_move_while_others_write(self) -> None:
         """A page that continues behind a key is not shifted by rows that come or go before it."""
