@@ -91,8 +91,9 @@ def _answer(members: Membership, system: str | None, code: str) -> bool | None:
 
 
 def _of_coding(value: Json) -> _Codes:
-    if isinstance(value.get("code"), str):
-        yield value.get("system"), value["code"]
+    code, system = value.get("code"), value.get("system")
+    if isinstance(code, str):
+        yield system if isinstance(system, str) else None, code
 
 
 def _of_concept(value: Json) -> _Codes:

@@ -51,7 +51,7 @@ def _by_url(node: Node) -> Matches:
     url_node = node.children.get("url")
     fixed = url_node.value("fixed") if url_node is not None else None
     urls = {one.partition("|")[0] for one in profiles} | ({fixed[1]} if fixed is not None else set())
-    return lambda item, run: type(item.value) is dict and item.value.get("url") in urls
+    return lambda item, run: type(item.value) is dict and any(item.value.get("url") == url for url in urls)
 
 
 def _value(tree: Tree, node: Node) -> Callable[[Any], bool | None] | None:
@@ -92,8 +92,8 @@ def _in_value_set(tree: Tree, url: str) -> Callable[[Any], bool | None]:
         codings = value.get("coding", [value]) if type(value) is dict else []
         answers = [
             terminology.contains(url, one.get("system"), one["code"])
-            for one in codings
-            if type(one) is dict and type(one.get("code")) is str
+            for one in (codings if type(codings) is list else ())
+            if type(one) is dict and type(one.get("code")) is str and type(one.get("system", "")) is str
         ]
         return True if True in answers else None if None in answers else False
 

@@ -147,8 +147,12 @@ def _no_contained_security(resource: Any, run: Run) -> bool:
 
 
 def _contained(resource: Any) -> list[Json]:
-    found = resource.get("contained", ())
-    return [one for one in found if isinstance(one, dict) and isinstance(one.get("meta", {}), dict)]
+    found = resource.get("contained")
+    return [
+        one
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("meta", {}), dict)
+    ]
 
 
 def _has_narrative(resource: Any, run: Run) -> bool:

@@ -161,7 +161,7 @@ def resource_is(values: Callable[[Item, Run], list[Any]], kinds: frozenset[str])
         found = values(item, run)
         if not found:
             return None if "reference" in _members(item.value) else False
-        return any(_members(each).get("resourceType") in kinds for each in found)
+        return any(str(_members(each).get("resourceType")) in kinds for each in found)
 
     return matches
 

@@ -83,7 +83,8 @@ class Validator:
         root: Json | None,
         outer: Scope | None,
     ) -> None:
-        kind = value.get("resourceType") if isinstance(value, dict) else None
+        said = value.get("resourceType") if isinstance(value, dict) else None
+        kind = said if isinstance(said, str) else None
         check = self.compiler.profile(canonical(kind)) if kind in definitions().resource_types else None
         if check is None or kind is None:
             run.error("structure", "resourceType names no resource of R4", place)
@@ -116,7 +117,10 @@ class Validator:
         if isinstance(value, str):
             return self.terminology.contains(value_set, None, value)
         codings = value.get("coding", [value]) if isinstance(value, dict) else []
-        answers = [self.terminology.contains(value_set, one.get("system"), one.get("code", "")) for one in codings]
+        pairs = [(one.get("system"), one.get("code")) for one in codings if isinstance(one, dict)]
+        answers = [
+            self.terminology.contains(value_set, system, code) for system, code in pairs if isinstance(code, str)
+        ]
         return True if True in answers else None if None in answers else False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import json
 import tarfile
 import unittest
@@ -11,6 +12,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.definitions import definitions
+from ipf.fhir.json import loads
 from ipf.fhir.profiles.library import Structures, own_structure, own_urls
 from ipf.fhir.profiles.snapshot import SnapshotError
 from ipf.fhir.validation import Validator
@@ -81,6 +83,18 @@ class Published(TestCase):
             theirs = {(one.severity, one.code, one.place) for one in by_package.validate(resource, [US_CORE + profile])}
             self.assertEqual(ours, theirs, profile)
             self.assertIn("error", {severity for severity, _, _ in ours})
+
+    @unittest.skipIf(ABSENT, ABSENT or "")
+    def test_synthea_is_judged_alike(self) -> None:
+        brought = {one["url"]: one for one in published().values()}
+        by_package, by_tables = Validator(Structures(brought.get)), Validator()
+        bundle = loads(bz2.decompress(min((REFERENCE / "load").glob("[1-9]*.bz2")).read_bytes()))
+        for entry in bundle["entry"]:
+            resource = entry["resource"]
+            if resource["resourceType"] != "Provenance":  # see NOT_INHERITED_BY_SLICES
+                ours = {(one.severity, one.code, one.place) for one in by_tables.validate(resource)}
+                theirs = {(one.severity, one.code, one.place) for one in by_package.validate(resource)}
+                self.assertEqual(ours, theirs, resource["id"])
 
 
 def judged() -> list[tuple[Json, str]]:
