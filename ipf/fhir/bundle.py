@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from functools import lru_cache
 
 from ipf.fhir.json import dumps
 from ipf.ports import Json, Version
@@ -98,7 +99,13 @@ def _bundle(kind: str, entries: Sequence[bytes], total: int | None, links: Seque
 
 
 def _full_url(base_url: str, version: Version) -> bytes:
-    return dumps(f"{base_url}/{version.resource_type}/{version.id}")
+    """Types and ids are plain ASCII, so only the base needs to be written as JSON, and that once."""
+    return b'%s/%s/%s"' % (_opened(base_url), version.resource_type.encode(), version.id.encode())
+
+
+@lru_cache(maxsize=16)
+def _opened(base_url: str) -> bytes:
+    return dumps(base_url)[:-1]
 
 
 def _history_entry(base_url: str, version: Version) -> bytes:
