@@ -149,7 +149,7 @@ class Conformance:
         found = [one for one in self._matching(query) if one not in stored]
         versions = [one for one in map(self._served(query.resource_type), found[:200]) if one is not None]
         total = None if page.total is None else page.total + len(versions)
-        return SearchPage(total, (*page.matches, *(versions if query.count != 0 else ())), None)
+        return SearchPage(total, (*page.matches, *(() if query.summary_count else versions)), None)
 
     def _served(self, resource_type: str) -> Callable[[str], Version | None]:
         def version(url: str) -> Version | None:

@@ -55,9 +55,9 @@ def listed(members: Membership | None, url: str) -> Membership:
     """A membership that can be listed; else the Problem that says why not."""
     if members is None:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
-    open_ends = sorted({*members.unknown, *members.tests} - set(members.codes))
-    if members.unknown or open_ends:
-        named = ", ".join(one or "another value set" for one in open_ends) or "a part of it"
+    open_ends = sorted({*members.unknown, *(set(members.tests) - set(members.codes))})
+    if open_ends:
+        named = ", ".join(one or "another value set" for one in open_ends)
         raise Problem(Category.NOT_SUPPORTED, f"the value set {url[:200]} cannot be listed: not loaded: {named[:300]}")
     return members
 

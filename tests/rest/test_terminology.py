@@ -77,6 +77,8 @@ class TerminologySuite(Suite):
         self.assertEqual((expansion["total"], len(expansion["contains"])), (2, 1))
         sent = {"resourceType": "Parameters", "parameter": [{"name": "valueSet", "resource": OWN_SET}]}
         self.assertEqual((await self.world.send("POST", "ValueSet/$expand", sent)).status, 400)  # cs is not loaded
+        answer = await self.world.send("GET", f"ValueSet/$expand?url={VS}condition-code")
+        self.assertIn("http://snomed.info/sct", loads(answer.body)["issue"][0]["diagnostics"])
         rows = [
             (f"ValueSet/$expand?url={VS}nothing", 404),
             (f"ValueSet/$expand?url={VS}condition-code", 400),  # SNOMED CT

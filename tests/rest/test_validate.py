@@ -152,6 +152,8 @@ class DefinitionSuite(Suite):
             self.assertTrue(resource["snapshot"]["element"])
             read = await self.world.send("GET", f"StructureDefinition/{resource['id']}")
             self.assertEqual(loads(read.body)["url"], url)
+            counted = loads((await self.world.send("GET", f"StructureDefinition?url={url}&_summary=count")).body)
+            self.assertEqual((counted["total"], counted.get("entry")), (1, None))
         value_set = "http://hl7.org/fhir/ValueSet/administrative-gender"
         answer = await self.world.send("GET", f"ValueSet?url={value_set}")
         self.assertEqual(loads(answer.body)["total"], 1)
