@@ -48,6 +48,10 @@ def _check(url: str, severity: str, kind: str, terminology: Terminology) -> Chec
             return
         members = terminology.members(url)
         found = list(codes(value))
+        if not found and codes is _of_quantity:
+            if severity is ERROR:  # a number of things has no unit of a list, such as tablets
+                run.warn("code-invalid", f"a unit of {bare} is expected", place)
+            return
         if not found:
             if severity is ERROR and kind != "CodeableConcept" and "extension" not in value:
                 run.error("code-invalid", f"a code of {bare} is required", place)
