@@ -40,7 +40,7 @@ from ipf.store.quoting import Statement
 from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, can_walk_dates, driver, parameters_of
 from ipf.store.search_conditions import uses_units
 
-FEW_IDS = 100
+FEW_IDS = 1000
 FEW_REFERRING = 300
 MOST_LOOKED_AT = 20_000
 MOST_SORTED = 5000
@@ -49,6 +49,16 @@ _BATCH = 400
 UNITS = Statement("fhir_units", "smallint", "SELECT unit FROM index_units WHERE partition_id = $1")
 
 STATEMENTS = (UNITS,)
+
+# A chain that stays in the SQL joins tables with themselves.  Where these were never analysed (after a first load)
+# PostgreSQL takes them for empty, and would try every pair.
+ANALYSE = """
+DO $$ BEGIN
+    IF EXISTS (SELECT 1 FROM pg_class
+               WHERE oid IN ('resources'::regclass, 'index_text'::regclass) AND reltuples <= 0) THEN
+        ANALYZE resources, index_text, index_date;
+    END IF;
+END $$"""
 
 Many = Callable[[str], Awaitable[list[Row]]]
 
@@ -89,6 +99,8 @@ class Search:
             self._has_driver = driver(query) is not None
             terms = [replace(term, test=await self._resolved(term.test, query.resource_type)) for term in query.terms]
             query = replace(query, terms=tuple(terms))
+            if any(needs_store(term.test) for term in terms):
+                await self._many(ANALYSE)
         return await self._sql(query), query
 
     async def _sql(self, query: Query) -> SearchSql:
