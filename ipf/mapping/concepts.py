@@ -19,6 +19,9 @@ from ipf.fhir.json import loads
 from ipf.mapping.model import ConceptTable
 from ipf.ports import Json
 
+PARTIAL = "urn:ipf:extension:partial"
+"""Extension (boolean) of a ConceptMap that need not have every code: one without a row has a meaning of its own in the
+maps, so it is not listed as unmapped."""
 NO_MATCH = frozenset(("unmatched", "disjoint"))
 
 
@@ -28,6 +31,7 @@ class Table:
     def __init__(self, resource: Mapping[str, Any]) -> None:
         self.url = str(resource.get("url", ""))
         self.names = tuple(str(resource[key]) for key in ("id", "name") if resource.get(key))
+        self.is_partial = {"url": PARTIAL, "valueBoolean": True} in resource.get("extension", ())
         self._codings: dict[str, Json] = {}
         self._fixed: Json | None = None
         for group in resource.get("group", ()):

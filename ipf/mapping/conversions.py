@@ -31,6 +31,7 @@ _FHIR_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 _FHIR_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _FHIR_TIME = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_LARGEST_INTEGER = 2**31 - 1
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _SPACES = re.compile(r"\s+")
@@ -142,11 +143,14 @@ def _zone(given: str) -> str:
 
 
 def integer(text: str) -> int | None:
-    """`5`, `+5`, `5.0`."""
+    """`5`, `+5`, `5.0`, within the 32 bits that a FHIR integer has."""
     if _INTEGER.fullmatch(text):
-        return int(text)
-    value = decimal(text)
-    return int(value) if value is not None and value == value.to_integral_value() else None
+        value: JsonDecimal | int | None = int(text)
+    else:
+        value = decimal(text)
+    if value is None or not -_LARGEST_INTEGER <= value + 0 <= _LARGEST_INTEGER or value != int(value):
+        return None
+    return int(value)
 
 
 def positive(text: str) -> int | None:

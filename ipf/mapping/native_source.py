@@ -15,7 +15,7 @@ from ipf.hl7.message import number_of
 from ipf.mapping.emit import FRAME, Writer, var
 from ipf.mapping.kinds import STRING, Kind
 from ipf.mapping.native import FOCUS, Names, condition, owner_slot, piece, pieces, string, strings, text
-from ipf.mapping.v2 import first_text, is_present, only_text, single_text
+from ipf.mapping.v2 import first_text, is_present, only_text
 
 Reader = Callable[[str, str], Callable[[Any, Any], Any]]
 
@@ -68,7 +68,7 @@ class _Test:
         literals = strings(node.right)
         if literals is None or (node.operator != "in" and len(literals) > 1):
             return None
-        reader = single_text if node.operator == "in" else only_text
+        reader = first_text if node.operator == "in" else only_text
         left = _variable_source(node.left, self.names, self.item, self.focus)
         left = left or _child_source(self.writer, node.left, self.names, self.item, self.focus, reader)
         if left is None:

@@ -178,7 +178,8 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     text = text_of(arguments[0])
     results: Mapping[str, Any] = table.results(wanted)
     fixed = table.fixed(wanted)
-    is_counted = wanted not in ("display", "system")  # a name that is not known is no code that is not mapped
+    # A name that is not known is no code that is not mapped.
+    is_counted = wanted not in ("display", "system") and not table.is_partial
 
     member = "code" if wanted == "uri" else wanted
     url = table.url or name

@@ -196,21 +196,6 @@ def only_text(name: str, inner: str = "") -> Callable[[Any, Any], Any]:
 
 
 @cache
-def single_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
-    """The same; ValueError when there are several."""
-    only = only_text(name, inner)
-
-    def text(node: Any, raw: Any) -> str | None:
-        found = only(node, raw)
-        if found is MANY:
-            raise ValueError(f"one {inner or name} is needed, there are several")
-        single: str | None = found
-        return single
-
-    return text
-
-
-@cache
 def first_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
     """Text of the first child, of a node that was looked into."""
     read = text_reader(name, inner)

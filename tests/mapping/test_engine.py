@@ -64,6 +64,12 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("pid -> tgt.name as n, n.given = 'a', n.given = 'b' single;", {"name": [{"given": ["b"]}]}),
     ("pid -> tgt.name as n only_one, n.text = 'x';", {"name": [{"text": "x"}]}),
+    # of a field that is repeated, the first counts where one value is needed
+    ("pid where (PID_3.CX_1 in ('A1' | 'C3')) -> tgt.active = true;", {"active": True}),
+    ("pid where (PID_3.CX_1 in ('B2' | 'C3')) -> tgt.active = true;", {}),
+    ("pid where (PID_3.CX_1.startsWith('A')) -> tgt.active = true;", {"active": True}),
+    ("pid where (PID_3.CX_1.matches('^B')) -> tgt.active = true;", {}),
+    ("pid where (PID_3.CX_1.upper() & 'x' = 'A1x') -> tgt.active = true;", {"active": True}),
     # conditions, defaults, cardinality
     (
         "pid.PID_3 as c where (CX_5 = 'MR') -> tgt.identifier as i then { c.CX_1 as v -> i.value = v; };",

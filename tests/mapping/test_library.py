@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -93,6 +94,13 @@ class LibraryTests(TestCase):
         result = Library.load(self.folder).run(message("PID|1||A|||||Z"))
         self.assertEqual([(one.table, one.code) for one in result.unmapped], [("urn:c", "Z")])
         self.assertNotIn("gender", result.bundle["entry"][0]["resource"])
+
+    def test_codes_that_a_partial_table_lacks_are_no_gap(self) -> None:
+        path = self.folder / "codesystems" / "c.json"
+        table = json.loads(path.read_text())
+        table["extension"] = [{"url": "urn:ipf:extension:partial", "valueBoolean": True}]
+        path.write_text(json.dumps(table))
+        self.assertEqual(Library.load(self.folder).run(message("PID|1||A|||||Z")).unmapped, ())
 
     async def test_the_same_message_gives_the_same_bundle(self) -> None:
         mapper = LocalMapper(Library.load(self.folder))

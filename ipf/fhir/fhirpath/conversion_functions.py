@@ -15,7 +15,7 @@ from ipf.fhir.fhirpath import operators as op
 from ipf.fhir.fhirpath import units
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import Items, plain, to_decimal
+from ipf.fhir.fhirpath.nodes import Items, is_foreign, plain, to_decimal
 from ipf.fhir.fhirpath.parser import CALENDAR_UNITS
 from ipf.fhir.fhirpath.registry import plain_function
 from ipf.fhir.fhirpath.values import Date, DateTime, Parts, Quantity, Time, parse_date, parse_datetime, parse_time
@@ -111,7 +111,7 @@ def to_quantity(value: Any) -> Quantity | None:
 def _convert(items: Items, call: Callable[[Any], Any], name: str) -> Items:
     if not items:
         return []
-    if len(items) > 1:
+    if len(items) > 1 and not is_foreign(items[0]):
         raise FhirPathError(f"{name}() needs one item, got {len(items)}")
     found = call(plain(items[0]))
     return [] if found is None else [found]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath import units, values
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, plain
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
 
 MAX_TEXT = 10_000_000
@@ -26,10 +26,16 @@ def is_number(value: Any) -> bool:
 
 
 def single(items: Items, what: str) -> Any:
-    """The one value of a collection, None when it has none; more than one is an error."""
+    """The one value of a collection, None when it has none; more than one is an error.
+
+    Of a field of HL7 v2 that is repeated where the standard has one value, the first repetition counts: what a sender
+    writes must not keep a message from being converted.
+    """
     if len(items) != 1:
         if not items:
             return None
+        if is_foreign(items[0]):
+            return plain(items[0])
         raise FhirPathError(f"{what} needs one item, got {len(items)}")
     return plain(items[0])
 

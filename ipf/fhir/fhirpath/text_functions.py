@@ -16,7 +16,7 @@ from ipf.fhir.fhirpath import operators as op
 from ipf.fhir.fhirpath import patterns
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, plain
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.registry import plain_function
 
 
@@ -24,7 +24,7 @@ def text_of(items: Items, name: str) -> str | None:
     """The one text of a collection; dates of a resource count as their text; None when empty, an error for the rest."""
     if not items:
         return None
-    if len(items) > 1:
+    if len(items) > 1 and not is_foreign(items[0]):  # of repetitions in HL7 v2 the first counts, as in `op.single`
         raise FhirPathError(f"{name}() needs one text, got {len(items)} items")
     item = items[0]
     value = item.value if type(item) is FhirNode else plain(item)
