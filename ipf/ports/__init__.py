@@ -6,6 +6,7 @@ implementations, PostgreSQL (`ipf/store`) and memory (`tests/fakes`), and one co
 """
 
 from ipf.ports.base import DEFAULT_TENANT, Clock, Json
+from ipf.ports.caller import ANONYMOUS, OPEN, SYSTEM, Caller
 from ipf.ports.codes import (
     ALL_SENDERS,
     CodeQueue,
@@ -70,8 +71,11 @@ from ipf.ports.terminology import Terminology
 
 __all__ = [
     "ALL_SENDERS",
+    "ANONYMOUS",
     "DEFAULT_TENANT",
+    "OPEN",
     "OPEN_STATES",
+    "SYSTEM",
     "ActiveSubscription",
     "Answer",
     "Answers",
@@ -79,6 +83,7 @@ __all__ = [
     "Attempt",
     "Backoff",
     "Bell",
+    "Caller",
     "Change",
     "Channel",
     "Claimed",

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipf.ports.base import DEFAULT_TENANT
+from ipf.ports.caller import OPEN, Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Request:
     base_url: str
     correlation_id: str
     tenant: str = DEFAULT_TENANT
+    caller: Caller = OPEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,4 +147,4 @@ def request_for(item: Json, outer: Request, place: str) -> Request:
     body = dumps(resource) if method == "POST" and isinstance(resource, dict) else b""
     if path[-1] == "_search":
         headers["content-type"] = "application/x-www-form-urlencoded"
-    return Request(method, path, tuple(pairs), headers, body, outer.base_url, outer.correlation_id, outer.tenant)
+    return replace(outer, method=method, path=path, query=tuple(pairs), headers=headers, body=body)

@@ -6,7 +6,7 @@ from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, parameters, resource_body, written_answer
 from ipf.rest.repository import Repository
-from ipf.rest.unit import Entry, Method, single
+from ipf.rest.unit import Entry, Method, asked_by
 
 
 async def create(request: Request, repository: Repository) -> Answer:
@@ -18,5 +18,5 @@ async def create(request: Request, repository: Repository) -> Answer:
     if search is not None:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
-    result = await repository.commit_one(single(entry, correlation_id=request.correlation_id, tenant=request.tenant))
+    result = await repository.commit_one(asked_by(request, entry))
     return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))

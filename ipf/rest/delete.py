@@ -7,7 +7,7 @@ from ipf.ports import Answer, Request
 from ipf.rest.exchange import condition, describe, if_match, preference, version_headers
 from ipf.rest.outcome import success
 from ipf.rest.repository import Repository
-from ipf.rest.unit import Entry, Method, single
+from ipf.rest.unit import Entry, Method, asked_by
 
 
 async def delete(request: Request, repository: Repository) -> Answer:
@@ -25,7 +25,7 @@ async def conditional_delete(request: Request, repository: Repository) -> Answer
 
 
 async def _remove(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = single(entry, correlation_id=request.correlation_id, tenant=request.tenant)
+    unit = asked_by(request, entry)
     result = (await repository.commit_one(unit)).entries[0]
     headers = version_headers(result.version)[:1] if result.version is not None else []
     if preference(request, "return") == "OperationOutcome":

@@ -20,7 +20,7 @@ from ipf.rest.exchange import condition, if_match, resource_body, written_answer
 from ipf.rest.formats import is_fhir, media_type
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
-from ipf.rest.unit import Entry, Method, single
+from ipf.rest.unit import Entry, Method, asked_by
 
 JSON_PATCH = "application/json-patch+json"
 
@@ -43,7 +43,7 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = single(entry, correlation_id=request.correlation_id, tenant=request.tenant)
+    unit = asked_by(request, entry)
     result = await repository.commit_one(unit)
     return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
 

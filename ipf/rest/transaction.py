@@ -21,7 +21,7 @@ from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
 from ipf.rest.outcome import operation_outcome, success
 from ipf.rest.repository import Repository
-from ipf.rest.unit import Entry, EntryResult, Method, Unit
+from ipf.rest.unit import Entry, EntryResult, Method, Unit, asked_by
 
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
 
@@ -84,14 +84,13 @@ class _Work:
         """Store the writes: as one unit, or each as its own."""
         if not self.writes:
             return
-        tenant, correlation_id = self.request.tenant, self.request.correlation_id
         if self.whole:
-            unit = Unit(tenant, tuple(self.writes.values()), correlation_id, distinct=True)
+            unit = asked_by(self.request, *self.writes.values(), distinct=True)
             ends: Sequence[EntryResult | Problem] = (await self.repository.commit_one(unit)).entries
             numbers = list(self.writes)
         else:
             numbers = sorted(self.writes, key=lambda number: (_ORDER.index(self.writes[number].method), number))
-            units = [Unit(tenant, (self.writes[number],), correlation_id) for number in numbers]
+            units = [asked_by(self.request, self.writes[number]) for number in numbers]
             parts = [units[start : start + _TOGETHER] for start in range(0, len(units), _TOGETHER)]
             ends = [end for part in parts for end in await self._store(part)]
         for number, end in zip(numbers, ends, strict=True):

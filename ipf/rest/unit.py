@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ipf.ports import DEFAULT_TENANT, Json, Version
+from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
 
 if TYPE_CHECKING:
     from ipf.fhir.query import Query
@@ -65,6 +65,7 @@ class Unit:
     as R4 asks; a converted message may say a thing twice.  `references`: every (object, name) in the resources whose
     text is the `full_url` of an entry, when whoever made them knows; these texts are then replaced where they stand,
     and the resources are this unit's own.  None = they are looked for, and the resources are never changed.
+    `caller`: whose grants every entry must be within, also as the store is when the unit is planned.
     """
 
     tenant: str
@@ -73,6 +74,7 @@ class Unit:
     receipt: str | None = None
     distinct: bool = False
     references: Sequence[tuple[Json, str]] | None = None
+    caller: Caller = SYSTEM
 
     @property
     def changes_subscriptions(self) -> bool:
@@ -111,5 +113,10 @@ class UnitResult:
 
 
 def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -> Unit:
-    """The unit of one interaction."""
+    """The unit of one change that this server makes itself."""
     return Unit(tenant, (entry,), correlation_id)
+
+
+def asked_by(request: Request, *entries: Entry, distinct: bool = False) -> Unit:
+    """The unit of what a request asks for, within the grants of its caller."""
+    return Unit(request.tenant, entries, request.correlation_id, distinct=distinct, caller=request.caller)

@@ -7,7 +7,7 @@ from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, creates_only, if_match, resource_body, written_answer
 from ipf.rest.repository import Repository
-from ipf.rest.unit import Entry, Method, single
+from ipf.rest.unit import Entry, Method, asked_by
 
 
 async def update(request: Request, repository: Repository) -> Answer:
@@ -36,6 +36,6 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = single(entry, correlation_id=request.correlation_id, tenant=request.tenant)
+    unit = asked_by(request, entry)
     result = await repository.commit_one(unit)
     return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))

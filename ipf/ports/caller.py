@@ -1,0 +1,49 @@
+"""Who asks: the one value by which every room knows the caller of a request.
+
+It is made in one place (`wire/oidc.py`, of a verified token) and travels in `Request.caller` and `Unit.caller`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One identity.
+
+    `subject`, `client`, `issuer`: as the token names them.  `scopes`: as granted, in order.  `tenant`: the tenant claim.
+    `patient`: logical id of the patient in context.  `user`: `fhirUser`, such as `Practitioner/7`.  `expires_at`: end of
+    the token in seconds since 1970.  `is_system`: a part of this server.  `is_open`: authentication is switched off.
+    """
+
+    subject: str = ""
+    client: str = ""
+    scopes: tuple[str, ...] = ()
+    tenant: str | None = None
+    patient: str | None = None
+    user: str | None = None
+    issuer: str = ""
+    expires_at: float | None = None
+    is_system: bool = False
+    is_open: bool = False
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no scope is asked of it: this server itself, or anybody while authentication is off."""
+        return self.is_system or self.is_open
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody is known to ask."""
+        return not (self.subject or self.client or self.is_unlimited)
+
+
+SYSTEM = Caller(subject="ipf", client="ipf", is_system=True)
+"""Conversion, activation, delivery, jobs and the admin API act as this."""
+
+OPEN = Caller(subject="", is_open=True)
+"""Everybody, while authentication is off."""
+
+ANONYMOUS = Caller()
+"""A request without a token, while authentication is on: it may see metadata."""
