@@ -12,11 +12,28 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
+
+from ipf.readers import (
+    Listener,
+    boolean,
+    channel_security,
+    decimal,
+    http_url,
+    integer,
+    listeners,
+    one_of,
+    only,
+    optional,
+    text,
+    time_zone,
+    words,
+)
+from ipf.secret_files import SUFFIX, UnreadableSecret, reveal
+
+__all__ = ["InvalidSetting", "Listener", "Settings", "Variable", "read", "variables"]
 
 T = TypeVar("T")
 
@@ -39,120 +56,6 @@ def variable(name: str, read: Callable[[str], T], default: T, meaning: str, *, s
     """Declare one row of :class:`Settings`."""
     declared: T = field(default=default, metadata={"variable": Variable(name, read, meaning, secret)})
     return declared
-
-
-def text(value: str) -> str:
-    """Any text."""
-    return value
-
-
-def optional(value: str) -> str | None:
-    """Any text; blank means unset."""
-    return value.strip() or None
-
-
-def boolean(value: str) -> bool:
-    """true or false (also yes/no, on/off, 1/0)."""
-    word = value.strip().lower()
-    if word in ("true", "yes", "on", "1"):
-        return True
-    if word in ("false", "no", "off", "0"):
-        return False
-    raise ValueError("expected true or false")
-
-
-def integer(low: int, high: int | None = None) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high`."""
-
-    def read(value: str) -> int:
-        number = int(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(f"expected a whole number from {low}" + (f" to {high}" if high is not None else " up"))
-        return number
-
-    return read
-
-
-def decimal(low: float) -> Callable[[str], float]:
-    """A reader of numbers not below `low`."""
-
-    def read(value: str) -> float:
-        number = float(value)
-        if not low <= number < float("inf"):
-            raise ValueError(f"expected a number from {low} up")
-        return number
-
-    return read
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """A reader that accepts the given words, in any case."""
-
-    def read(value: str) -> str:
-        for word in words:
-            if value.strip().lower() == word.lower():
-                return word
-        raise ValueError("expected one of " + ", ".join(words))
-
-    return read
-
-
-def only(word: str, why: str) -> Callable[[str], str]:
-    """A reader for a switch whose other positions this version does not have: it refuses rather than ignores."""
-
-    def read(value: str) -> str:
-        if value.strip().lower() not in ("", word):
-            raise ValueError(f"expected {word}: {why}")
-        return word
-
-    return read
-
-
-def channel_security(value: str) -> str:
-    """strict, relaxed or permissive; anything else is strict, so that a typing error cannot open the door."""
-    word = value.strip().lower()
-    return word if word in ("strict", "relaxed", "permissive") else "strict"
-
-
-def time_zone(value: str) -> str:
-    """The name of a time zone, such as Europe/Vienna."""
-    try:
-        ZoneInfo(value.strip())
-    except (LookupError, OSError, ValueError):
-        raise ValueError("expected a time zone such as Europe/Vienna") from None
-    return value.strip()
-
-
-def http_url(value: str) -> str | None:
-    """An http or https URL."""
-    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value.strip()):
-        raise ValueError("expected a URL that begins with http:// or https://")
-    return value.strip()
-
-
-def words(value: str) -> tuple[str, ...]:
-    """Names separated by blanks or commas."""
-    return tuple(value.replace(",", " ").split())
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A named Twisted endpoint string, e.g. `lab=tcp:2576`."""
-
-    name: str
-    endpoint: str
-
-
-def listeners(value: str) -> tuple[Listener, ...]:
-    """Endpoint strings separated by blanks, each optionally `name=endpoint`; an unnamed one is named by its text."""
-    found = []
-    for word in value.split():
-        name, sign, endpoint = word.partition("=")
-        named = bool(sign) and ":" not in name
-        found.append(Listener(name, endpoint) if named else Listener(word, word))
-    if len({one.name for one in found}) != len(found):
-        raise ValueError("two listeners have the same name")
-    return tuple(found)
 
 
 def _default_processes() -> int:
@@ -239,6 +142,9 @@ class Settings:
     admin_token: str | None = variable(
         "IPF_ADMIN_AUTH_TOKEN", optional, None, "bearer token of /admin; unset: open, for development", secret=True
     )
+    admin_read_token: str | None = variable(
+        "IPF_ADMIN_READ_TOKEN", optional, None, "a second token of /admin that may only read", secret=True
+    )
     http_max_body_bytes: int = variable(
         "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
     )
@@ -301,8 +207,26 @@ class Settings:
     fhir_client_secret: str | None = variable("IPF_FHIR_CLIENT_SECRET", optional, None, "its secret", secret=True)
     fhir_scope: str | None = variable("IPF_FHIR_SCOPE", optional, None, "scopes to ask for, separated by blanks")
     fhir_url: str = variable("IPF_FHIR_URL", only("", _NOT_YET), "", "a FHIR server elsewhere")
-    auth_enabled: str = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_ENABLED", only("false", _NOT_YET), "false", "bearer tokens on /fhir"
+    auth_enabled: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUTH_ENABLED", boolean, False, "bearer tokens on /fhir and /mapping; needs an issuer"
+    )
+    auth_issuer: str | None = variable(
+        "SUBSCRIPTION_SERVICE_AUTH_ISSUER", http_url, None, "the identity provider, exactly as its tokens name it"
+    )
+    auth_jwks_url: str | None = variable(
+        "SUBSCRIPTION_SERVICE_AUTH_JWKS_URL", http_url, None, "its key set; unset: as its discovery document says"
+    )
+    auth_audience: str | None = variable(
+        "SUBSCRIPTION_SERVICE_AUTH_AUDIENCE", optional, None, "when set, aud of a token must hold it"
+    )
+    auth_patient_claim: str = variable(
+        "IPF_AUTH_PATIENT_CLAIM", text, "patient", "claim with the patient in context of patient/ scopes"
+    )
+    auth_skew_seconds: float = variable(
+        "IPF_AUTH_SKEW_SECONDS", decimal(0.0), 30.0, "how far the clock of the identity provider may differ"
+    )
+    tenant_claim: str = variable(
+        "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM", text, "tenant", "claim that names the tenant of a token"
     )
     multitenancy: str = variable(
         "SUBSCRIPTION_SERVICE_MULTITENANCY", only("disabled", _NOT_YET), "disabled", "a partition per tenant claim"
@@ -323,6 +247,10 @@ def variables() -> dict[str, Variable]:
 
 def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """Settings and warnings from an environment.  InvalidSetting names the first variable that cannot be used."""
+    try:
+        environ, remarks = reveal(environ, [row.name for row in variables().values() if row.secret])
+    except UnreadableSecret as wrong:
+        raise InvalidSetting(str(wrong)) from None
     values = {}
     for one in fields(Settings):
         row: Variable = one.metadata["variable"]
@@ -331,7 +259,7 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
             values[one.name] = _read_one(row, value)
     settings = Settings(**values)
     _fit_together(settings)
-    return settings, _warnings(environ)
+    return settings, _warnings(environ) + remarks
 
 
 def _read_one(row: Variable, value: str) -> Any:
@@ -344,6 +272,7 @@ def _read_one(row: Variable, value: str) -> Any:
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:
     known = variables()
+    known |= {name + SUFFIX: row for name, row in known.items() if row.secret}
     found = []
     for name in sorted(environ):
         if name.startswith(("IPF_", "SUBSCRIPTION_SERVICE_")) and name not in known:
@@ -364,3 +293,9 @@ def _fit_together(settings: Settings) -> None:
     if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
         missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
         raise InvalidSetting(f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret")
+    if settings.auth_enabled and not settings.auth_issuer:
+        raise InvalidSetting("SUBSCRIPTION_SERVICE_AUTH_ISSUER: is needed when tokens are asked for")
+    if settings.admin_read_token and not settings.admin_token:
+        raise InvalidSetting("IPF_ADMIN_AUTH_TOKEN: is needed beside IPF_ADMIN_READ_TOKEN, or writing were open")
+    if settings.admin_read_token and settings.admin_read_token == settings.admin_token:
+        raise InvalidSetting("IPF_ADMIN_READ_TOKEN: must differ from IPF_ADMIN_AUTH_TOKEN")

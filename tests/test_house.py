@@ -14,21 +14,24 @@ ROOT = Path(__file__).resolve().parent.parent
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 55
 
-BASE = {"errors", "settings", "ports", "data"}
+BASE = {"errors", "settings", "ports", "data", "readers", "secret_files"}
 MAY_IMPORT = {
     "errors": set(),
     "data": set(),
-    "settings": set(),
+    "readers": set(),
+    "secret_files": set(),
+    "settings": {"readers", "secret_files"},
     "ports": {"errors", "fhir"},  # fhir: for the type checker only
     "hl7": BASE,
     "fhir": BASE,
     "telemetry": BASE,
     "mapping": BASE | {"hl7", "fhir"},
     "subscriptions": BASE | {"hl7", "fhir"},
-    "rest": BASE | {"hl7", "fhir", "mapping", "subscriptions"},
-    "stages": BASE | {"hl7", "fhir", "mapping", "subscriptions", "rest", "telemetry"},
+    "security": BASE | {"hl7", "fhir"},
+    "rest": BASE | {"hl7", "fhir", "mapping", "subscriptions", "security"},
+    "stages": BASE | {"hl7", "fhir", "mapping", "subscriptions", "rest", "security", "telemetry"},
     "store": BASE | {"hl7", "fhir"},
-    "wire": BASE | {"hl7", "fhir", "telemetry"},
+    "wire": BASE | {"hl7", "fhir", "security", "telemetry"},
 }
 ROOTS = {"tap", "service", "doors", "converter"}  # the composition root: what twistd calls, main process, converter
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")

@@ -9,6 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from ipf import settings
+from ipf.readers import integer
 from ipf.settings import InvalidSetting, Listener, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,7 @@ ACCEPTED = [
     ("IPF_MLLP_LISTEN", "tcp:2575:interface=::1", "mllp_listen", (Listener(*["tcp:2575:interface=::1"] * 2),)),
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "open", "channel_security", "strict"),
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "PERMISSIVE", "channel_security", "permissive"),
-    ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", "false"),
+    ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", False),
 ]
 
 REFUSED = [
@@ -45,7 +46,7 @@ REFUSED = [
     ("IPF_DEFAULT_ZONE", "Europe/Wien"),
     ("IPF_DEFAULT_ZONE", "../etc/passwd"),
     ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
-    ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "true"),
+    ("SUBSCRIPTION_SERVICE_AUTH_ISSUER", "idp.example"),
     ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),
     ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
     ("IPF_FHIR_URL", "http://hapi.example/fhir"),
@@ -70,8 +71,41 @@ class SettingsTests(TestCase):
         with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
             settings.read({"IPF_DB_URL": "postgresql:///ipf"})
 
+    def test_tokens_need_an_issuer_and_a_reader_a_writer(self) -> None:
+        for environ, name in (
+            ({"SUBSCRIPTION_SERVICE_AUTH_ENABLED": "true"}, "SUBSCRIPTION_SERVICE_AUTH_ISSUER"),
+            ({"IPF_ADMIN_READ_TOKEN": "r"}, "IPF_ADMIN_AUTH_TOKEN"),
+            ({"IPF_ADMIN_READ_TOKEN": "same", "IPF_ADMIN_AUTH_TOKEN": "same"}, "IPF_ADMIN_READ_TOKEN"),
+        ):
+            with self.assertRaisesRegex(InvalidSetting, f"^{name}: "):
+                settings.read(environ)
+
+    def test_secrets_in_files(self) -> None:
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "token").write_text("from a file\n")
+        (folder / "IPF_ADMIN_AUTH_TOKEN").write_text("a credential")
+        (folder / "empty").write_text("\n")
+        for one in folder.iterdir():
+            one.chmod(0o600)
+        named, kept = {"IPF_ADMIN_AUTH_TOKEN_FILE": str(folder / "token")}, {"CREDENTIALS_DIRECTORY": str(folder)}
+        for environ, token, warned in (
+            (named, "from a file", 0),
+            (kept, "a credential", 0),
+            (kept | named, "from a file", 0),
+            (named | {"IPF_ADMIN_AUTH_TOKEN": "itself"}, "itself", 1),
+            ({"CREDENTIALS_DIRECTORY": str(folder / "none")}, None, 0),
+        ):
+            found, warnings = settings.read(environ)
+            self.assertEqual((found.admin_token, len(warnings)), (token, warned), environ)
+        for name in ("empty", "absent"):
+            with self.assertRaisesRegex(InvalidSetting, f"IPF_ADMIN_AUTH_TOKEN_FILE: .*{name}"):
+                settings.read({"IPF_ADMIN_AUTH_TOKEN_FILE": str(folder / name)})
+        (folder / "token").chmod(0o644)
+        self.assertIn("every user", settings.read(named)[1][0])
+
     def test_a_secret_is_not_shown(self) -> None:
-        row = settings.Variable("X", settings.integer(1), "", secret=True)
+        row = settings.Variable("X", integer(1), "", secret=True)
         with self.assertRaises(InvalidSetting) as caught:
             settings._read_one(row, "hunter2")
         self.assertNotIn("hunter2", str(caught.exception))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Caller:
     """One identity.
 
-    `subject`, `client`, `issuer`: as the token names them.  `scopes`: as granted, in order.  `tenant`: the tenant claim.
-    `patient`: logical id of the patient in context.  `user`: `fhirUser`, such as `Practitioner/7`.  `expires_at`: end of
-    the token in seconds since 1970.  `is_system`: a part of this server.  `is_open`: authentication is switched off.
+    `subject`, `client`, `issuer`: as the token names them.  `scopes`: as granted, in order.  `tenant`: its claim.
+    `patient`: logical id of the patient in context.  `user`: `fhirUser`, such as `Practitioner/7`.  `expires_at`: end
+    of the token in seconds since 1970.  `is_system`: a part of this server.  `is_open`: authentication is off.
     """
 
     subject: str = ""

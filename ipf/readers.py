@@ -1,0 +1,122 @@
+"""How the text of one environment variable becomes a value: readers, each raising ValueError with what is expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def optional(value: str) -> str | None:
+    """Any text; blank means unset."""
+    return value.strip() or None
+
+
+def boolean(value: str) -> bool:
+    """true or false (also yes/no, on/off, 1/0)."""
+    word = value.strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word in ("false", "no", "off", "0"):
+        return False
+    raise ValueError("expected true or false")
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A reader of whole numbers from `low` to `high`."""
+
+    def read(value: str) -> int:
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(f"expected a whole number from {low}" + (f" to {high}" if high is not None else " up"))
+        return number
+
+    return read
+
+
+def decimal(low: float) -> Callable[[str], float]:
+    """A reader of numbers not below `low`."""
+
+    def read(value: str) -> float:
+        number = float(value)
+        if not low <= number < float("inf"):
+            raise ValueError(f"expected a number from {low} up")
+        return number
+
+    return read
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A reader that accepts the given words, in any case."""
+
+    def read(value: str) -> str:
+        for word in words:
+            if value.strip().lower() == word.lower():
+                return word
+        raise ValueError("expected one of " + ", ".join(words))
+
+    return read
+
+
+def only(word: str, why: str) -> Callable[[str], str]:
+    """A reader for a switch whose other positions this version does not have: it refuses rather than ignores."""
+
+    def read(value: str) -> str:
+        if value.strip().lower() not in ("", word):
+            raise ValueError(f"expected {word}: {why}")
+        return word
+
+    return read
+
+
+def channel_security(value: str) -> str:
+    """strict, relaxed or permissive; anything else is strict, so that a typing error cannot open the door."""
+    word = value.strip().lower()
+    return word if word in ("strict", "relaxed", "permissive") else "strict"
+
+
+def time_zone(value: str) -> str:
+    """The name of a time zone, such as Europe/Vienna."""
+    try:
+        ZoneInfo(value.strip())
+    except (LookupError, OSError, ValueError):
+        raise ValueError("expected a time zone such as Europe/Vienna") from None
+    return value.strip()
+
+
+def http_url(value: str) -> str | None:
+    """An http or https URL."""
+    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value.strip()):
+        raise ValueError("expected a URL that begins with http:// or https://")
+    return value.strip()
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Names separated by blanks or commas."""
+    return tuple(value.replace(",", " ").split())
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A named Twisted endpoint string, e.g. `lab=tcp:2576`."""
+
+    name: str
+    endpoint: str
+
+
+def listeners(value: str) -> tuple[Listener, ...]:
+    """Endpoint strings separated by blanks, each optionally `name=endpoint`; an unnamed one is named by its text."""
+    found = []
+    for word in value.split():
+        name, sign, endpoint = word.partition("=")
+        named = bool(sign) and ":" not in name
+        found.append(Listener(name, endpoint) if named else Listener(word, word))
+    if len({one.name for one in found}) != len(found):
+        raise ValueError("two listeners have the same name")
+    return tuple(found)
