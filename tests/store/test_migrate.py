@@ -62,5 +62,5 @@ class MigrateTest(TestCase):
             for file in sorted((Path(module.__file__).parent / "schema" / kind).glob("*.sql")):
                 for table in re.findall(r"CREATE TABLE \w+ \((.*?)\n\)", file.read_text(), re.DOTALL):
                     for line in table.strip().splitlines():
-                        constraint = re.match(r"\s*(PRIMARY KEY|UNIQUE|CHECK)\b", line)
+                        constraint = re.match(r"\s*(PRIMARY KEY|FOREIGN KEY|UNIQUE|CHECK)\b", line)
                         self.assertTrue(constraint or " -- " in line, f"{file.name}: {line}")
