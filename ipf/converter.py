@@ -43,6 +43,7 @@ from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.convert import Converter
 from ipf.stages.worker import Worker
 from ipf.store.bell import PostgresBell
+from ipf.store.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.codes import PostgresCodes
 from ipf.store.database import Database
 from ipf.store.deliveries import STATEMENTS as DELIVERY_STATEMENTS
@@ -145,7 +146,7 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
         fhir_url,
         reactor=reactor,
         size=size,
-        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS),
+        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
         application_name="ipf-fhir",
     )
     stores = Stores(

@@ -21,7 +21,7 @@ import psutil
 from twisted.internet import defer, reactor, task
 from twisted.trial.unittest import TestCase
 
-from ipf.store import deliveries, inbox, resources
+from ipf.store import bindings, deliveries, inbox, resources
 from ipf.store.connection import connect
 from ipf.store.database import Database
 from ipf.store.embedded import EmbeddedPostgres
@@ -30,7 +30,7 @@ from ipf.store.quoting import identifier
 
 Kind = Literal["ipf", "fhir"]
 
-STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS)}
+STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS)}
 _PREFIX = "ipf-test-"
 FAST = {
     "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -12,7 +12,10 @@ from ipf.ports.base import Json
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A subscription whose pending events this process alone may send, until `until`."""
+    """A subscription whose pending events this process alone may send, until `until`.
+
+    `last_event_number`: of its newest event when it was leased.
+    """
 
     tenant: str
     subscription_rid: int
@@ -22,11 +25,15 @@ class Lease:
     resource: Json
     attempt_count: int
     failing_since: datetime | None
+    last_event_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion)."""
+    """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion).
+
+    `method`: the HTTP method that made the version.
+    """
 
     number: int
     resource_type: str
@@ -35,11 +42,38 @@ class Event:
     occurred_at: datetime
     correlation_id: str
     body: bytes
+    method: str = "PUT"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a Subscription asks of its delivery, read once from the resource.
+
+    `max_count`: events that one notification may carry.  `timeout_seconds`: bounds one attempt.  `heartbeat_seconds`:
+    after so long a silence the subscriber is told that it is still served.  `content`: empty, id-only or full-resource.
+    """
+
+    channel_type: str
+    endpoint: str
+    is_topic: bool = False
+    max_count: int = 1
+    timeout_seconds: float | None = None
+    heartbeat_seconds: int | None = None
+    needs_handshake: bool = False
+    content: str = "full-resource"
+
+
+EVENT, HANDSHAKE, HEARTBEAT = "event-notification", "handshake", "heartbeat"
+"""Kinds of notification (https://hl7.org/fhir/R5/valueset-subscription-notification-type.html)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to hand over one event.  `http_status` is None when there was no answer."""
+    """One try to hand over a notification.  `http_status` is None when there was no answer.
+
+    `event_number` (0 for a handshake or heartbeat) is the first event it carried, `to_event_number` the last; None:
+    the same.
+    """
 
     event_number: int
     attempted_at: datetime
@@ -48,6 +82,8 @@ class Attempt:
     duration_ms: int
     error: str | None
     correlation_id: str
+    kind: str = EVENT
+    to_event_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +103,10 @@ class DeliveryEnd:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionHealth:
-    """Delivery counters and cursor of one subscription."""
+    """Delivery counters and cursor of one subscription.
+
+    `resource` is the Subscription; `error` is what `Subscription.error` says, `last_error` the last attempt's.
+    """
 
     rid: int
     id: str
@@ -79,6 +118,16 @@ class SubscriptionHealth:
     last_attempt_at: datetime | None
     last_attempt_succeeded: bool | None
     last_error: str | None
+    error: str | None
+    resource: Json
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPage:
+    """Attempts of one subscription, newest first, and how many there are in all."""
+
+    total: int
+    attempts: Sequence[Attempt]
 
 
 class DeliveryQueue(Protocol):
@@ -90,8 +139,29 @@ class DeliveryQueue(Protocol):
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """The next events of that subscription, in order of number, from the first not delivered."""
 
+    async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        """Take up to `limit` subscriptions whose heartbeat is due, as `lease` does."""
+
     async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
-        """Advance the cursor, write the ledger, give back or keep the lease; False when the lease was lost."""
+        """Advance the cursor, write the ledger, give back or keep the lease; False when the lease was lost.
+
+        An acknowledged attempt moves the next heartbeat.
+        """
+
+    async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
+        """Write attempts made without a lease (handshakes) to ledger and counters; nothing when it is gone."""
+
+    async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
+        """A websocket subscription as it is, leased to nobody; None when there is none of this channel (any more)."""
+
+    async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
+        """(subscription rid, event) beyond the number known of each, in order; of active websocket ones only.
+
+        At most `limit` events of each subscription.
+        """
+
+    async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+        """What went out over websockets, by subscription rid: ledger, counters, and the cursor over what succeeded."""
 
     async def holders(self) -> list[str]:
         """Names of the workers whose leases have not run out."""
@@ -108,16 +178,50 @@ class DeliveryQueue(Protocol):
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """Counters of one subscription."""
 
+    async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
+        """Counters of up to `limit` subscriptions, oldest first, in one statement.  `tenant` None: of all tenants."""
+
+    async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
+        """Attempts of one subscription, newest first; None when there is no such subscription."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One HTTP request to a subscriber; `headers` are those registered, `body` None = empty."""
+    """What one subscriber is told at once.
+
+    `method`, `url`, `headers` (those registered) and `body` (None = empty) are the HTTP request of a rest-hook.  The
+    rest is for channels of other kinds: `content_type` is that of `body`, `kind` one of the three above, `content` the
+    level that nothing sent may exceed, `events` what it is about.  `timeout_seconds`: the subscriber's own limit.
+    """
 
     method: str
     url: str
     headers: Sequence[tuple[str, str]]
     body: bytes | None
     correlation_id: str
+    tenant: str = ""
+    subscription_id: str = ""
+    content_type: str | None = None
+    kind: str = EVENT
+    content: str = "full-resource"
+    events: Sequence[Event] = ()
+    timeout_seconds: float | None = None
+
+
+class Compose(Protocol):
+    """Makes notifications in the form that the Subscription asks for.  Problem when none can be made."""
+
+    def terms(self, subscription: Json) -> Terms:
+        """What it asks of its delivery; never raises for a stored Subscription."""
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        """One notification of these events, `Terms.max_count` at most, in order of number."""
+
+    async def heartbeat(self, lease: Lease) -> Notification:
+        """One that says: you are still served, nothing happened."""
+
+    async def handshake(self, lease: Lease) -> Notification:
+        """One that asks: are you there?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +229,53 @@ class Delivered:
     """What the far end answered.
 
     `http_status` None: no answer, and `error` says why.  `retry_after`: seconds that the far end asked to wait.
+    `is_done`: acknowledged by a far end that speaks no HTTP.
     """
 
     http_status: int | None
     duration_ms: int
     error: str | None
     retry_after: float | None = None
+    is_done: bool = False
 
     @property
     def succeeded(self) -> bool:
         """A 2xx answer acknowledges."""
-        return self.http_status is not None and 200 <= self.http_status < 300
+        return self.is_done or (self.http_status is not None and 200 <= self.http_status < 300)
 
 
 class Channel(Protocol):
     """Hands one notification to one far end.  Never raises for what the far end does."""
 
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing is ever sent over this channel here; None: it is."""
+
+    def place(self, endpoint: str) -> str:
+        """What an endpoint shares its failures with: scheme, host and port, or a server that it all goes through."""
+
     async def send(self, notification: Notification) -> Delivered:
         """Send and wait for the answer, or for the time limit."""
+
+
+Channels = Mapping[str, Channel]
+"""By `Subscription.channel.type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a websocket token binds, and until when."""
+
+    tenant: str
+    subscription_ids: tuple[str, ...]
+    until: datetime
+
+
+class BindingTokens(Protocol):
+    """Tokens of `$get-ws-binding-token`, known to every process, kept as digests."""
+
+    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime) -> str:
+        """A new token; what has expired is forgotten on the way."""
+
+    async def redeem(self, token: str) -> Binding | None:
+        """What it binds; None when it is unknown or has expired.  It may be used again until then."""

@@ -67,6 +67,8 @@ class SubscriptionState:
     id: str
     status: str  # requested | active | off | error | deleted
     error: str | None = None
+    channel_type: str = "rest-hook"
+    heartbeat_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

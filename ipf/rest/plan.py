@@ -17,6 +17,7 @@ from ipf.rest.knowledge import Question
 from ipf.rest.unit import UnitResult
 from ipf.rest.unit_plan import UnitPlan
 from ipf.rest.view import Again, View
+from ipf.subscriptions.terms import terms_of
 
 
 @dataclass(slots=True)
@@ -66,4 +67,7 @@ def _subscription_state(change: Change) -> SubscriptionState:
     if resource is None:
         return SubscriptionState(change.tenant, version.rid, version.id, "deleted")
     status = str(resource.get("status", "off"))
-    return SubscriptionState(change.tenant, version.rid, version.id, status, resource.get("error"))
+    terms = terms_of(resource)
+    return SubscriptionState(
+        change.tenant, version.rid, version.id, status, resource.get("error"), terms.channel_type, terms.heartbeat_seconds
+    )

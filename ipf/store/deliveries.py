@@ -1,4 +1,4 @@
-"""Pending events by subscription, leased, on PostgreSQL.
+"""Pending events by subscription, leased, on PostgreSQL; the ledger is read in `delivery_reports.py`.
 
 Arrives: leases wanted and ends of leases from `stages/deliver`.  Leaves: events in order of number.  A subscription is
 one row; while it is leased its `ready_at` is the end of the lease, after a failure the end of the backoff, so one index
@@ -8,12 +8,29 @@ nobody settles runs out, and its events are sent again (at least once).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from ipf.fhir.json import loads
-from ipf.ports import DeliveryEnd, DeliveryQueue, Event, Lease, SubscriptionHealth
-from ipf.store.database import Database, Row
+from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Event, Lease
+from ipf.store.database import Row
+from ipf.store.delivery_reports import STATEMENTS as REPORTS
+from ipf.store.delivery_reports import Reports
+from ipf.store.delivery_sockets import STATEMENTS as SOCKETS
+from ipf.store.delivery_sockets import Sockets
 from ipf.store.quoting import Statement, joined, printable
+
+_LEASED = """leased AS (
+    UPDATE subscription_states s
+    SET lease_token = s.lease_token + 1, lease_until = $3, ready_at = $3, leased_by = $1
+    FROM due d WHERE s.rid = d.rid
+    RETURNING s.*
+)
+SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, v.body, s.attempt_count, s.failing_since,
+       s.last_event_number
+FROM leased s JOIN partitions p ON p.id = s.partition_id
+JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE NOT r.deleted ORDER BY s.rid"""
 
 LEASE = Statement(
     "delivery_lease",
@@ -21,25 +38,32 @@ LEASE = Statement(
     """
 WITH due AS (
     SELECT rid FROM subscription_states
-    WHERE status = 'active' AND last_event_number > delivered_number AND ready_at <= now()
+    WHERE status = 'active' AND last_event_number > delivered_number AND channel_type <> 'websocket'
+      AND ready_at <= now()
     ORDER BY ready_at, rid LIMIT $2 FOR UPDATE SKIP LOCKED
-), leased AS (
-    UPDATE subscription_states s
-    SET lease_token = s.lease_token + 1, lease_until = $3, ready_at = $3, leased_by = $1
-    FROM due d WHERE s.rid = d.rid
-    RETURNING s.*
+), """
+    + _LEASED,
 )
-SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, v.body, s.attempt_count, s.failing_since
-FROM leased s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-WHERE NOT r.deleted ORDER BY s.rid""",
+
+HEARTBEATS = Statement(
+    "delivery_heartbeats",
+    "text, integer, timestamptz",
+    """
+WITH due AS (
+    SELECT rid FROM subscription_states
+    WHERE status = 'active' AND heartbeat_at IS NOT NULL AND channel_type <> 'websocket'
+      AND heartbeat_at <= now() AND ready_at <= now()
+    ORDER BY heartbeat_at, rid LIMIT $2 FOR UPDATE SKIP LOCKED
+), """
+    + _LEASED,
 )
 
 EVENTS = Statement(
     "delivery_events",
     "bigint, bigint, integer",
     """
-SELECT e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body
+SELECT e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body,
+       v.method
 FROM subscription_states s
 JOIN subscription_events e ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
 JOIN resources r ON r.rid = e.resource_rid
@@ -48,43 +72,69 @@ WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL AND s.stat
 ORDER BY e.event_number LIMIT $3""",
 )
 
-# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts column by column.
-SETTLE = Statement(
-    "delivery_settle",
-    "bigint, bigint, bigint, timestamptz, integer, timestamptz, text, text, text, text, text, text, text",
-    r"""
+# Attempts column by column from a parameter on, then their sums and the newest of them.
+_ATTEMPTS = r"""
 WITH attempts AS MATERIALIZED (
-    SELECT * FROM unnest(string_to_array($7, E'\x1f')::bigint[], string_to_array($8, E'\x1f')::timestamptz[],
-        string_to_array($9, E'\x1f')::boolean[], string_to_array($10, E'\x1f', E'\x1e')::integer[],
-        string_to_array($11, E'\x1f')::integer[], string_to_array($12, E'\x1f', E'\x1e'),
-        string_to_array($13, E'\x1f')::uuid[]) WITH ORDINALITY
-        AS t(event_number, attempted_at, succeeded, http_status, duration_ms, error, correlation_id, n)
+    SELECT * FROM unnest(string_to_array($%d, E'\x1f')::bigint[], string_to_array($%d, E'\x1f')::timestamptz[],
+        string_to_array($%d, E'\x1f')::boolean[], string_to_array($%d, E'\x1f', E'\x1e')::integer[],
+        string_to_array($%d, E'\x1f')::integer[], string_to_array($%d, E'\x1f', E'\x1e'),
+        string_to_array($%d, E'\x1f')::uuid[], string_to_array($%d, E'\x1f'),
+        string_to_array($%d, E'\x1f', E'\x1e')::bigint[]) WITH ORDINALITY
+        AS t(event_number, attempted_at, succeeded, http_status, duration_ms, error, correlation_id, kind, last, n)
 ), tally AS (
     SELECT count(*) FILTER (WHERE succeeded) AS successes, count(*) FILTER (WHERE NOT succeeded) AS failures,
            min(attempted_at) FILTER (WHERE NOT succeeded) AS first_failure FROM attempts
 ), newest AS (
     SELECT attempted_at, succeeded, error FROM attempts ORDER BY n DESC LIMIT 1
-), mine AS (
+), """
+_COUNTED = """
+        success_count = s.success_count + t.successes, failure_count = s.failure_count + t.failures,
+        last_attempt_at = coalesce(l.attempted_at, s.last_attempt_at),
+        last_attempt_succeeded = coalesce(l.succeeded, s.last_attempt_succeeded),
+        last_error = CASE WHEN l.succeeded IS NULL THEN s.last_error ELSE l.error END,
+        heartbeat_at = CASE WHEN l.succeeded THEN now() + s.heartbeat_seconds * interval '1 second'
+                            ELSE s.heartbeat_at END"""
+_LEDGER = """
+    RETURNING s.rid
+), ledger AS (
+    INSERT INTO delivery_attempts (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms,
+        error, correlation_id, kind, to_event_number)
+    SELECT m.rid, a.event_number, a.attempted_at, a.succeeded, a.http_status, a.duration_ms, a.error,
+        a.correlation_id, a.kind, a.last
+    FROM mine m CROSS JOIN attempts a ORDER BY a.n
+)
+SELECT rid FROM mine"""
+_COLUMNS = ", text" * 9
+
+# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts.
+SETTLE = Statement(
+    "delivery_settle",
+    "bigint, bigint, bigint, timestamptz, integer, timestamptz" + _COLUMNS,
+    _ATTEMPTS % tuple(range(7, 16))
+    + """mine AS (
     UPDATE subscription_states s SET
         delivered_number = least(greatest(s.delivered_number, $3), s.last_event_number),
         attempt_count = $5,
         failing_since = CASE WHEN $5 > 0 THEN coalesce(s.failing_since, t.first_failure, now()) END,
         ready_at = coalesce($6, $4, now()), lease_until = $6,
-        leased_by = CASE WHEN $6 IS NOT NULL THEN s.leased_by END,
-        success_count = s.success_count + t.successes, failure_count = s.failure_count + t.failures,
-        last_attempt_at = coalesce(l.attempted_at, s.last_attempt_at),
-        last_attempt_succeeded = coalesce(l.succeeded, s.last_attempt_succeeded),
-        last_error = CASE WHEN l.succeeded IS NULL THEN s.last_error ELSE l.error END
+        leased_by = CASE WHEN $6 IS NOT NULL THEN s.leased_by END,"""
+    + _COUNTED
+    + """
     FROM tally t LEFT JOIN newest l ON true
-    WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL
-    RETURNING s.rid
-), ledger AS (
-    INSERT INTO delivery_attempts
-        (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms, error, correlation_id)
-    SELECT m.rid, a.event_number, a.attempted_at, a.succeeded, a.http_status, a.duration_ms, a.error, a.correlation_id
-    FROM mine m CROSS JOIN attempts a ORDER BY a.n
+    WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL"""
+    + _LEDGER,
 )
-SELECT rid FROM mine""",
+
+RECORD = Statement(
+    "delivery_record",
+    "text, text" + _COLUMNS,
+    _ATTEMPTS % tuple(range(3, 12))
+    + "mine AS (\n    UPDATE subscription_states s SET"
+    + _COUNTED
+    + """
+    FROM tally t LEFT JOIN newest l ON true, partitions p
+    WHERE p.name = $1 AND s.partition_id = p.id AND s.id = $2 AND s.status <> 'deleted'"""
+    + _LEDGER,
 )
 
 REQUESTED = Statement(
@@ -117,28 +167,34 @@ WHERE rid > 0 AND leased_by = $1 AND lease_until > now()
 RETURNING rid""",
 )
 
-HEALTH = Statement(
-    "delivery_health",
-    "text, text",
-    """
-SELECT s.rid, s.id, s.status, s.last_event_number, s.delivered_number, s.success_count, s.failure_count,
-       s.last_attempt_at, s.last_attempt_succeeded, coalesce(s.last_error, s.error)
-FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted'""",
-)
-
-STATEMENTS = (LEASE, EVENTS, SETTLE, REQUESTED, ACTIVE, HOLDERS, RELEASE, HEALTH)
+STATEMENTS = (
+    LEASE, HEARTBEATS, EVENTS, SETTLE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS,
+)  # fmt: skip
 
 
-class PostgresDeliveryQueue:
+def columns(attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Attempts as the statements above take them."""
+    yield joined(attempt.event_number for attempt in attempts)
+    yield joined(attempt.attempted_at for attempt in attempts)
+    yield joined(attempt.succeeded for attempt in attempts)
+    yield joined(attempt.http_status for attempt in attempts)
+    yield joined(attempt.duration_ms for attempt in attempts)
+    yield joined(printable(attempt.error) for attempt in attempts)
+    yield joined(attempt.correlation_id for attempt in attempts)
+    yield joined(attempt.kind for attempt in attempts)
+    yield joined(attempt.to_event_number for attempt in attempts)
+
+
+class PostgresDeliveryQueue(Reports, Sockets):
     """`ports.DeliveryQueue` on a Database that was opened with `statements=STATEMENTS`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.lease`."""
         return [_lease(row) for row in await self._database.many(LEASE.call(worker, limit, until))]
+
+    async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        """See `ports.DeliveryQueue.heartbeats`."""
+        return [_lease(row) for row in await self._database.many(HEARTBEATS.call(worker, limit, until))]
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.events`.  Nothing when the lease was lost."""
@@ -147,18 +203,15 @@ class PostgresDeliveryQueue:
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
         """See `ports.DeliveryQueue.settle`."""
-        attempts = end.attempts
         call = SETTLE.call(
             lease.subscription_rid, lease.token, end.delivered_to, end.retry_at, end.attempt_count, end.keep_until,
-            joined(attempt.event_number for attempt in attempts),
-            joined(attempt.attempted_at for attempt in attempts),
-            joined(attempt.succeeded for attempt in attempts),
-            joined(attempt.http_status for attempt in attempts),
-            joined(attempt.duration_ms for attempt in attempts),
-            joined(printable(attempt.error) for attempt in attempts),
-            joined(attempt.correlation_id for attempt in attempts),
+            *columns(end.attempts),
         )  # fmt: skip
         return bool(await self._database.many(call))
+
+    async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
+        """See `ports.DeliveryQueue.record`."""
+        await self._database.many(RECORD.call(tenant, subscription_id, *columns(attempts)))
 
     async def holders(self) -> list[str]:
         """See `ports.DeliveryQueue.holders`."""
@@ -176,20 +229,15 @@ class PostgresDeliveryQueue:
         """See `ports.DeliveryQueue.active`."""
         return int((await self._database.one(ACTIVE.call()))[0])
 
-    async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
-        """See `ports.DeliveryQueue.health`."""
-        row = await self._database.maybe(HEALTH.call(tenant, subscription_id))
-        return None if row is None else SubscriptionHealth(*row)
-
 
 def _event(row: Row) -> Event:
-    number, resource_type, id_, version_id, occurred_at, correlation_id, body = row
-    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode())
+    number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
+    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode(), method)
 
 
 def _lease(row: Row) -> Lease:
-    tenant, rid, id_, token, until, body, attempts, failing_since = row
-    return Lease(tenant, rid, id_, token, until, loads(body), attempts, failing_since)
+    tenant, rid, id_, token, until, body, *rest = row
+    return Lease(tenant, rid, id_, token, until, loads(body), *rest)
 
 
 _: type[DeliveryQueue] = PostgresDeliveryQueue

@@ -115,13 +115,18 @@ SELECT * FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($
 # A subscription whose status changes starts afresh: no backoff, no count of failures; a lease that is held ends first.
 PUT_SUBSCRIPTIONS = Statement(
     "fhir_put_subscriptions",
-    "text, text, text, text, text",
+    "text, text, text, text, text, text, text",
     r"""
-INSERT INTO subscription_states AS s (rid, partition_id, id, status, error)
-SELECT * FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::smallint[],
-    string_to_array($3, E'\x1f'), string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f', E'\x1e'))
+INSERT INTO subscription_states AS s
+    (rid, partition_id, id, status, error, channel_type, heartbeat_seconds, heartbeat_at)
+SELECT *, now() + heartbeat_seconds * interval '1 second' FROM unnest(
+    string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::smallint[],
+    string_to_array($3, E'\x1f'), string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f', E'\x1e'),
+    string_to_array($6, E'\x1f'), string_to_array($7, E'\x1f', E'\x1e')::integer[])
+    AS t(rid, partition_id, id, status, error, channel_type, heartbeat_seconds)
 ON CONFLICT (rid) DO UPDATE SET
-    status = excluded.status, error = excluded.error,
+    status = excluded.status, error = excluded.error, channel_type = excluded.channel_type,
+    heartbeat_seconds = excluded.heartbeat_seconds, heartbeat_at = excluded.heartbeat_at,
     attempt_count = CASE WHEN s.status = excluded.status THEN s.attempt_count ELSE 0 END,
     failing_since = CASE WHEN s.status = excluded.status THEN s.failing_since END,
     ready_at = CASE WHEN s.status = excluded.status THEN s.ready_at ELSE greatest(now(), s.lease_until) END""",
@@ -214,7 +219,10 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
         yield from _index_calls(spans, names)
     if writes.subscriptions:
         states = sorted(writes.subscriptions, key=lambda state: state.rid)
-        put = [(s.rid, names.partition(s.tenant), s.id, s.status, s.error) for s in states]
+        put = [
+            (s.rid, names.partition(s.tenant), s.id, s.status, s.error, s.channel_type, s.heartbeat_seconds)
+            for s in states
+        ]
         yield PUT_SUBSCRIPTIONS.call(*_columns(put))
     if writes.subscriptions or any(request.is_definition for request in writes.reindex):
         yield BUMP_EPOCH.call()

@@ -138,6 +138,89 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(lease), [])
         self.assertEqual(await self.queue.active(), 0)
 
+    async def test_heartbeats_are_due_after_silence(self) -> None:
+        """Not before; an acknowledged attempt of any kind moves the next; those without a period have none."""
+        await self.subscribe("s1", heartbeat_seconds=0)
+        await self.subscribe("s2")
+        await self.subscribe("s3", heartbeat_seconds=60)
+        (lease,) = await self.queue.heartbeats("w", 5, soon())
+        self.assertEqual((lease.subscription_id, lease.last_event_number), ("s1", 0))
+        self.assertEqual(await self.queue.heartbeats("w", 5, soon()), [])
+        beat = Attempt(0, datetime.now(UTC), True, 200, 3, None, CORRELATION, "heartbeat")
+        self.assertTrue(await self.queue.settle(lease, DeliveryEnd(None, [beat])))
+        page = await self.queue.history("default", "s1", 10, 0)
+        assert page is not None
+        self.assertEqual((page.total, page.attempts[0].kind, page.attempts[0].event_number), (1, "heartbeat", 0))
+        self.assertEqual(len(await self.queue.heartbeats("w", 5, soon())), 1)
+
+    async def test_history_and_health(self) -> None:
+        """Every attempt, newest first, in pages; the health of all in one call, with the resource."""
+        rid = await self.subscribe("s1")
+        await self.subscribe("s2", "error", error="gone")
+        await self.subscribe("s3", "deleted")
+        for id_ in ("a", "b", "c"):
+            await self.fire(rid, id_)
+        (lease,) = await self.lease()
+        await self.queue.settle(lease, DeliveryEnd(None, [attempt(1, False)], attempt_count=1))
+        (lease,) = await self.lease()
+        both = Attempt(1, datetime.now(UTC), True, 204, 7, None, CORRELATION, to_event_number=2)
+        await self.queue.settle(lease, DeliveryEnd(2, [both]))
+        page = await self.queue.history("default", "s1", 1, 0)
+        assert page is not None
+        self.assertEqual((page.total, list(page.attempts)), (2, [both]))
+        page = await self.queue.history("default", "s1", 1, 1)
+        assert page is not None
+        self.assertEqual((page.attempts[0].succeeded, page.attempts[0].http_status), (False, 500))
+        empty = await self.queue.history("default", "s1", 5, 10)
+        assert empty is not None
+        self.assertEqual((empty.total, len(empty.attempts)), (2, 0))
+        self.assertIsNone(await self.queue.history("default", "nobody", 5, 0))
+        self.assertIsNone(await self.queue.history("default", "s3", 5, 0))
+        first, second = await self.queue.healths(None, 500)
+        self.assertEqual((first.id, first.success_count, first.failure_count, first.delivered_number), ("s1", 1, 1, 2))
+        self.assertEqual((second.id, second.error, second.resource["id"]), ("s2", "gone", "s2"))
+        self.assertIsNone(second.last_attempt_succeeded)
+        self.assertEqual(len(await self.queue.healths("default", 1)), 1)
+        self.assertEqual(await self.queue.healths("north", 5), [])
+
+    async def test_attempts_without_a_lease(self) -> None:
+        """A handshake is in the ledger, and counted; of a subscription that is gone nothing is kept."""
+        await self.subscribe("s1", "requested")
+        shake = Attempt(0, datetime.now(UTC), False, 503, 3, "HTTP status 503", CORRELATION, "handshake")
+        await self.queue.record("default", "s1", [shake])
+        await self.queue.record("default", "nobody", [shake])
+        health = await self.queue.health("default", "s1")
+        assert health is not None
+        self.assertEqual((health.failure_count, health.last_error, health.delivered_number), (1, "HTTP status 503", 0))
+        page = await self.queue.history("default", "s1", 5, 0)
+        assert page is not None
+        self.assertEqual(list(page.attempts), [shake])
+
+    async def test_websockets_are_read_not_leased(self) -> None:
+        """Each reader has a number of its own; the row follows the furthest; only active ones are told."""
+        rid, other = await self.subscribe("s1", channel_type="websocket"), await self.subscribe("s2")
+        off = await self.subscribe("s3", "off", channel_type="websocket")
+        for id_ in ("a", "b", "c"):
+            await self.fire(rid, id_)
+        await self.fire(off, "d")
+        self.assertEqual(await self.lease(), [])
+        bound = await self.queue.bound("default", "s1")
+        assert bound is not None
+        self.assertEqual((bound.subscription_rid, bound.last_event_number, bound.resource["id"]), (rid, 3, "s1"))
+        self.assertIsNone(await self.queue.bound("default", "s2"))
+        self.assertIsNone(await self.queue.bound("north", "s1"))
+        found = await self.queue.tail({rid: 1, other: 0, off: 0}, 10)
+        self.assertEqual(
+            [(found_rid, event.number, event.id) for found_rid, event in found], [(rid, 2, "b"), (rid, 3, "c")]
+        )
+        self.assertEqual(len(await self.queue.tail({rid: 0}, 2)), 2)
+        await self.queue.told({rid: [attempt(2), attempt(3)]})
+        await self.queue.told({rid: [attempt(1)]})
+        await self.queue.told({})
+        health = await self.queue.health("default", "s1")
+        assert health is not None
+        self.assertEqual((health.delivered_number, health.success_count), (3, 3))
+
     async def _become(self, rid: int, status: str, number: int) -> None:
         resource = {"resourceType": "Subscription", "id": "s1", "status": status}
         state = SubscriptionState("default", rid, "s1", status)

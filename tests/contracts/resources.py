@@ -78,11 +78,11 @@ class Writing(TestCase):
         await self.write(*changes)
         return rids
 
-    async def subscribe(self, id: str, status: str = "active") -> int:
+    async def subscribe(self, id: str, status: str = "active", **state_members: Any) -> int:
         """A Subscription with its state; its rid."""
         resource = {"resourceType": "Subscription", "id": id, "status": status, "criteria": "Patient?"}
         rid = await self.store.new_rid()
-        state = SubscriptionState("default", rid, id, status)
+        state = SubscriptionState("default", rid, id, status, **state_members)
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
         return rid
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from ipf.fhir.json import loads
-from ipf.ports import Attempt, Clock, DeliveryEnd, DeliveryQueue, Event, Lease, SubscriptionHealth
+from ipf.ports import (
+    Attempt,
+    AttemptPage,
+    Clock,
+    DeliveryEnd,
+    DeliveryQueue,
+    Event,
+    Json,
+    Lease,
+    SubscriptionHealth,
+)
 from tests.fakes.resources import MemoryFhirStore, Stream
 
 
@@ -23,6 +33,7 @@ class _Cursor:
     leased: bool = False
     worker: str = ""
     status: str = ""
+    heartbeat_at: datetime | None = None
     attempts: list[Attempt] = field(default_factory=list)
 
 
@@ -42,31 +53,56 @@ class MemoryDeliveryQueue:
         """See `ports.DeliveryQueue.lease`."""
         self._store.check()
         due = [(rid, stream, cursor) for rid, stream, cursor in self._all() if self._due(stream, cursor)]
-        for _, _, cursor in due[:limit]:
-            cursor.worker = worker
-        return [self._leased(rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
+        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
+
+    async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        """See `ports.DeliveryQueue.heartbeats`."""
+        self._store.check()
+        due = [
+            (rid, stream, cursor)
+            for rid, stream, cursor in self._all()
+            if cursor.heartbeat_at is not None and cursor.heartbeat_at <= self._clock() and self._may(stream, cursor)
+        ]
+        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
 
     def _all(self) -> Iterator[tuple[int, Stream, _Cursor]]:
         for rid, stream in sorted(self._store.streams.items()):
-            cursor = self._cursors.setdefault(rid, _Cursor(status=stream.state.status))
+            if rid not in self._cursors:
+                self._cursors[rid] = _Cursor(status=stream.state.status)
+                self._beat(stream, self._cursors[rid])
+            cursor = self._cursors[rid]
             if cursor.status != stream.state.status:
                 cursor.status, cursor.attempt_count, cursor.failing_since = stream.state.status, 0, None
                 if not cursor.leased:
                     cursor.ready_at = None
             yield rid, stream, cursor
 
-    def _due(self, stream: Stream, cursor: _Cursor) -> bool:
-        ready = cursor.ready_at is None or cursor.ready_at <= self._clock()
-        return ready and stream.state.status == "active" and len(stream.events) > cursor.delivered
-
-    def _leased(self, rid: int, stream: Stream, cursor: _Cursor, until: datetime) -> Lease:
-        cursor.token, cursor.ready_at, cursor.leased = cursor.token + 1, until, True
+    def _may(self, stream: Stream, cursor: _Cursor) -> bool:
         state = stream.state
-        version = self._store.current((state.tenant, "Subscription", state.id))
-        resource = loads(version.body) if version is not None else {}
+        ready = cursor.ready_at is None or cursor.ready_at <= self._clock()
+        return ready and state.status == "active" and state.channel_type != "websocket"
+
+    def _due(self, stream: Stream, cursor: _Cursor) -> bool:
+        return self._may(stream, cursor) and len(stream.events) > cursor.delivered
+
+    def _beat(self, stream: Stream, cursor: _Cursor) -> None:
+        seconds = stream.state.heartbeat_seconds
+        cursor.heartbeat_at = None if seconds is None else self._clock() + timedelta(seconds=seconds)
+
+    def _leased(self, worker: str, rid: int, stream: Stream, cursor: _Cursor, until: datetime) -> Lease:
+        cursor.token, cursor.ready_at, cursor.leased, cursor.worker = cursor.token + 1, until, True, worker
+        return self._lease_of(rid, stream, cursor, until)
+
+    def _lease_of(self, rid: int, stream: Stream, cursor: _Cursor, until: datetime) -> Lease:
+        state = stream.state
         return Lease(
-            state.tenant, rid, state.id, cursor.token, until, resource, cursor.attempt_count, cursor.failing_since
-        )
+            state.tenant, rid, state.id, cursor.token, until, self._resource(stream), cursor.attempt_count,
+            cursor.failing_since, len(stream.events),
+        )  # fmt: skip
+
+    def _resource(self, stream: Stream) -> Json:
+        version = self._store.current((stream.state.tenant, "Subscription", stream.state.id))
+        return loads(version.body) if version is not None else {}
 
     def _held(self, lease: Lease) -> _Cursor | None:
         cursor = self._cursors[lease.subscription_rid]
@@ -88,7 +124,7 @@ class MemoryDeliveryQueue:
         if cursor is None:
             return False
         cursor.delivered = max(cursor.delivered, end.delivered_to or 0)
-        cursor.attempts += end.attempts
+        self._keep(lease.subscription_rid, end.attempts)
         cursor.attempt_count = end.attempt_count
         if not end.attempt_count:
             cursor.failing_since = None
@@ -97,6 +133,52 @@ class MemoryDeliveryQueue:
             cursor.failing_since = min(failed, default=self._clock())
         cursor.ready_at, cursor.leased = end.keep_until or end.retry_at, end.keep_until is not None
         return True
+
+    def _keep(self, rid: int, attempts: Sequence[Attempt]) -> None:
+        cursor = self._cursors[rid]
+        cursor.attempts += attempts
+        if attempts and attempts[-1].succeeded:
+            self._beat(self._store.streams[rid], cursor)
+
+    def _find(self, tenant: str, subscription_id: str) -> tuple[int, Stream, _Cursor] | None:
+        for found in self._all():
+            state = found[1].state
+            if (state.tenant, state.id) == (tenant, subscription_id) and state.status != "deleted":
+                return found
+        return None
+
+    async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
+        """See `ports.DeliveryQueue.record`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        if found is not None:
+            self._keep(found[0], attempts)
+
+    async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
+        """See `ports.DeliveryQueue.bound`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        if found is None or found[1].state.channel_type != "websocket":
+            return None
+        return self._lease_of(*found, self._clock())
+
+    async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
+        """See `ports.DeliveryQueue.tail`."""
+        self._store.check()
+        return [
+            (rid, event)
+            for rid, stream, _ in self._all()
+            if rid in cursors and stream.state.status == "active" and stream.state.channel_type == "websocket"
+            for event in stream.events[cursors[rid] : cursors[rid] + limit]
+        ]
+
+    async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+        """See `ports.DeliveryQueue.told`."""
+        self._store.check()
+        for rid, made in attempts.items():
+            self._keep(rid, made)
+            numbers = [attempt.to_event_number or attempt.event_number for attempt in made if attempt.succeeded]
+            self._cursors[rid].delivered = max([self._cursors[rid].delivered, *numbers])
 
     async def holders(self) -> list[str]:
         """See `ports.DeliveryQueue.holders`."""
@@ -128,17 +210,33 @@ class MemoryDeliveryQueue:
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """See `ports.DeliveryQueue.health`."""
         self._store.check()
-        for rid, stream, cursor in self._all():
-            state = stream.state
-            if (state.tenant, state.id) == (tenant, subscription_id) and state.status != "deleted":
-                last = cursor.attempts[-1] if cursor.attempts else None
-                successes = sum(attempt.succeeded for attempt in cursor.attempts)
-                return SubscriptionHealth(
-                    rid, state.id, state.status, len(stream.events), cursor.delivered, successes,
-                    len(cursor.attempts) - successes, last.attempted_at if last else None,
-                    last.succeeded if last else None, (last.error if last else None) or state.error,
-                )  # fmt: skip
-        return None
+        found = self._find(tenant, subscription_id)
+        return None if found is None else self._health(*found)
+
+    async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
+        """See `ports.DeliveryQueue.healths`."""
+        self._store.check()
+        kept = [found for found in self._all() if found[1].state.status != "deleted"]
+        return [self._health(*found) for found in kept if tenant in (None, found[1].state.tenant)][:limit]
+
+    def _health(self, rid: int, stream: Stream, cursor: _Cursor) -> SubscriptionHealth:
+        state = stream.state
+        last = cursor.attempts[-1] if cursor.attempts else None
+        successes = sum(attempt.succeeded for attempt in cursor.attempts)
+        return SubscriptionHealth(
+            rid, state.id, state.status, len(stream.events), cursor.delivered, successes,
+            len(cursor.attempts) - successes, last.attempted_at if last else None,
+            last.succeeded if last else None, last.error if last else None, state.error, self._resource(stream),
+        )  # fmt: skip
+
+    async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
+        """See `ports.DeliveryQueue.history`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        if found is None:
+            return None
+        newest = sorted(reversed(found[2].attempts), key=lambda attempt: attempt.attempted_at, reverse=True)
+        return AttemptPage(len(newest), tuple(newest[offset : offset + limit]))
 
 
 _: type[DeliveryQueue] = MemoryDeliveryQueue

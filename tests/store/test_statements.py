@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.store import deliveries, inbox, resources
+from ipf.store import bindings, deliveries, inbox, resources
 from ipf.store.quoting import Statement
 from tests import postgres
 
@@ -38,4 +38,4 @@ class StatementsTest(TestCase):
 
     async def test_fhir(self) -> None:
         """The FHIR store's and the delivery queue's statements."""
-        await self._check("fhir", (*resources.STATEMENTS, *deliveries.STATEMENTS))
+        await self._check("fhir", (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS))

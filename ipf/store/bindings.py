@@ -1,0 +1,57 @@
+"""Tokens of `$get-ws-binding-token`, on PostgreSQL, so that a client may bring one to any process.
+
+A token is 256 random bits; only its digest is stored.  It may be used again until it expires.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+
+from ipf.ports import Binding, BindingTokens
+from ipf.store.database import Database
+from ipf.store.quoting import Statement
+
+ISSUE = Statement(
+    "bindings_issue",
+    "text, text, text, timestamptz",
+    """
+WITH expired AS (DELETE FROM websocket_tokens WHERE expires_at < now())
+INSERT INTO websocket_tokens (digest, partition_id, subscription_ids, expires_at)
+SELECT $1, id, $3, $4 FROM partitions WHERE name = $2 RETURNING 1""",
+)
+REDEEM = Statement(
+    "bindings_redeem",
+    "text",
+    """
+SELECT p.name, t.subscription_ids, t.expires_at FROM websocket_tokens t JOIN partitions p ON p.id = t.partition_id
+WHERE t.digest = $1 AND t.expires_at > now()""",
+)
+STATEMENTS = (ISSUE, REDEEM)
+
+
+class PostgresBindingTokens:
+    """`ports.BindingTokens` on a Database that was opened with `statements=STATEMENTS`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime) -> str:
+        """See `ports.BindingTokens.issue`."""
+        token = secrets.token_urlsafe(32)
+        await self._database.many(ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until))
+        return token
+
+    async def redeem(self, token: str) -> Binding | None:
+        """See `ports.BindingTokens.redeem`."""
+        row = await self._database.maybe(REDEEM.call(_digest(token)))
+        return None if row is None else Binding(row[0], tuple(row[1].split()), row[2])
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
+
+
+_: type[BindingTokens] = PostgresBindingTokens
