@@ -16,6 +16,7 @@ from ipf.fhir.compartments import compartments, membership
 from ipf.fhir.predicate import Test
 from ipf.ports import Answer, Request
 from ipf.rest.exchange import preference, selection
+from ipf.rest.permission import searchable, shown
 from ipf.rest.repository import Repository
 from ipf.rest.search import CURSOR, Scope, links, queries_of, types_of
 from ipf.rest.search_include import Included, references
@@ -30,7 +31,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     compartment, id = request.path[:2]
     if compartment not in _RECORDS:
         raise Problem(Category.NOT_FOUND, f"$everything is there for {' and '.join(sorted(_RECORDS))}")
-    version = await repository.store.read(request.tenant, compartment, id)
+    version = shown(await repository.store.read(request.tenant, compartment, id), request.caller)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"{compartment}/{id} is not there")
@@ -39,6 +40,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     members = compartments()[compartment]
     present = set(await repository.store.types(request.tenant))
     types = [one for one in (compartment, *sorted(members)) if one in present and (not named or one in named)]
+    types = searchable(request.caller, types, named)
 
     def restrict(resource_type: str) -> Test | None:
         return membership(compartment, id, resource_type)
@@ -47,7 +49,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     asked = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
     asked = [pair for pair in asked if pair[0] != CURSOR]
     scope = Scope(list(dict.fromkeys(types)), "/".join(request.path), False, restrict)
-    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size)
+    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     if not scope.types:
         return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, used, None, None)))
     queries = [replace(query, sort=()) for query in await queries_of(request, repository, asked, scope)]

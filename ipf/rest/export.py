@@ -22,6 +22,7 @@ from ipf.fhir.json import dumps
 from ipf.ports import Answer, Request
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.exchange import preference, resource_body, selection
+from ipf.rest.permission import shown, unlimited_types
 from ipf.rest.repository import Repository
 
 NDJSON = "application/fhir+ndjson"
@@ -42,7 +43,7 @@ async def export(request: Request, repository: Repository) -> Answer:
         secrets.token_urlsafe(24).replace("_", "-"),
         _url(request),
         level,
-        _types(asked.get("_type", []), level),
+        tuple(unlimited_types(request.caller, _types(types := asked.get("_type", []), level), bool(types))),
         _since(asked.get("_since", [])),
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
@@ -84,6 +85,7 @@ async def export_file(request: Request, repository: Repository) -> Answer:
     part = await _exports(repository).part(request.tenant, id[:100], wanted)
     if part is None:
         raise Problem(Category.NOT_FOUND, "there is no such file")
+    unlimited_types(request.caller, [part.resource_type], named=True)
     return Answer(200, part.body, content_type=NDJSON)
 
 
@@ -97,6 +99,7 @@ async def _job(request: Request, repository: Repository) -> ExportJob:
     job = await _exports(repository).get(request.tenant, request.path[1][:100])
     if job is None:
         raise Problem(Category.NOT_FOUND, "there is no such export")
+    unlimited_types(request.caller, job.types, named=True)
     return job
 
 
@@ -108,7 +111,7 @@ async def _level(request: Request, repository: Repository) -> str:
         return "patient"
     if len(path) != 3 or path[0] != "Group":
         raise Problem(Category.NOT_FOUND, "there is $export of the system, of Patient, and of a Group")
-    group = await repository.store.read(request.tenant, "Group", path[1])
+    group = shown(await repository.store.read(request.tenant, "Group", path[1]), request.caller)
     if group is None or group.deleted:
         raise Problem(Category.NOT_FOUND, f"Group/{path[1]} is not known")
     return f"group:{path[1]}"

@@ -6,6 +6,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.bundle import Link, history
 from ipf.ports import Answer, Request
 from ipf.rest.history import asked, number
+from ipf.rest.permission import shown, visible
 from ipf.rest.repository import Repository
 
 
@@ -14,7 +15,7 @@ async def history_instance(request: Request, repository: Repository) -> Answer:
     resource_type, id, _ = request.path
     want = asked(request, repository, "_before")
     before = None if want.after is None else number("_before", want.after)
-    newest = await repository.store.read(request.tenant, resource_type, id)
+    newest = shown(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if newest is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
     versions = await repository.store.history(request.tenant, resource_type, id, want.limit, before)
@@ -24,8 +25,10 @@ async def history_instance(request: Request, repository: Repository) -> Answer:
         since, total = want.since, None
         kept = [version for version in versions if version.last_updated >= since]
         versions, more = kept, more and len(kept) == len(versions)
+    last = versions[-1].version_id if versions else 0
+    versions = visible(versions, request.caller)
     url = f"{request.base_url}/{resource_type}/{id}/_history?{want.text}"
     links = [Link("self", url if before is None else f"{url}&_before={before}")]
     if more:
-        links.append(Link("next", f"{url}&_before={versions[-1].version_id}"))
+        links.append(Link("next", f"{url}&_before={last}"))
     return Answer(200, history(versions, total, request.base_url, links))

@@ -7,9 +7,11 @@ total: counting all versions would cost more than the page.
 from __future__ import annotations
 
 from ipf.fhir.bundle import Link, history
+from ipf.fhir.definitions import definitions
 from ipf.ports import Answer, Request
 from ipf.ports.history import HistoryMark
 from ipf.rest.history import asked, mark_of, token_of
+from ipf.rest.permission import searchable, visible
 from ipf.rest.repository import Repository
 
 
@@ -19,7 +21,8 @@ async def history_type(request: Request, repository: Repository) -> Answer:
 
 
 async def history_system(request: Request, repository: Repository) -> Answer:
-    """Versions of all resources, deletions among them, newest first."""
+    """Versions of all resources that the caller may see, deletions among them, newest first."""
+    searchable(request.caller, sorted(definitions().resource_types), ())
     return await _history(request, repository, None)
 
 
@@ -32,4 +35,4 @@ async def _history(request: Request, repository: Repository, resource_type: str 
     links = [Link("self", url if want.after is None else f"{url}&_cursor={token_of(mark_of(want.after))}")]
     if len(found) > len(versions):
         links.append(Link("next", f"{url}&_cursor={token_of(HistoryMark.of(versions[-1]))}"))
-    return Answer(200, history(versions, None, request.base_url, links))
+    return Answer(200, history(visible(versions, request.caller), None, request.base_url, links))

@@ -11,6 +11,7 @@ from ipf.errors import Category, Issue, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json
+from ipf.security.access import Unauthorized
 
 
 def operation_outcome(problem: Problem) -> Json:
@@ -23,7 +24,8 @@ def refuse(problem: Problem) -> Answer:
     """The HTTP answer to a request that failed."""
     headers = [("Retry-After", "1")] if problem.category is Category.UNAVAILABLE else []
     if problem.category is Category.UNAUTHORIZED:
-        headers.append(("WWW-Authenticate", "Bearer"))
+        challenge = problem.challenge if isinstance(problem, Unauthorized) else ""
+        headers.append(("WWW-Authenticate", f"Bearer {challenge}".strip()))
     return Answer(problem.rendering.http_status, dumps(operation_outcome(problem)), headers)
 
 

@@ -18,6 +18,7 @@ from ipf.ports import Answer, Json, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, if_match, resource_body, written_answer
 from ipf.rest.formats import is_fhir, media_type
+from ipf.rest.permission import without_body
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
 from ipf.rest.unit import Entry, Method, asked_by
@@ -45,7 +46,7 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = asked_by(request, entry)
     result = await repository.commit_one(unit)
-    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
+    return without_body(written_answer(result.entries[0], request, repository.remarks(result.entries[0])), request)
 
 
 def _version(request: Request) -> int | None:

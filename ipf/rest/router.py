@@ -25,6 +25,7 @@ from ipf.rest.ids import is_id
 from ipf.rest.metadata import metadata, smart_configuration
 from ipf.rest.outcome import refuse
 from ipf.rest.patch import conditional_patch, patch
+from ipf.rest.permission import check_known, check_route
 from ipf.rest.present import PLAIN, cut, split, write
 from ipf.rest.read import read
 from ipf.rest.reindex import reindex_jobs, request_reindex
@@ -90,14 +91,23 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-def handler(repository: Repository) -> Handler:
-    """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered."""
+Identify = Callable[[Request], Awaitable[Request]]
+"""The request with its caller (and tenant), from the token it carries; Problem UNAUTHORIZED."""
+
+
+def handler(repository: Repository, identify: Identify | None = None) -> Handler:
+    """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered.
+
+    `identify`: None = authentication is off, and everybody may do everything.
+    """
 
     async def handle(request: Request) -> Answer:
         form, look = Format.JSON, PLAIN
         try:
             form = wanted_format(request)
             request, look = split(request)
+            if identify is not None:
+                request = await identify(request)
             own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
             answer = cut(await perform(request, own), look)
             return raw(answer) if form is Format.RAW else write(answer, look, form)
@@ -109,7 +119,10 @@ def handler(repository: Repository) -> Handler:
 
 async def perform(request: Request, repository: Repository) -> Answer:
     """Answer one request in JSON; Problem for what is refused."""
-    methods = ROUTES.get(_shape(request.path))
+    check_known(request)
+    shape = _shape(request.path)
+    check_route(shape, request)
+    methods = ROUTES.get(shape)
     if methods is None:
         raise Problem(Category.NOT_FOUND, "there is nothing at this address")
     interaction = methods.get("GET" if request.method == "HEAD" else request.method)

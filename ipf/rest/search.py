@@ -22,6 +22,7 @@ from ipf.ports import Answer, Request, SearchPage
 from ipf.rest.commit import refresh
 from ipf.rest.exchange import media_type, parameters, preference, selection
 from ipf.rest.outcome import warning
+from ipf.rest.permission import limited, searchable
 from ipf.rest.repository import Repository
 from ipf.rest.search_expand import expanded
 from ipf.rest.search_include import Included
@@ -82,7 +83,7 @@ async def search_compartment(request: Request, repository: Repository) -> Answer
         return await answer(request, repository, pairs, Scope((wanted,), path, True, restrict))
     named, pairs = types_of(pairs)
     present = set(await repository.store.types(request.tenant))
-    types = [one for one in sorted(members) if one in (named or present)]
+    types = searchable(request.caller, [one for one in sorted(members) if one in (named or present)], named)
     return await answer(request, repository, pairs, Scope(types, path, False, restrict), named)
 
 
@@ -92,7 +93,7 @@ async def _search_type(request: Request, repository: Repository, pairs: Pairs) -
 
 async def _search_system(request: Request, repository: Repository, pairs: Pairs) -> Answer:
     named, rest = types_of(pairs)
-    types = named or await repository.store.types(request.tenant)
+    types = searchable(request.caller, named or await repository.store.types(request.tenant), named)
     return await answer(request, repository, rest, Scope(types, "", False), named)
 
 
@@ -108,7 +109,7 @@ async def answer(
     used = [pair for pair in used if pair[0] not in ignored]
     if named:
         used.append((_TYPE, ",".join(named)))
-    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size)
+    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add([one for query in queries for one in query.includes], page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, links(request, scope.path, used, cursor, page.next),
@@ -142,6 +143,7 @@ async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope:
             if test is None:
                 continue
             query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
+        query = limited(query, request.caller) if scope.types else query
         wanted = repository.page_size if query.count is None else query.count
         query = replace(query, count=min(wanted, repository.max_page_size))
         found.append(await expanded(query, request.tenant, repository))

@@ -17,7 +17,8 @@ from ipf.fhir.query import Query, Term
 from ipf.fhir.query_asked import any_of
 from ipf.fhir.query_includes import Include, reference_codes
 from ipf.fhir.reference import parse_reference
-from ipf.ports import FhirStore, Version
+from ipf.ports import OPEN, Caller, FhirStore, Version
+from ipf.rest.permission import visible
 
 _MOST_ROUNDS = 10
 
@@ -27,12 +28,16 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Included:
-    """What was found, in the order in which it was; `cut_off`: there was more than `most`."""
+    """What was found, in the order in which it was; `cut_off`: there was more than `most`.
+
+    What the `caller` may not see is left out, and nothing is followed from there.
+    """
 
     store: FhirStore
     tenant: str
     base_url: str
     most: int
+    caller: Caller = OPEN
     versions: list[Version] = field(default_factory=list)
     cut_off: bool = False
     known: set[Key] = field(default_factory=set)
@@ -89,6 +94,7 @@ class Included:
         self._keep(new)
 
     def _keep(self, versions: Sequence[Version]) -> None:
+        versions = visible(versions, self.caller)
         room = self.most - len(self.versions)
         self.cut_off = self.cut_off or len(versions) > room
         self.versions += versions[:room]

@@ -20,6 +20,7 @@ from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, reque
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
 from ipf.rest.outcome import operation_outcome, success
+from ipf.rest.permission import check_entry, visible
 from ipf.rest.repository import Repository
 from ipf.rest.unit import Entry, EntryResult, Method, Unit, asked_by
 
@@ -74,7 +75,9 @@ class _Work:
                 if asks_only(item, place):
                     self.reads[number] = request_for(item, self.request, place)
                 else:
-                    self.writes[number] = admitted_entry(item, place, self.request.base_url, self.repository)
+                    entry = admitted_entry(item, place, self.request.base_url, self.repository)
+                    check_entry(self.request.caller, entry)
+                    self.writes[number] = entry
             except Problem as problem:
                 self._fail(number, problem)
         if self.whole:
@@ -137,12 +140,13 @@ class _Work:
             return ResponseEntry(_status(result.status), etag=etag(version) if version else None)
         findings = self.repository.remarks(result)
         told = form == "OperationOutcome" or findings
+        whole = form == "representation" and visible([version], self.request.caller)
         return ResponseEntry(
             _status(result.status),
             location(version, self.request.base_url),
             etag(version),
             version.last_updated,
-            resource=version.body if form == "representation" else b"",
+            resource=version.body if whole else b"",
             outcome=dumps(success(describe(result), findings)) if told else b"",
             full_url=f"{self.request.base_url}/{version.resource_type}/{version.id}",
         )

@@ -20,6 +20,7 @@ from ipf.fhir.json import dumps
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query
 from ipf.ports import Change, Json, Version
+from ipf.rest.guard import guard_of
 from ipf.rest.ids import new_id
 from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key
 from ipf.rest.references import conditional_references, rewrite
@@ -52,6 +53,7 @@ class UnitPlan:
         self.view = view
         self.now = now
         self.rids = rids
+        self._guard = guard_of(asked.unit.caller)
         self.changes: list[Change] = []
         self._pending: dict[Key, Pending] = {}
         self._by_condition: dict[ConditionKey, Pending] = {}
@@ -107,6 +109,8 @@ class UnitPlan:
                 return earlier
             found = self._matching(entry, condition)
             if found:
+                if self._guard is not None:
+                    self._guard.finds(entry.resource_type, self.view.state(found[0]))
                 return self.view.found(found[0])
         return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)), condition)
 
@@ -172,6 +176,8 @@ class UnitPlan:
         raise Problem(Category.VALUE, f"the transaction changes {key[1]}/{key[2]} twice", entry.place)
 
     def _check_version(self, entry: Entry, state: State | None) -> None:
+        if self._guard is not None:
+            self._guard.touches(entry.method, entry.resource_type, state)
         if entry.must_be_new and state is not None and state.alive:
             raise Problem(Category.PRECONDITION, "the resource is there already", entry.place)
         if entry.if_match is None:
@@ -212,6 +218,8 @@ class UnitPlan:
         body = b"" if stamped is None else dumps(stamped)
         after = EMPTY if stamped is None else extract(stamped)
         version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
+        if self._guard is not None and stamped is not None:
+            self._guard.writes(entry.method, version, stamped, after)
         before = state.entries if state else EMPTY
         previous = state.resource if state else None
         interaction = _interaction(state, stamped)
@@ -249,6 +257,9 @@ class UnitPlan:
         if earlier is not None:
             return f"{earlier.key[1]}/{earlier.key[2]}"
         stored = self.view.matching(condition, query)
+        if self._guard is not None:
+            for key in stored:
+                self._guard.finds(query.resource_type, self.view.state(key))
         found = [key for key in stored if key not in self._pending]
         found += [key for key, pending in self._pending.items() if self._will_meet(pending, query)]
         if len(found) == 1:

@@ -1,0 +1,78 @@
+"""May this caller do that?  The one answer for REST, batches, websocket binding and notifications.
+
+`permit` answers for a type and a right, `may` for one resource.  A refusal is 401 with `insufficient_scope`, as the
+interface specification lists it (decisions section 5).
+
+Source: interface specification "Errors"; RFC 6750 section 3.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index import Entries, extract
+from ipf.fhir.json import loads
+from ipf.fhir.match import matches
+from ipf.fhir.predicate import Test
+from ipf.fhir.query import Query, Term
+from ipf.ports import Caller, Json, Version
+from ipf.security.scopes import UNLIMITED, Permit, grants_of
+
+_WORDS = {"c": "create", "r": "read", "u": "update", "d": "delete", "s": "search"}
+
+
+class Unauthorized(Problem):
+    """401.  `challenge`: the parameters of `WWW-Authenticate: Bearer`, such as `error="invalid_token"`."""
+
+    def __init__(self, text: str, challenge: str = "") -> None:
+        super().__init__(Category.UNAUTHORIZED, text)
+        self.challenge = challenge
+
+
+def insufficient(resource_type: str, right: str) -> Unauthorized:
+    """The refusal of a caller whose scopes do not reach."""
+    scope = f"system/{resource_type}.{right}"
+    text = f"the token's scopes do not allow to {_WORDS[right]} {resource_type}"
+    return Unauthorized(text, f'error="insufficient_scope", scope="{scope}"')
+
+
+def permit(caller: Caller, resource_type: str, right: str) -> Permit | None:
+    """What a caller may do with resources of a type; None = nothing."""
+    return UNLIMITED if caller.is_unlimited else grants_of(caller).permit(resource_type, right)
+
+
+def required(caller: Caller, resource_type: str, right: str) -> Permit:
+    """The same; raises the refusal when it is nothing."""
+    found = permit(caller, resource_type, right)
+    if found is None:
+        raise insufficient(resource_type, right)
+    return found
+
+
+def passes(test: Test | None, resource_type: str, id: str, when: datetime, entries: Entries, resource: Json) -> bool:
+    """Whether a resource is within the limit of a permit."""
+    if test is None:
+        return True
+    query = Query(resource_type, (Term("", "", test),))
+    return matches(query, entries, id=id, last_updated=when, resource=resource)
+
+
+def may(caller: Caller, right: str, resource_type: str, version: Version | None = None) -> bool:
+    """Whether the caller may do this with that version; None: with any resource of the type at all.
+
+    A deletion holds nothing that a limit could be put to: only callers without a limit may see it.
+    """
+    found = permit(caller, resource_type, right)
+    if found is None or found.test is None or version is None:
+        return found is not None
+    if version.deleted:
+        return False
+    resource: Json = loads(version.body)
+    return passes(found.test, resource_type, version.id, version.last_updated, extract(resource), resource)
+
+
+def may_see(caller: Caller, version: Version) -> bool:
+    """Whether a version may be shown: to whoever may read it, or find it."""
+    kind = version.resource_type
+    return caller.is_unlimited or may(caller, "r", kind, version) or may(caller, "s", kind, version)

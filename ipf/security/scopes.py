@@ -1,0 +1,153 @@
+"""SMART scopes in, what they grant out.
+
+`system/Observation.rs?category=...` (v2), `user/Patient.read` (v1): a context, a type or `*`, rights out of `cruds`,
+and with v2 a search that limits them.  `Grants` answers for a type and a right: nothing, everything, or what passes a
+test on the resource's own index entries, so that the same limit goes into a search and is put to a single resource.
+
+- `system/` and `user/` reach the whole tenant; a `user/` whose `fhirUser` is a Patient, and `patient/`, reach that
+  patient's compartment, and read what is nobody's record (`SHARED`).  Without a patient in context they grant nothing.
+- A scope that cannot be understood, or whose search cannot be put to one resource alone, grants nothing.
+
+Sources: https://hl7.org/fhir/smart-app-launch/scopes-and-launch-context.html (2.2), and 1.0
+(`.read`, `.write`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import parse_qsl
+
+from ipf.errors import Problem
+from ipf.fhir.compartments import membership
+from ipf.fhir.definitions import definitions
+from ipf.fhir.predicate import AllOf, Test
+from ipf.fhir.query import parse_query
+from ipf.fhir.query_asked import any_of
+from ipf.ports import Caller
+
+CREATE, READ, UPDATE, DELETE, SEARCH = "c", "r", "u", "d", "s"
+ALL = frozenset("cruds")
+_V1 = {"read": frozenset("rs"), "write": frozenset("cud"), "*": ALL}
+_FORM = re.compile(
+    r"(?P<context>system|user|patient)/(?P<type>\*|[A-Z][A-Za-z]*)\."
+    r"(?:(?P<v1>read|write|\*)|(?P<v2>(?=[cruds])c?r?u?d?s?)(?:\?(?P<search>.+))?)",
+    re.ASCII,
+)
+_READING = frozenset("rs")
+
+SHARED = frozenset(
+    ("Practitioner", "PractitionerRole", "Organization", "OrganizationAffiliation", "Location", "HealthcareService",
+     "Endpoint", "Medication", "Substance", "InsurancePlan", "Questionnaire", "PlanDefinition", "ActivityDefinition",
+     "Library", "Measure", "StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap", "NamingSystem",
+     "SearchParameter", "OperationDefinition", "CapabilityStatement", "StructureMap", "SubscriptionTopic")
+)  # fmt: skip
+"""Types that hold no patient's data: read with a scope for one patient, when it names them or `*`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One scope.  `resource_type`: a type of R4 or `*`.  `search`: what limits it, as pairs."""
+
+    context: str
+    resource_type: str
+    rights: frozenset[str]
+    search: tuple[tuple[str, str], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def parse_scope(text: str) -> Scope | None:
+    """A SMART scope on resources; None for every other text."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    resource_type, search = found["type"], found["search"]
+    if resource_type != "*" and resource_type not in definitions().resource_types:
+        return None
+    rights = _V1[found["v1"]] if found["v1"] else frozenset(found["v2"])
+    if search is None:
+        return Scope(found["context"], resource_type, rights)
+    try:
+        pairs = parse_qsl(search, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=20)
+    except ValueError:
+        return None
+    return Scope(found["context"], resource_type, rights, tuple(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What may be done with resources of a type: `test` None = anything, else only with those that pass it."""
+
+    test: Test | None = None
+
+
+UNLIMITED = Permit()
+
+
+class Grants:
+    """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again."""
+
+    def __init__(self, caller: Caller) -> None:
+        scopes = [scope for text in caller.scopes if (scope := parse_scope(text)) is not None]
+        is_patient = (caller.user or "").startswith("Patient/")
+        self._scopes = [(scope, scope.context == "patient" or (scope.context == "user" and is_patient))
+                        for scope in scopes]  # fmt: skip
+        self._patient = caller.patient
+        self._known: dict[tuple[str, str, int], Permit | None] = {}
+
+    def permit(self, resource_type: str, right: str) -> Permit | None:
+        """What is granted; None = nothing.  `right`: one of `cruds`."""
+        key = resource_type, right, definitions().generation
+        if key not in self._known:
+            if len(self._known) > 2000:
+                self._known.clear()
+            self._known[key] = self._permit(resource_type, right)
+        return self._known[key]
+
+    def grants_any(self) -> bool:
+        """Whether there is any scope on resources at all."""
+        return bool(self._scopes)
+
+    def _permit(self, resource_type: str, right: str) -> Permit | None:
+        tests: list[Test] = []
+        for scope, is_limited in self._scopes:
+            if right not in scope.rights or scope.resource_type not in ("*", resource_type):
+                continue
+            parts = _limits(resource_type, scope)
+            if parts is None:
+                continue
+            if is_limited and not (resource_type in SHARED and right in _READING):
+                within = membership("Patient", self._patient, resource_type) if self._patient else None
+                if within is None:
+                    continue
+                parts.append(within)
+            if not parts:
+                return UNLIMITED
+            tests.append(parts[0] if len(parts) == 1 else AllOf(tuple(parts)))
+        return Permit(any_of(tests)) if tests else None
+
+
+def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
+    """The tests of a scope's search; None when it cannot be put to a resource of this type."""
+    if not scope.search:
+        return []
+    try:
+        query = parse_query(resource_type, scope.search)
+    except Problem:
+        return None
+    if len(query.terms) != len(scope.search) or query.needs_store:
+        return None  # a limit that were left out would grant more than was meant
+    return [term.test for term in query.terms]
+
+
+@lru_cache(maxsize=2048)
+def grants_of(caller: Caller) -> Grants:
+    """What a caller may do; made once for each token."""
+    return Grants(caller)
+
+
+def understood(scopes: Iterable[str]) -> Iterator[str]:
+    """Those scopes that say anything here."""
+    return (scope for scope in scopes if parse_scope(scope) is not None)

@@ -1,0 +1,193 @@
+"""A bearer token in, the caller that it names out; or the reason why it is none.
+
+A token is a JWS in compact form, signed by a key of the issuer with an algorithm that goes with that key
+(`keys.py`), whose claims say that it is from this issuer, for this server, and for now.  Nothing in its header chooses
+the key but `kid`: `jku`, `x5u`, `x5c` and `jwk` are never followed, and `crit` is refused, since no extension is known
+here.  A token that is bound to a key of its sender (`cnf`) is refused: a mere bearer cannot prove to hold it.
+
+Sources: RFC 7515, RFC 7519, RFC 8725, RFC 9068 (at+jwt), RFC 6750; interface specification "Authentication".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NoReturn
+
+from ipf.ports import Caller
+from ipf.security.keys import ALGORITHMS, KeySet
+
+LONGEST = 16_384
+_COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+", re.ASCII)
+_TYPES = frozenset((None, "jwt", "at+jwt", "application/jwt", "application/at+jwt"))
+_ID = re.compile(r"(?:Patient/)?([A-Za-z0-9.-]{1,64})", re.ASCII)
+
+
+class TokenRefused(Exception):
+    """A token that proves nothing.  The text says why, and holds nothing of the token."""
+
+
+class UnknownKey(TokenRefused):
+    """No key that is known has signed it: the issuer may have a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked of a token.  `audience` None: any.  `skew`: seconds that the issuer's clock may differ."""
+
+    issuer: str
+    audience: str | None = None
+    skew: float = 30.0
+    tenant_claim: str = "tenant"
+    patient_claim: str = "patient"
+
+
+def verify(token: str, keys: KeySet, rules: Rules, now: float) -> Caller:
+    """The caller that a token names.  UnknownKey, or TokenRefused.  `now`: seconds since 1970."""
+    claims = _object(verify_signature(token, keys))
+    _check_issued(claims, rules)
+    expires_at = _check_time(claims, rules.skew, now)
+    caller = caller_of(claims, rules, expires_at)
+    if caller.is_anonymous:
+        raise TokenRefused("it names neither a subject nor a client")
+    return caller
+
+
+def verify_signature(token: str, keys: KeySet) -> bytes:
+    """The payload of a JWS that a key of the set has signed."""
+    if len(token) > LONGEST or not _COMPACT.fullmatch(token):
+        raise TokenRefused("it is no signed token in compact form")
+    signed, _, signature = token.rpartition(".")
+    head, _, payload = signed.partition(".")
+    header = _object(_decoded(head))
+    algorithm = header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise TokenRefused("it is signed with an algorithm that is not allowed")
+    _check_header(header)
+    kid = header.get("kid")
+    if kid is not None and not isinstance(kid, str):
+        raise TokenRefused("its kid is no text")
+    key = keys.find(kid, algorithm)
+    if key is None:
+        if kid is not None and keys.knows(kid):
+            raise TokenRefused("its algorithm does not go with the key that it names")
+        raise UnknownKey("no key of the issuer goes with it")
+    if not ALGORITHMS[algorithm].verify(signed.encode(), key.public, _decoded(signature)):
+        raise TokenRefused("its signature is wrong")
+    return _decoded(payload)
+
+
+def _check_header(header: Mapping[str, Any]) -> None:
+    if "crit" in header or header.get("b64", True) is not True:
+        raise TokenRefused("it asks for extensions that are not known here")
+    kind = header.get("typ")
+    if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
+        raise TokenRefused("it is a token for another purpose")
+
+
+def _check_issued(claims: Mapping[str, Any], rules: Rules) -> None:
+    if claims.get("iss") != rules.issuer:
+        raise TokenRefused("it is from another issuer")
+    audience = claims.get("aud")
+    held = audience if isinstance(audience, list) else [audience]
+    if rules.audience is not None and rules.audience not in held:
+        raise TokenRefused("it is for another audience")
+    if "cnf" in claims:
+        raise TokenRefused("it is bound to a key of its sender, and was sent as a mere bearer token")
+
+
+def _check_time(claims: Mapping[str, Any], skew: float, now: float) -> float:
+    """When the token ends."""
+    expires_at, not_before, issued_at = (_instant(claims, name) for name in ("exp", "nbf", "iat"))
+    if expires_at is None:
+        raise TokenRefused("it does not say when it ends")
+    if now >= expires_at + skew:
+        raise TokenRefused("it has expired")
+    if not_before is not None and now < not_before - skew:
+        raise TokenRefused("it is not valid yet")
+    if issued_at is not None and now < issued_at - skew:
+        raise TokenRefused("it was issued in the future")
+    return expires_at
+
+
+def _instant(claims: Mapping[str, Any], name: str) -> float | None:
+    if name not in claims:
+        return None
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise TokenRefused(f"its {name} is no time")
+    return float(value)
+
+
+def caller_of(claims: Mapping[str, Any], rules: Rules, expires_at: float | None = None) -> Caller:
+    """The caller that checked claims name; what is of no use is left out."""
+    user = _text(claims, "fhirUser", "fhir_user").rstrip("/")
+    person = "/".join(user.rsplit("/", 2)[-2:])
+    patient = _ID.fullmatch(_text(claims, rules.patient_claim))
+    if patient is None and person.startswith("Patient/"):
+        patient = _ID.fullmatch(person)
+    return Caller(
+        subject=_text(claims, "sub"),
+        client=_text(claims, "client_id", "azp", "cid", "appid"),
+        scopes=_scopes(claims),
+        tenant=_text(claims, rules.tenant_claim) or None,
+        patient=None if patient is None else patient[1],
+        user=person or None,
+        issuer=rules.issuer,
+        expires_at=expires_at,
+    )
+
+
+def _text(claims: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        value = claims.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _scopes(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    """`scope` as RFC 9068 writes it, or the list (`scope`, `scp`) of other providers."""
+    found: list[str] = []
+    for name in ("scope", "scp"):
+        value = claims.get(name)
+        for one in value if isinstance(value, list) else [value]:
+            found += one.split() if isinstance(one, str) else ()
+    return tuple(dict.fromkeys(found))
+
+
+def _decoded(part: str) -> bytes:
+    """base64url without padding, in the one form that stands for its bytes."""
+    try:
+        content = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except ValueError:
+        raise TokenRefused("it cannot be decoded") from None
+    if urlsafe_b64encode(content).rstrip(b"=") != part.encode():
+        raise TokenRefused("it is not in canonical form")
+    return content
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """A JSON object in which no member stands twice."""
+    try:
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise TokenRefused("it is no JSON") from None
+    if not isinstance(value, dict):
+        raise TokenRefused("it is no JSON object")
+    return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise TokenRefused("a member stands twice in it")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
