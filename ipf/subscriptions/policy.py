@@ -1,8 +1,8 @@
 """Which channels a subscriber may register: the channel security modes and the endpoint rules.
 
 A Subscription resource arrives on create and update; issues leave, one for each violation, none when it may be served.
-Nothing here looks at the network: names are judged as text, addresses when they are written as such.  The channel asks
-`permits_address` again for what a name resolves to.
+Nothing here looks at the network: names are judged as text, addresses when they are written as such.  Who opens a
+connection asks `permits` again for each address that a name resolves to.
 
 Source: interface specification "Channel security"; decisions section 2 (`SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW`).
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ipf.errors import Category, Issue
 from ipf.ports import Json
+from ipf.subscriptions.addresses import address_of, fits, fits_network, is_inside, is_inside_name, is_metadata
+from ipf.subscriptions.addresses import is_own_machine as is_own
 
 STRICT, RELAXED, PERMISSIVE = "strict", "relaxed", "permissive"
 
@@ -25,13 +25,16 @@ _ENDPOINT = "Subscription.channel.endpoint"
 _HEADER = "Subscription.channel.header"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # token of RFC 9110 section 5.6.2
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_NUMERIC_HOST = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?")
 _URL_TEXT = re.compile(r"[\x21-\x7e]+")
+_MAIL = re.compile(r"(?:mailto:)?[\w.!#$%&'*+/=^`{|}~-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)", re.A)
 _OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection"}
-    | {"te", "trailer", "upgrade", "expect"}
+    | {"proxy-authorization", "te", "trailer", "upgrade", "expect"}
+    | {"content-type", "content-encoding", "x-correlation-id", "x-ipf-signature"}
 )
-"""Headers that belong to the connection: a subscriber may not set them."""
+"""Headers that belong to the connection, or that the server sets itself: a subscriber may not set them."""
+
+_CALLED = ("rest-hook", "message")  # channels that are HTTP requests of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +54,46 @@ class ChannelPolicy:
         if not isinstance(channel, dict):
             return [_issue("a subscription needs a channel", "Subscription.channel")]
         found: list[Issue] = []
-        if channel.get("type") == "rest-hook":
-            found += self._endpoint(channel.get("endpoint"))
-        found += self._headers(channel.get("header", []))
+        kind, endpoint = channel.get("type"), channel.get("endpoint")
+        if kind in _CALLED:
+            found += self._endpoint(kind, endpoint)
+        elif kind == "email":
+            found += self._mail(endpoint)
+        found += self._headers(channel.get("header", []), kind in _CALLED)
         return found
 
-    def permits_address(self, address: str) -> bool:
-        """Whether a connection to this IP address may be opened for an endpoint given by name."""
-        return self.mode in (RELAXED, PERMISSIVE) or bool(self.allow) or not _is_inside(ip_address(address))
+    def permits(self, host: str, address: str) -> bool:
+        """Whether a connection to this IP address may be opened for an endpoint with this host.
 
-    def _endpoint(self, endpoint: object) -> Iterator[Issue]:
+        Asked for what a name resolves to, each time.  A host pattern opens no way to the machine itself, to its link or
+        to the credentials that a cloud serves: for these, the network must be allowed, or the host by its full name.
+        """
+        where = address_of(address)
+        if where is None:
+            return False
+        if any(fits_network(where, pattern) for pattern in self.allow):
+            return True
+        if not self.allow:
+            return not is_metadata(where) if self._is_lenient else not is_inside(where)
+        patterns = [pattern for pattern in self.allow if fits(host, pattern)]
+        if is_metadata(where) or not patterns:
+            return False
+        return not is_own(where) or any("*" not in pattern and "?" not in pattern for pattern in patterns)
+
+    @property
+    def _is_lenient(self) -> bool:
+        return self.mode in (RELAXED, PERMISSIVE)
+
+    def _mail(self, endpoint: object) -> Iterator[Issue]:
+        found = _MAIL.fullmatch(unquote(endpoint)) if isinstance(endpoint, str) else None
+        if found is None:
+            yield _issue("an email channel needs one address as its endpoint: mailto:name@example.org", _ENDPOINT)
+        elif self.allow and not any(fits(found[1], pattern) for pattern in self.allow):
+            yield _issue("the address's domain is not among those that this server allows", _ENDPOINT)
+
+    def _endpoint(self, kind: str, endpoint: object) -> Iterator[Issue]:
         if not isinstance(endpoint, str) or not endpoint:
-            yield _issue("a rest-hook channel needs an endpoint", _ENDPOINT)
+            yield _issue(f"a {kind} channel needs an endpoint", _ENDPOINT)
             return
         url = _split(endpoint)
         if url is None or url.scheme not in ("http", "https") or not url.hostname:
@@ -76,12 +107,16 @@ class ChannelPolicy:
 
     def _host(self, host: str) -> Iterator[Issue]:
         if self.allow:
-            if not any(_fits(host, pattern) for pattern in self.allow):
+            if not any(fits(host, pattern) for pattern in self.allow):
                 yield _issue("the endpoint's host is not among those that this server allows", _ENDPOINT)
-        elif self.mode not in (RELAXED, PERMISSIVE) and _is_inside_name(host):
+            return
+        address = address_of(host.rstrip("."))
+        if not self._is_lenient and is_inside_name(host):
             yield _issue("the endpoint's host is private, local or not a plain name", _ENDPOINT)
+        elif address is not None and is_metadata(address):
+            yield _issue("the endpoint is an address at which a cloud serves credentials", _ENDPOINT)
 
-    def _headers(self, headers: object) -> Iterator[Issue]:
+    def _headers(self, headers: object, is_called: bool) -> Iterator[Issue]:
         if not isinstance(headers, list):
             yield _issue("header must be a list of texts", _HEADER)
             return
@@ -91,7 +126,7 @@ class ChannelPolicy:
             names.add(name)
             if reason:
                 yield _issue(reason, f"{_HEADER}[{number}]")
-        if self.mode not in (RELAXED, PERMISSIVE) and "authorization" not in names:
+        if is_called and not self._is_lenient and "authorization" not in names:
             yield _issue("channel.header must hold an Authorization entry", _HEADER)
 
 
@@ -119,34 +154,6 @@ def _split(endpoint: str) -> SplitResult | None:
     except ValueError:
         return None
     return url
-
-
-def _fits(host: str, pattern: str) -> bool:
-    host = host.rstrip(".")
-    try:
-        return ip_address(host) in ip_network(pattern, strict=False)
-    except ValueError:
-        return fnmatchcase(host, pattern.lower())
-
-
-def _is_inside_name(host: str) -> bool:
-    """Whether a host is one of the machine's own neighbourhood, or an address in disguise (`127.1`, `0x7f000001`)."""
-    host = host.rstrip(".")
-    try:
-        return _is_inside(ip_address(host))
-    except ValueError:
-        pass
-    return (
-        host == "localhost"
-        or host.endswith((".localhost", ".local", ".internal", ".home.arpa"))
-        or _NUMERIC_HOST.fullmatch(host) is not None
-    )
-
-
-def _is_inside(address: IPv4Address | IPv6Address) -> bool:
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return not address.is_global or address.is_multicast
 
 
 def _issue(text: str, place: str) -> Issue:

@@ -1,13 +1,12 @@
 """Connections that the service opens: cached endpoints, an address rule, and failures put into words.
 
 Shared by every outbound HTTP client of this room.  Making an endpoint costs as much as half a request, so those in use
-are kept.  A name may resolve to an address that the endpoint policy forbids; the rule is asked for the address of the
-connection itself, before anything is sent on it.
+are kept.  A name may resolve to an address that the endpoint policy forbids; such an address is never connected to
+(`resolver.py`), and the rule is asked again for the peer of the connection itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from OpenSSL.SSL import Error as TLSError
@@ -22,6 +21,8 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from ipf.wire.resolver import GuardedReactor, GuardedResolver, Permits
+
 ENDPOINTS_KEPT = 4096
 
 
@@ -33,12 +34,10 @@ class AddressForbidden(Exception):
 class Endpoints:
     """Twisted's endpoint for a URL, made once for each scheme, host and port."""
 
-    def __init__(
-        self, reactor: Any, connect_seconds: float, permits_address: Callable[[str], bool] | None = None
-    ) -> None:
+    def __init__(self, reactor: Any, connect_seconds: float, permits: Permits | None = None) -> None:
         self._reactor = reactor
         self._connect_seconds = connect_seconds
-        self._permits_address = permits_address
+        self._permits = permits
         self._tls = BrowserLikePolicyForHTTPS()
         self._kept: dict[tuple[bytes, bytes, int], IStreamClientEndpoint] = {}
 
@@ -55,33 +54,41 @@ class Endpoints:
     def _make(self, uri: URI) -> IStreamClientEndpoint:
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"unsupported scheme {uri.scheme!r}")
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(
-            self._reactor, uri.host.decode("ascii"), uri.port, timeout=self._connect_seconds
-        )
+        host = uri.host.decode("ascii")
+        if self._permits is None:
+            return self._secured(self._reactor, uri, host)
+        resolver = GuardedResolver(self._reactor, host, self._permits)
+        return GuardedEndpoint(self._secured(GuardedReactor(self._reactor, resolver), uri, host), resolver)
+
+    def _secured(self, reactor: Any, uri: URI, host: str) -> IStreamClientEndpoint:
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, uri.port, timeout=self._connect_seconds)
         if uri.scheme == b"https":
-            endpoint = wrapClientTLS(self._tls.creatorForNetloc(uri.host, uri.port), endpoint)
-        if self._permits_address is not None:
-            endpoint = GuardedEndpoint(endpoint, self._permits_address)
+            return wrapClientTLS(self._tls.creatorForNetloc(uri.host, uri.port), endpoint)
         return endpoint
 
 
 @implementer(IStreamClientEndpoint)
 class GuardedEndpoint:
-    """An endpoint whose connections are cut before use when their address is not permitted."""
+    """An endpoint that connects to permitted addresses only, and says so when there are none."""
 
-    def __init__(self, endpoint: IStreamClientEndpoint, permits_address: Callable[[str], bool]) -> None:
+    def __init__(self, endpoint: IStreamClientEndpoint, resolver: GuardedResolver) -> None:
         self._endpoint = endpoint
-        self._permits_address = permits_address
+        self._resolver = resolver
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        """Twisted: connect.  AddressForbidden when the peer's address is not permitted."""
-        return self._endpoint.connect(protocolFactory).addCallback(self._check)
+        """Twisted: connect.  AddressForbidden when no address of the name is permitted."""
+        return self._endpoint.connect(protocolFactory).addCallbacks(self._check, self._refused)
 
     def _check(self, protocol: Any) -> Any:
-        if not self._permits_address(protocol.transport.getPeer().host):
+        if not self._resolver.permits(protocol.transport.getPeer()):
             protocol.transport.abortConnection()
             raise AddressForbidden()
         return protocol
+
+    def _refused(self, failure: Failure) -> Failure:
+        if self._resolver.forbade and failure.check(error.DNSLookupError):
+            raise AddressForbidden()
+        return failure
 
 
 def was_cancelled(failure: Exception) -> bool:

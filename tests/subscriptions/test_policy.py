@@ -96,14 +96,60 @@ class EndpointTests(TestCase):
         self.assertEqual(len(said(ChannelPolicy(PERMISSIVE, ("sink",)), endpoint="http://other/")), 1)
 
     def test_addresses_of_names(self) -> None:
-        for policy, address, permitted in (
-            (ChannelPolicy(STRICT), "10.0.0.1", False),
-            (ChannelPolicy(STRICT), "8.8.8.8", True),
-            (ChannelPolicy(STRICT), "::ffff:127.0.0.1", False),
-            (ChannelPolicy(STRICT, ("*.example.org",)), "10.0.0.1", True),
-            (ChannelPolicy(RELAXED), "10.0.0.1", True),
+        """What a name resolves to, judged at the time of sending."""
+        names, hook = ("*.example.org",), "hook.example.org"
+        for policy, host, address, permitted in (
+            (ChannelPolicy(STRICT), hook, "10.0.0.1", False),
+            (ChannelPolicy(STRICT), hook, "8.8.8.8", True),
+            (ChannelPolicy(STRICT), hook, "::ffff:127.0.0.1", False),
+            (ChannelPolicy(STRICT), hook, "64:ff9b::a9fe:a9fe", False),
+            (ChannelPolicy(STRICT), hook, "2002:7f00:1::", False),
+            (ChannelPolicy(STRICT), hook, "fe80::1%eth0", False),
+            (ChannelPolicy(STRICT), hook, "168.63.129.16", False),
+            (ChannelPolicy(STRICT), hook, "nonsense", False),
+            (ChannelPolicy(STRICT, names), hook, "10.0.0.1", True),
+            (ChannelPolicy(STRICT, names), hook, "127.0.0.1", False),
+            (ChannelPolicy(STRICT, names), hook, "169.254.169.254", False),
+            (ChannelPolicy(STRICT, names), "other.example.net", "8.8.8.8", False),
+            (ChannelPolicy(STRICT, ("localhost",)), "localhost", "127.0.0.1", True),
+            (ChannelPolicy(STRICT, ("localhost",)), "localhost", "169.254.169.254", False),
+            (ChannelPolicy(STRICT, ("169.254.0.0/16",)), hook, "169.254.169.254", True),
+            (ChannelPolicy(RELAXED), hook, "10.0.0.1", True),
+            (ChannelPolicy(RELAXED), hook, "169.254.169.254", False),
+            (ChannelPolicy(PERMISSIVE), hook, "fd00:ec2::254", False),
+            (ChannelPolicy(PERMISSIVE), hook, "127.0.0.1", True),
         ):
-            self.assertEqual(policy.permits_address(address), permitted, (policy, address))
+            self.assertEqual(policy.permits(host, address), permitted, (policy, host, address))
+
+    def test_credentials_of_a_cloud_in_every_mode(self) -> None:
+        for mode in (STRICT, RELAXED, PERMISSIVE):
+            self.assertEqual(len(said(ChannelPolicy(mode), endpoint="https://169.254.169.254/latest")), 1, mode)
+
+
+class OtherChannelTests(TestCase):
+    def test_message_is_judged_like_rest_hook(self) -> None:
+        self.assertEqual(said(ChannelPolicy(), type="message"), [])
+        self.assertEqual(said(ChannelPolicy(), type="message", endpoint=None), ["a message channel needs an endpoint"])
+        self.assertEqual(len(said(ChannelPolicy(), type="message", endpoint="http://10.0.0.1/", header=None)), 3)
+
+    def test_websocket_needs_no_header(self) -> None:
+        self.assertEqual(said(ChannelPolicy(), type="websocket", endpoint=None, header=None), [])
+
+    def test_email(self) -> None:
+        allowed = ChannelPolicy(STRICT, ("example.org", "*.example.org"))
+        for policy, endpoint, good in (
+            (ChannelPolicy(), "mailto:ward@example.org", True),
+            (ChannelPolicy(), "ward@example.org", True),
+            (ChannelPolicy(), None, False),
+            (ChannelPolicy(), "mailto:a@example.org,b@example.net", False),
+            (ChannelPolicy(), "mailto:a@example.org?bcc=b@example.net", False),
+            (ChannelPolicy(), "mailto:a@example.org%0d%0aBcc:b@example.net", False),
+            (ChannelPolicy(), "https://example.org/", False),
+            (allowed, "mailto:ward@example.org", True),
+            (allowed, "mailto:ward@mail.EXAMPLE.org", True),
+            (allowed, "mailto:ward@example.net", False),
+        ):
+            self.assertEqual(said(policy, type="email", endpoint=endpoint, header=None) == [], good, endpoint)
 
 
 class HeaderTests(TestCase):
@@ -120,6 +166,9 @@ class HeaderTests(TestCase):
             ("X-Key: a\x00", False),
             ("Content-Length: 5", False),
             ("Host: other", False),
+            ("Content-Type: text/plain", False),
+            ("x-correlation-ID: 1", False),
+            ("X-Ipf-Signature: sha256=00", False),
             ("X-Key: żółw", False),
             (5, False),
         ):
