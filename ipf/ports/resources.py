@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from ipf.ports.base import Json
+from ipf.ports.caller import Caller
 
 if TYPE_CHECKING:
     from ipf.fhir.index import Entries
@@ -72,6 +73,15 @@ class SubscriptionState:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionCreator:
+    """Who wrote a Subscription last over HTTP with a token; notifications are checked against these grants."""
+
+    tenant: str
+    rid: int
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
 
@@ -103,6 +113,7 @@ class Writes:
     receipts: Sequence[Receipt] = ()
     subscriptions: Sequence[SubscriptionState] = ()
     reindex: Sequence[ReindexRequest] = ()
+    creators: Sequence[SubscriptionCreator] = ()
 
 
 @dataclass(frozen=True, slots=True)

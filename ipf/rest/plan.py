@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ipf.errors import Problem
-from ipf.ports import Change, Receipt, SubscriptionState
+from ipf.ports import Change, Receipt, SubscriptionCreator, SubscriptionState
 from ipf.rest.knowledge import Question
-from ipf.rest.unit import UnitResult
+from ipf.rest.unit import Unit, UnitResult
 from ipf.rest.unit_plan import UnitPlan
 from ipf.rest.view import Again, View
 from ipf.subscriptions.terms import terms_of
@@ -26,6 +26,7 @@ class Plan:
 
     changes: list[Change] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
+    creators: list[SubscriptionCreator] = field(default_factory=list)
     results: list[UnitResult | Problem | None] = field(default_factory=list)
 
     @property
@@ -55,11 +56,22 @@ def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: It
             continue
         view.keep()
         plan.changes += planned.changes
+        if not unit.caller.is_unlimited:
+            plan.creators += _creators(unit, planned.changes)
         plan.results.append(result)
         if receipt is not None and unit.receipt is not None:
             done.add(receipt)
             plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))
     return plan
+
+
+def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator]:
+    """Who is to be asked about when these Subscriptions notify: whoever wrote them last."""
+    return [
+        SubscriptionCreator(unit.tenant, change.version.rid, unit.caller)
+        for change in changes
+        if change.version.resource_type == "Subscription" and change.resource is not None
+    ]
 
 
 def _subscription_state(change: Change) -> SubscriptionState:
@@ -68,6 +80,5 @@ def _subscription_state(change: Change) -> SubscriptionState:
         return SubscriptionState(change.tenant, version.rid, version.id, "deleted")
     status = str(resource.get("status", "off"))
     terms = terms_of(resource)
-    return SubscriptionState(
-        change.tenant, version.rid, version.id, status, resource.get("error"), terms.channel_type, terms.heartbeat_seconds
-    )
+    error, kind, heartbeat = resource.get("error"), terms.channel_type, terms.heartbeat_seconds
+    return SubscriptionState(change.tenant, version.rid, version.id, status, error, kind, heartbeat)

@@ -29,7 +29,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.store import asks as asking
-from ipf.store import exports, history, integrity
+from ipf.store import exports, grants, history, integrity
 from ipf.store import names as naming
 from ipf.store import reindex as reindexing
 from ipf.store import search_run as searching
@@ -107,7 +107,7 @@ STATEMENTS = (
     READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES, SEARCH_PARAMETERS,
     *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
     *reindexing.STATEMENTS,
-    *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS,
+    *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1

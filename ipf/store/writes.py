@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.ports import Change, Writes
+from ipf.store.grants import grants_calls
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Statement, Value, joined
 
@@ -224,6 +225,7 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
             for s in states
         ]
         yield PUT_SUBSCRIPTIONS.call(*_columns(put))
+    yield from grants_calls(writes.creators, names)
     if writes.subscriptions or any(request.is_definition for request in writes.reindex):
         yield BUMP_EPOCH.call()
     for request in writes.reindex:

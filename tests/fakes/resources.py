@@ -24,6 +24,7 @@ from ipf.ports import (
     ActiveSubscription,
     Answers,
     Asks,
+    Caller,
     Event,
     FhirStore,
     FhirTransaction,
@@ -55,6 +56,7 @@ class MemoryFhirStore:
         self.entries: dict[Key, Entries] = {}
         self.receipts: set[tuple[str, str]] = set()
         self.streams: dict[int, Stream] = {}
+        self.creators: dict[int, Caller] = {}
         self.epoch = 0
         self.reindex: list[ReindexRequest] = []
         self.commits = 0
@@ -273,6 +275,7 @@ class MemoryTransaction:
         for state in writes.subscriptions:
             store.epoch += 1
             store.streams.setdefault(state.rid, Stream(state)).state = state
+        store.creators.update((one.rid, one.caller) for one in writes.creators)
         if any(request.is_definition for request in writes.reindex):
             store.epoch += 1
         store.reindex += writes.reindex
