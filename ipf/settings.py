@@ -157,6 +157,18 @@ class Settings:
     max_bundle_entries: int = variable(
         "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "a transaction or batch with more entries is answered 413"
     )
+    retention_days: int = variable(
+        "IPF_RETENTION_DAYS", integer(0, 36_500), 0, "delivered messages and delivery records are kept so long; 0: ever"
+    )
+    dead_letter_days: int = variable(
+        "IPF_DEAD_LETTER_RETENTION_DAYS", integer(0, 36_500), 0, "dead letters and rejects are kept so long; 0: ever"
+    )
+    history_days: int = variable(
+        "IPF_HISTORY_RETENTION_DAYS", integer(0, 36_500), 0, "former versions of resources are kept so long; 0: ever"
+    )
+    otlp_url: str | None = variable(
+        "IPF_OTLP_URL", http_url, None, "OpenTelemetry collector that takes spans over HTTP; unset: none are made"
+    )
     stop_seconds: float = variable(
         "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what each listener or stage has in hand"
     )

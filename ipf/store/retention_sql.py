@@ -1,0 +1,139 @@
+"""The statements of retention: each walks and removes one batch.  Values are put in by `retention.py`, as literals."""
+
+from __future__ import annotations
+
+BATCH = 500
+SUBSCRIPTIONS = 200  # looked at together; of each at most as many events go at once
+MOST_AWAITED = 20_000
+RUN_HOURS = 6
+
+_DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {before} AND s.{ended} < {before}
+    AND NOT EXISTS (SELECT 1 FROM message_states c WHERE c.original_id = s.id
+                    AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))"""
+
+# Ids grow in order of receipt.  (id, tenant, correlation id, whether it is old); no tenant: it is kept.
+MESSAGES = f"""
+WITH walked AS MATERIALIZED (
+    SELECT * FROM message_states WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
+), doomed AS MATERIALIZED (SELECT s.id FROM walked s WHERE {_DONE})
+SELECT w.id, b.tenant, b.correlation_id::text, w.received_at < {{before}}
+FROM walked w LEFT JOIN doomed d ON d.id = w.id LEFT JOIN message_bodies b ON b.id = d.id ORDER BY w.id"""
+
+REMOVE_MESSAGES = rf"""
+WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),
+gone AS (
+    DELETE FROM message_states s USING chosen c WHERE s.id = c.id AND {_DONE} RETURNING s.id
+), again AS (
+    DELETE FROM message_states c USING gone g WHERE c.original_id = g.id
+), unmapped AS (
+    DELETE FROM unmapped_messages u USING gone g WHERE u.message_id = g.id
+), bodies AS (
+    DELETE FROM message_bodies b USING gone g WHERE b.id = g.id RETURNING b.received_at
+)
+UPDATE received_counted r SET kept = r.kept - n.count
+FROM (SELECT count(*) FROM bodies, received_counted c
+      WHERE bodies.received_at < c.until AND current_setting('ipf.pruning', true) = 'on') n
+WHERE n.count > 0"""
+
+RECEIPTS = r"""
+DELETE FROM receipts r
+USING unnest(string_to_array({tenants}, E'\x1f'), string_to_array({ids}, E'\x1f')) AS m(tenant, id),
+      partitions p
+WHERE p.name = m.tenant AND r.partition_id = p.id
+  AND r.key >= 'message/' || m.id AND r.key < 'message/' || m.id || '0'"""
+
+# The last id that was looked at (NULL: nothing old is left), and how many went.
+IN_ORDER = f"""
+WITH walked AS MATERIALIZED (
+    SELECT id, {{time}} < {{before}} AS old FROM {{table}} WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
+), gone AS (
+    DELETE FROM {{table}} t USING walked w WHERE t.id = w.id AND w.old RETURNING t.id
+)
+SELECT (SELECT max(id) FROM walked WHERE EXISTS (SELECT 1 FROM walked WHERE old)), (SELECT count(*) FROM gone)"""
+
+EVENTS = f"""
+WITH looked AS MATERIALIZED (
+    SELECT rid, CASE WHEN status = 'deleted' THEN last_event_number ELSE delivered_number END AS done
+    FROM subscription_states WHERE rid > {{after}} ORDER BY rid LIMIT {SUBSCRIPTIONS}
+), doomed AS MATERIALIZED (
+    SELECT e.subscription_rid, e.event_number FROM looked l CROSS JOIN LATERAL (
+        SELECT e.* FROM subscription_events e
+        WHERE e.subscription_rid = l.rid AND e.event_number <= l.done ORDER BY e.event_number LIMIT 50
+    ) e WHERE e.occurred_at < {{before}}
+), gone AS (
+    DELETE FROM subscription_events e USING doomed d
+    WHERE e.subscription_rid = d.subscription_rid AND e.event_number = d.event_number RETURNING 1
+)
+SELECT (SELECT max(rid) FROM looked), (SELECT count(*) FROM gone)"""
+
+AWAITED = f"""
+SELECT e.resource_rid, e.version_id
+FROM subscription_states s JOIN subscription_events e
+    ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
+WHERE s.rid > 0 AND s.last_event_number > s.delivered_number AND s.status <> 'deleted' AND e.occurred_at < {{before}}
+LIMIT {MOST_AWAITED + 1}"""
+
+PARTITIONS = "SELECT min(id) FROM partitions WHERE id > {after}"
+
+# A former version is as old as the version that replaced it.
+VERSIONS = rf"""
+WITH walked AS MATERIALIZED (
+    SELECT rid, version_id, last_updated FROM resource_versions
+    WHERE partition_id = {{partition}} AND (last_updated, rid, version_id) > ({{time}}, {{rid}}, {{version}})
+      AND last_updated < {{before}}
+    ORDER BY last_updated, rid, version_id LIMIT {BATCH}
+), doomed AS MATERIALIZED (
+    SELECT w.rid, w.version_id FROM walked w JOIN resources r ON r.rid = w.rid
+    LEFT JOIN resource_versions n ON n.rid = w.rid AND n.version_id = w.version_id + 1
+    WHERE w.version_id < r.version_id AND coalesce(n.last_updated, w.last_updated) < {{before}}
+      AND w.rid || '/' || w.version_id NOT IN (SELECT unnest(string_to_array({{awaited}}, E'\x1f')))
+), gone AS (
+    DELETE FROM resource_versions v USING doomed d WHERE v.rid = d.rid AND v.version_id = d.version_id RETURNING 1
+), last AS (
+    SELECT last_updated, rid, version_id FROM walked ORDER BY last_updated DESC, rid DESC, version_id DESC LIMIT 1
+)
+SELECT (SELECT count(*) FROM gone), l.last_updated, l.rid, l.version_id FROM (VALUES (1)) v LEFT JOIN last l ON true"""
+
+_FORMER = """
+SELECT count(*) FROM resource_versions w JOIN resources r ON r.rid = w.rid
+LEFT JOIN resource_versions n ON n.rid = w.rid AND n.version_id = w.version_id + 1
+WHERE w.last_updated < {before} AND w.version_id < r.version_id
+  AND coalesce(n.last_updated, w.last_updated) < {before}"""
+
+
+def _messages(status: str, ended: str) -> str:
+    done = _DONE.replace("{status}", f"'{status}'").replace("{ended}", ended)
+    return f"SELECT count(*) FROM message_states s WHERE {done}"
+
+
+COUNTS = {
+    "messages": _messages("DELIVERED", "delivered_at"),
+    "dead_letters": _messages("DEAD_LETTER", "last_attempt_at"),
+    "rejects": "SELECT count(*) FROM rejects WHERE received_at < {before}",
+    "attempts": "SELECT count(*) FROM delivery_attempts WHERE id > 0 AND attempted_at < {before}",
+    "events": "SELECT count(*) FROM subscription_states s JOIN subscription_events e ON e.subscription_rid = s.rid"
+    " AND e.event_number <= CASE WHEN s.status = 'deleted' THEN s.last_event_number ELSE s.delivered_number END"
+    " WHERE s.rid > 0 AND e.occurred_at < {before}",
+    "versions": _FORMER,
+}
+
+DUTY_BEGIN = f"""
+INSERT INTO duties AS d (name, held_by, held_until, began_at, ended_at, result)
+VALUES ('retention', {{worker}}, now() + {{seconds}} * interval '1 second', now(), NULL, {{result}})
+ON CONFLICT (name) DO UPDATE SET held_by = excluded.held_by, held_until = excluded.held_until, began_at = now(),
+    ended_at = NULL, result = excluded.result
+WHERE (d.held_by IS NULL OR d.held_until < now())
+  AND (d.ended_at IS NULL OR d.ended_at < now() - interval '{RUN_HOURS} hours')
+RETURNING 1"""
+
+DUTY_KEEP = """
+UPDATE duties SET held_until = now() + {seconds} * interval '1 second', result = {result}
+WHERE name = 'retention' AND held_by = {worker} RETURNING 1"""
+
+DUTY_DONE = """
+UPDATE duties SET held_by = NULL, held_until = now(), ended_at = now(), result = {result}
+WHERE name = 'retention' AND held_by = {worker}"""
+
+DUTY_ASKED = "UPDATE duties SET ended_at = NULL WHERE name = 'retention' AND held_by IS NULL"
+
+DUTY_LAST = "SELECT held_by, began_at, ended_at, result FROM duties WHERE name = 'retention'"
