@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_network
 from zoneinfo import ZoneInfo
 
 
@@ -120,3 +121,49 @@ def listeners(value: str) -> tuple[Listener, ...]:
     if len({one.name for one in found}) != len(found):
         raise ValueError("two listeners have the same name")
     return tuple(found)
+
+
+def pairs(value: str) -> tuple[tuple[str, str], ...]:
+    """`name=value` separated by blanks or commas."""
+    found = [tuple(word.split("=", 1)) for word in words(value)]
+    if any(len(one) != 2 or not all(one) for one in found):
+        raise ValueError("expected name=value, several separated by blanks")
+    if len({one[0] for one in found}) != len(found):
+        raise ValueError("two values for the same name")
+    return tuple((one[0], one[1]) for one in found)
+
+
+def named(value: str) -> tuple[tuple[str, str], ...]:
+    """Names, each optionally with `=value` (else empty), separated by blanks or commas."""
+    return tuple((name, rest) for name, _, rest in (word.partition("=") for word in words(value)))
+
+
+def networks(value: str) -> tuple[tuple[str, str], ...]:
+    """`network` or `listener=network`, separated by blanks or commas, as (listener or "", network)."""
+    found = []
+    for word in words(value):
+        listener, sign, network = word.partition("=")
+        if not sign:
+            listener, network = "", word
+        try:
+            found.append((listener, str(ip_network(network, strict=False))))
+        except ValueError:
+            raise ValueError(f"expected networks such as 10.1.0.0/16, not {network}") from None
+    return tuple(found)
+
+
+def origins(value: str) -> tuple[str, ...]:
+    """Web origins such as https://app.example.org, or `*`."""
+    found = words(value)
+    for one in found:
+        if one != "*" and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+", one):
+            raise ValueError("expected origins such as https://app.example.org, without a path")
+    return found
+
+
+def secret(value: str) -> str | None:
+    """A secret that keys are made of; blank means unset."""
+    word = value.strip()
+    if word and len(word) < 16:
+        raise ValueError("expected at least 16 characters")
+    return word or None

@@ -24,9 +24,14 @@ from ipf.readers import (
     http_url,
     integer,
     listeners,
+    named,
+    networks,
     one_of,
     only,
     optional,
+    origins,
+    pairs,
+    secret,
     text,
     time_zone,
     words,
@@ -93,6 +98,21 @@ class Settings:
     mllp_max_connections: int = variable(
         "IPF_MLLP_MAX_CONNECTIONS", integer(1), 5000, "connections per listener; more are closed at once"
     )
+    mllp_tenants: tuple[tuple[str, str], ...] = variable(
+        "IPF_MLLP_TENANTS", pairs, (), "tenant of the messages of a listener, listener=tenant; others: default"
+    )
+    mllp_allow: tuple[tuple[str, str], ...] = variable(
+        "IPF_MLLP_ALLOW", networks, (), "networks of senders, of all listeners or listener=network; unset: any"
+    )
+    mllp_client_names: tuple[tuple[str, str], ...] = variable(
+        "IPF_MLLP_CLIENT_NAMES", named, (), "names in client certificates of mtls listeners, name or name=tenant"
+    )
+    mllp_peer_connections: int = variable(
+        "IPF_MLLP_MAX_CONNECTIONS_PER_PEER", integer(0), 0, "connections of one address to a listener; 0: no limit"
+    )
+    mllp_peer_rate: float = variable(
+        "IPF_MLLP_MAX_RATE_PER_PEER", decimal(0.0), 0.0, "messages a second of one address; more wait; 0: no limit"
+    )
     mllp_fallback_charset: str = variable(
         "IPF_MLLP_FALLBACK_CHARSET", text, "cp1252", "used when MSH-18 is empty and the bytes are not UTF-8"
     )
@@ -148,6 +168,15 @@ class Settings:
     http_max_body_bytes: int = variable(
         "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
     )
+    http_max_header_bytes: int = variable(
+        "IPF_HTTP_MAX_HEADER_BYTES", integer(1024), 64 * 1024, "larger request headers are answered 431"
+    )
+    http_request_seconds: float = variable(
+        "IPF_HTTP_REQUEST_TIMEOUT_SECONDS", decimal(0.1), 120.0, "a request must be there whole within so long"
+    )
+    cors_origins: tuple[str, ...] = variable(
+        "IPF_HTTP_CORS_ORIGINS", origins, (), "origins whose web pages may use /fhir; * for all; unset: none"
+    )
     referential_integrity: bool = variable(
         "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse references to nothing, and deletions of what is used"
     )
@@ -202,6 +231,13 @@ class Settings:
     delivery_timeout_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
     )
+    smtp_url: str | None = variable(
+        "IPF_SMTP_URL",
+        smtp_url,
+        None,
+        "mail server for email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: never sent",
+        secret=True,
+    )
     roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
     mapping_url: str | None = variable(
         "IPF_MAPPING_URL", http_url, None, "FHIR base of a mapping service elsewhere; unset: in this process"
@@ -241,7 +277,17 @@ class Settings:
         "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM", text, "tenant", "claim that names the tenant of a token"
     )
     multitenancy: str = variable(
-        "SUBSCRIPTION_SERVICE_MULTITENANCY", only("disabled", _NOT_YET), "disabled", "a partition per tenant claim"
+        "SUBSCRIPTION_SERVICE_MULTITENANCY",
+        one_of("disabled", "enabled"),
+        "disabled",
+        "enabled: the tenant claim of a token chooses its partition; needs bearer tokens",
+    )
+    tenants: tuple[str, ...] = variable("IPF_TENANTS", words, (), "tenants that are served; unset: any a token names")
+    secret_key: str | None = variable(
+        "IPF_SECRET_KEY", secret, None, "key that secrets in channel.header are encrypted with at rest", secret=True
+    )
+    signing_secret: str | None = variable(
+        "SUBSCRIPTION_SERVICE_SIGNING_SECRET", secret, None, "notifications carry an HMAC made with it", secret=True
     )
     validation_mode: str = variable(
         "SUBSCRIPTION_SERVICE_VALIDATION_MODE",
@@ -307,6 +353,15 @@ def _fit_together(settings: Settings) -> None:
         raise InvalidSetting(f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret")
     if settings.auth_enabled and not settings.auth_issuer:
         raise InvalidSetting("SUBSCRIPTION_SERVICE_AUTH_ISSUER: is needed when tokens are asked for")
+    if settings.multitenancy == "enabled" and not settings.auth_enabled:
+        raise InvalidSetting("SUBSCRIPTION_SERVICE_MULTITENANCY: needs SUBSCRIPTION_SERVICE_AUTH_ENABLED")
+    listening = {one.name for one in settings.mllp_listen}
+    for name, _ in settings.mllp_tenants:
+        if name not in listening:
+            raise InvalidSetting(f"IPF_MLLP_TENANTS: {name} is no listener of IPF_MLLP_LISTEN")
+    for name, _ in settings.mllp_allow:
+        if name and name not in listening:
+            raise InvalidSetting(f"IPF_MLLP_ALLOW: {name} is no listener of IPF_MLLP_LISTEN")
     if settings.admin_read_token and not settings.admin_token:
         raise InvalidSetting("IPF_ADMIN_AUTH_TOKEN: is needed beside IPF_ADMIN_READ_TOKEN, or writing were open")
     if settings.admin_read_token and settings.admin_read_token == settings.admin_token:

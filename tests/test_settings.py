@@ -33,6 +33,9 @@ ACCEPTED = [
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "open", "channel_security", "strict"),
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "PERMISSIVE", "channel_security", "permissive"),
     ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", False),
+    ("IPF_MLLP_ALLOW", "10.1.2.3/16, tcp:2575=::1", "mllp_allow", (("", "10.1.0.0/16"), ("tcp:2575", "::1/128"))),
+    ("IPF_MLLP_TENANTS", "tcp:2575=hospital-a", "mllp_tenants", (("tcp:2575", "hospital-a"),)),
+    ("IPF_MLLP_CLIENT_NAMES", "a.example b.example=b", "mllp_client_names", (("a.example", ""), ("b.example", "b"))),
 ]
 
 REFUSED = [
@@ -47,7 +50,13 @@ REFUSED = [
     ("IPF_DEFAULT_ZONE", "../etc/passwd"),
     ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
     ("SUBSCRIPTION_SERVICE_AUTH_ISSUER", "idp.example"),
-    ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),
+    ("SUBSCRIPTION_SERVICE_MULTITENANCY", "enabled"),  # without bearer tokens
+    ("IPF_MLLP_TENANTS", "lab"),
+    ("IPF_MLLP_TENANTS", "nowhere=hospital-a"),
+    ("IPF_MLLP_ALLOW", "10.1.0.0/99"),
+    ("IPF_MLLP_ALLOW", "nowhere=10.1.0.0/16"),
+    ("IPF_HTTP_CORS_ORIGINS", "https://app.example.org/path"),
+    ("IPF_SECRET_KEY", "short"),
     ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
     ("IPF_FHIR_URL", "http://hapi.example/fhir"),
 ]
