@@ -1,6 +1,7 @@
 """The doors: HTTP and MLLP listeners, built over the stores and opened.  Part of the composition root (`service.py`).
 
-A TCP listener that no token protects binds loopback unless it names an interface (decisions section 1).
+A TCP listener binds loopback, unless it names an interface, while FHIR tokens or the admin token are not asked for
+(decisions section 1).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
@@ -26,9 +27,11 @@ from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
+from ipf.rest.permission import OPEN_PATHS
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.terminology import TenantTerminology
+from ipf.security.tokens import Rules
 from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Listener as Entrance
@@ -42,15 +45,53 @@ from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire import actuator, admin
 from ipf.wire.actuator import Component, Health
+from ipf.wire.admin import Gate
+from ipf.wire.bearer import Bearer
 from ipf.wire.http import FhirResource, site
 from ipf.wire.mllp import MllpFactory
 from ipf.wire.mllp_limits import Limits
+from ipf.wire.oidc import KeySource
 from ipf.wire.processes import ConverterProcesses
+from ipf.wire.remote import Remote, Reply
 
 log = Logger(namespace="ipf.doors")
 reactor: Any = _reactor  # its interfaces are mixed in at run time
 
+_PROVIDER_SECONDS = 5.0
+_LARGEST_KEY_SET = 1024 * 1024
+
 Closer = Callable[[], Awaitable[object]]
+
+
+def is_protected(settings: Settings) -> bool:
+    """Whether every door asks for a token."""
+    return settings.auth_enabled and settings.admin_token is not None
+
+
+def seconds_now() -> float:
+    """Seconds since 1970, as tokens count them."""
+    return now().timestamp()
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What is asked of a bearer token."""
+    return Rules(
+        settings.auth_issuer or "",
+        settings.auth_audience,
+        settings.auth_skew_seconds,
+        settings.tenant_claim,
+        settings.auth_patient_claim,
+    )
+
+
+def key_source(settings: Settings) -> KeySource:
+    """The keys of the issuer."""
+    remote = Remote(reactor, _PROVIDER_SECONDS, "the identity provider", body_limit=_LARGEST_KEY_SET)
+
+    async def fetch(url: str) -> Reply:
+        return await remote.get(url, {"Accept": "application/json"})
+
+    return KeySource(settings.auth_issuer or "", fetch, reactor, settings.auth_jwks_url)
 
 
 def bound(endpoint: str, is_protected: bool) -> str:
@@ -79,15 +120,21 @@ class Doors:
         self.desk = Desk(installation, stores.inbox, aside)
         self._on_stop = on_stop
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        self.keys = key_source(settings) if settings.auth_enabled else None
+        self.bearer = None if self.keys is None else Bearer(self.keys, rules_of(settings), seconds_now, OPEN_PATHS)
 
     async def open_http(self, processes: Callable[[], ConverterProcesses | None]) -> None:
         """`/fhir`, `/mapping`, `/admin` and `/actuator` on one listener."""
         settings, stores, bell = self._settings, self._stores, self._bell
+        if self.keys is not None:
+            Deferred.fromCoroutine(self.keys.start())
+        gate = Gate(settings.admin_token, settings.admin_read_token)
+        identify = None if self.bearer is None else self.bearer.identify
         health = Health(self._components(processes), reactor)
         mounts = {
-            "fhir": FhirResource(ringing(handler(self._repository()), bell), refuse),
-            "mapping": FhirResource(mapping_handler(self._installation, bell, aside), refuse),
-            "admin": admin.resource(stores.inbox, bell, settings.admin_token, stores.codes, self.desk),
+            "fhir": FhirResource(ringing(handler(self._repository(), identify), bell), refuse),
+            "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
+            "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk),
             "actuator": actuator.resource(health),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes)
@@ -107,6 +154,7 @@ class Doors:
             PostgresHistories(stores.fhir_database),
             channel_policy(settings),
             software_version=__version__,
+            smart=None if self.keys is None else self.keys.smart,
             conformance=conformance,
             terminology=TenantTerminology(conformance),
             max_bundle_entries=settings.max_bundle_entries,
@@ -131,7 +179,8 @@ class Doors:
                 raise RuntimeError(f"{children.running} of {children.wanted} converter processes run")
             return {"processes": children.wanted if children is not None else 0}
 
-        return {
+        provider = {} if self.keys is None else {"identity_provider": Component(self.keys.check, required=False)}
+        return provider | {
             "inbox": Component(inbox),
             "fhir": Component(fhir),
             "converters": Component(converters, required=False),
@@ -183,7 +232,7 @@ class Doors:
         self._on_stop(f"MLLP {listener.name}", stop)
 
     async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
-        place = bound(endpoint, is_protected=False)
+        place = bound(endpoint, is_protected(self._settings))
         factory.noisy = False
         try:
             port: IListeningPort = await serverFromString(reactor, place).listen(factory)

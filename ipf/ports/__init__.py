@@ -41,7 +41,7 @@ from ipf.ports.delivery import (
     Terms,
 )
 from ipf.ports.desk import MappingDesk
-from ipf.ports.http import Answer, Handler, Request
+from ipf.ports.http import Answer, Handler, Identify, Request
 from ipf.ports.inbox import (
     OPEN_STATES,
     Backoff,
@@ -85,11 +85,14 @@ from ipf.ports.resources import (
     FhirTransaction,
     Matcher,
     NewEvent,
+    News,
     Receipt,
     ReindexRequest,
     SearchPage,
+    ServedTopic,
     SubscriptionCreator,
     SubscriptionState,
+    TopicState,
     Version,
     Writes,
 )
@@ -136,6 +139,7 @@ __all__ = [
     "FiredEvent",
     "FiredNotification",
     "Handler",
+    "Identify",
     "Inbox",
     "Installed",
     "Job",
@@ -152,6 +156,7 @@ __all__ = [
     "MessagePage",
     "MessageRow",
     "NewEvent",
+    "News",
     "NewJob",
     "Notification",
     "Outcome",
@@ -168,6 +173,7 @@ __all__ = [
     "Request",
     "Requeued",
     "SearchPage",
+    "ServedTopic",
     "Selection",
     "Settlement",
     "StaleRecovery",
@@ -177,6 +183,7 @@ __all__ = [
     "SubscriptionState",
     "Terminology",
     "Terms",
+    "TopicState",
     "Transformed",
     "UnmappedCode",
     "UnmappedFilter",

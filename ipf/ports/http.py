@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
 
+if TYPE_CHECKING:
+    from ipf.ports.resources import Version
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names."""
+    """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
+
+    `address`: of the caller's end of the connection; "" when it has none.
+    """
 
     method: str
     path: tuple[str, ...]
@@ -22,16 +29,21 @@ class Request:
     correlation_id: str
     tenant: str = DEFAULT_TENANT
     caller: Caller = OPEN
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer without its socket."""
+    """An HTTP answer without its socket.  `about`: what was read or written, for the audit trail."""
 
     status: int
     body: bytes = b""
     headers: Sequence[tuple[str, str]] = ()
     content_type: str = "application/fhir+json;charset=utf-8"
+    about: Sequence[Version] = ()
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
+
+Identify = Callable[[Request], Awaitable[Request]]
+"""The request with its caller (and tenant), from the token that it carries; Problem UNAUTHORIZED."""

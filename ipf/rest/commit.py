@@ -105,7 +105,7 @@ class _Committer:
                 reindex = _reindex(plan) if changing else ()
                 events = list(self._events(plan))
                 await transaction.commit(
-                    Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, plan.creators)
+                    Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, creators=plan.creators)
                 )
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # searches of this process know it from now on

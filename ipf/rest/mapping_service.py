@@ -22,29 +22,37 @@ from ipf.mapping.installation import BELL, Aside, Installation
 from ipf.mapping.library import SOURCE_TEXT, Library
 from ipf.mapping.printer import print_map
 from ipf.mapping.structuremap import from_json, to_json
-from ipf.ports import Answer, Bell, Handler, Json, Request
+from ipf.ports import Answer, Bell, Handler, Identify, Json, Request
 from ipf.rest.exchange import resource_body
 from ipf.rest.formats import media_type, wanted_format
 from ipf.rest.ids import is_id
 from ipf.rest.outcome import refuse
+from ipf.rest.permission import check_known
 from ipf.rest.present import PLAIN, split, write
 from ipf.rest.transform import transform_operation
+from ipf.security.access import required
 
 FML = "text/fhir-mapping"
 TYPES = ("StructureMap", "ConceptMap")
 _PAGE = 50
 _LARGEST_PAGE = 1000
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9.-]+")
+_RIGHTS = {("GET", 0): "s", ("POST", 0): "c", ("GET", 1): "r", ("PUT", 1): "u", ("DELETE", 1): "d"}
 _SEARCHED = frozenset(("url", "name", "_id", "_count", "_offset"))
 
 
-def mapping_handler(installation: Installation, bell: Bell, aside: Aside) -> Handler:
-    """Answers every request below `/mapping`, each Problem as an OperationOutcome."""
+def mapping_handler(
+    installation: Installation, bell: Bell, aside: Aside, identify: Identify | None = None
+) -> Handler:
+    """Answers every request below `/mapping`, each Problem as an OperationOutcome.
+
+    `identify`: None = authentication is off.  `$transform` asks for the scope to read StructureMap.
+    """
     service = MappingService(installation, bell, aside)
 
     async def handle(request: Request) -> Answer:
         try:
-            return await service.answer(request)
+            return await service.answer(request if identify is None else await identify(request))
         except Problem as problem:
             return refuse(problem)
 
@@ -65,10 +73,13 @@ class MappingService:
         path, method = request.path, "GET" if request.method == "HEAD" else request.method
         if path == ("fhir", "metadata") and method == "GET":
             return _json(200, _statement())
+        check_known(request)
         if len(path) < 2 or path[0] != "fhir" or path[1] not in TYPES or len(path) > 4:
             raise Problem(Category.NOT_FOUND, "there is nothing at this address")
         kind, rest = path[1], path[2:]
-        if kind == "StructureMap" and rest[-1:] == ("$transform",):
+        operation = rest[-1:] == ("$transform",)
+        required(request.caller, kind, "r" if operation else _RIGHTS.get((method, len(rest)), "r"))
+        if kind == "StructureMap" and operation:
             return await self._transform(request, method, rest[:-1])
         if len(rest) == 0 and method in ("GET", "POST"):
             return self._search(request, kind) if method == "GET" else await self._install(request, kind, None)

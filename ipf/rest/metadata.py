@@ -35,7 +35,7 @@ async def smart_configuration(request: Request, repository: Repository) -> Answe
     """The SMART configuration; 404 while bearer tokens are not asked for, since there is nothing to configure."""
     if repository.smart is None:
         raise Problem(Category.NOT_FOUND, "this server asks for no authorization, so it has no SMART configuration")
-    return Answer(200, dumps(repository.smart), content_type="application/json")
+    return Answer(200, dumps(await repository.smart()), content_type="application/json")
 
 
 @lru_cache(maxsize=8)

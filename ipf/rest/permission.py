@@ -18,7 +18,7 @@ from ipf.ports import Answer, Caller, Request, Version
 from ipf.rest.unit import Entry, Method
 from ipf.security.access import Unauthorized, insufficient, may, may_see, permit, required
 
-_OPEN = frozenset({("metadata",), (".well-known", "smart-configuration")})
+OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
 _NARROWED = frozenset({"", "_search", "_history", "$export", "[type]/$export", "[type]/[id]/$export"})
 _JOBS = ("$export-status/", "$export-file/")  # their handlers ask for the types of the job
@@ -60,14 +60,14 @@ _ENTRY = {Method.CREATE: "c", Method.UPDATE: "u", Method.PATCH: "u", Method.DELE
 
 def check_known(request: Request) -> None:
     """Whether somebody asks whom we know, where that is needed; before anything else is looked at."""
-    if request.caller.is_anonymous and request.path not in _OPEN:
+    if request.caller.is_anonymous and request.path not in OPEN_PATHS:
         raise Unauthorized("a bearer token is required")
 
 
 def check_route(shape: str, request: Request) -> None:
     """Whether the caller may send this at all.  Problem UNAUTHORIZED."""
     caller = request.caller
-    if caller.is_unlimited or request.path in _OPEN:
+    if caller.is_unlimited or request.path in OPEN_PATHS:
         return
     if shape in _NARROWED or shape.startswith(_JOBS):
         return

@@ -5,7 +5,7 @@ It is built once by the composition root and never changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from ipf.errors import Problem
@@ -44,7 +44,7 @@ class Repository:
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
     reindex: ReindexQueue | None = None
-    smart: Json | None = None
+    smart: Callable[[], Awaitable[Json]] | None = None
     exports: Exports | None = None
     export_hours: float = 24.0
     conformance: Conformance | None = None

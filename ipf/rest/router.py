@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.ports import Answer, Handler, Request
+from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.binary import raw
 from ipf.rest.create import create
 from ipf.rest.delete import conditional_delete, delete
@@ -91,18 +92,18 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-Identify = Callable[[Request], Awaitable[Request]]
-"""The request with its caller (and tenant), from the token it carries; Problem UNAUTHORIZED."""
+Observe = Callable[[Request, Answer, datetime], None]
+"""Told of every request, with its caller, its answer and when it began: the audit trail."""
 
 
-def handler(repository: Repository, identify: Identify | None = None) -> Handler:
+def handler(repository: Repository, identify: Identify | None = None, observe: Observe | None = None) -> Handler:
     """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered.
 
     `identify`: None = authentication is off, and everybody may do everything.
     """
 
     async def handle(request: Request) -> Answer:
-        form, look = Format.JSON, PLAIN
+        form, look, began = Format.JSON, PLAIN, repository.clock()
         try:
             form = wanted_format(request)
             request, look = split(request)
@@ -110,9 +111,17 @@ def handler(repository: Repository, identify: Identify | None = None) -> Handler
                 request = await identify(request)
             own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
             answer = cut(await perform(request, own), look)
-            return raw(answer) if form is Format.RAW else write(answer, look, form)
+            sent = raw(answer) if form is Format.RAW else write(answer, look, form)
         except Problem as problem:
-            return write(_refuse(problem, request), look, form)
+            answer = _refuse(problem, request)
+            sent = write(answer, look, form)
+        except Exception:
+            if observe is not None:
+                observe(request, Answer(500), began)
+            raise
+        if observe is not None:
+            observe(request, answer, began)
+        return sent
 
     return handle
 

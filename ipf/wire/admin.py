@@ -1,8 +1,8 @@
 """The operator API on HTTP: `/admin/*`, a Klein application around functions on values.
 
-What arrives: a request with the admin token, when one is configured (compared in constant time, never logged).  What
-leaves: JSON, also for every refusal, in one shape; `X-Correlation-Id` as the caller sent it, or a fresh one.  A store
-that cannot be reached is 503.  Mount `resource` at `/admin`.
+What arrives: a request with the admin token, when one is configured, or with the read-only one (compared in constant
+time, never logged).  What leaves: JSON, also for every refusal, in one shape; `X-Correlation-Id` as the caller sent it,
+or a fresh one.  A store that cannot be reached is 503.  Mount `resource` at `/admin`.
 
 Source: interface specification "Message administration", "Admin API", "Correlation", "Errors"; decisions section 3.
 """
@@ -10,6 +10,7 @@ Source: interface specification "Message administration", "Admin API", "Correlat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
 
@@ -32,15 +33,17 @@ log = Logger()
 Work = Callable[[Request], Awaitable[Answer]]
 Run = Callable[[IRequest, Work], Awaitable[bytes]]
 
+OPEN_PATHS = frozenset({("admin", "observe", "openapi.json")})
+_READS = frozenset({"GET", "HEAD"})
+
 
 def resource(
-    inbox: Inbox, bell: Bell, token: str | None, codes: CodeQueue | None = None, desk: MappingDesk | None = None
+    inbox: Inbox, bell: Bell, gate: Gate, codes: CodeQueue | None = None, desk: MappingDesk | None = None
 ) -> IResource:
-    """The resource to mount at `/admin`.  `token` None or empty: no authentication.
+    """The resource to mount at `/admin`.
 
     `codes` and `desk`: without them there is nothing at their paths.
     """
-    gate = Gate(token)
 
     async def run(web: IRequest, work: Work) -> bytes:
         request = read_request(web)
@@ -55,31 +58,40 @@ def resource(
 
 
 class Gate:
-    """The one shared admin token."""
+    """The shared admin token, and a second one that may only read.  Without the first everybody may do everything."""
 
-    def __init__(self, token: str | None) -> None:
-        self._expected = token.encode("utf-8") if token else None
+    def __init__(self, token: str | None, read_token: str | None = None) -> None:
+        self._expected = _digest(token) if token else None
+        self._reading = _digest(read_token) if token and read_token else None
 
-    def admits(self, authorization: str | None) -> bool:
-        """Whether the value of the Authorization header may pass."""
-        if self._expected is None:
-            return True
-        scheme, _, given = (authorization or "").strip().partition(" ")
-        same = compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._expected)
-        return same and scheme.lower() == "bearer"
+    def check(self, request: Request) -> None:
+        """Problem UNAUTHORIZED, or FORBIDDEN for a change with the read-only token."""
+        if self._expected is None or request.path in OPEN_PATHS:
+            return
+        scheme, _, given = request.headers.get("authorization", "").strip().partition(" ")
+        sent = _digest(given.strip())
+        is_full, is_reading = compare_digest(sent, self._expected), compare_digest(sent, self._reading or b"")
+        if scheme.lower() != "bearer" or not (is_full or is_reading):
+            raise Problem(Category.UNAUTHORIZED, "a valid admin token is required")
+        if not is_full and request.method not in _READS:
+            raise Problem(Category.FORBIDDEN, "this token may only read")
+
+
+def _digest(token: str) -> bytes:
+    """Of equal length for all tokens, so that the comparison does not tell how long the right one is."""
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 async def respond(gate: Gate, request: Request, work: Work) -> Answer:
     """Let `work` answer if the gate admits the request; every failure becomes an answer here."""
     try:
-        if not gate.admits(request.headers.get("authorization")):
-            refused = Problem(Category.UNAUTHORIZED, "a valid admin token is required")
-            return messages.refusal(refused, ("WWW-Authenticate", "Bearer"))
+        gate.check(request)
         return await work(request)
     except messages.InvalidStatus as problem:
         return messages.invalid_status(problem)
     except Problem as problem:
-        return messages.refusal(problem)
+        challenge = [("WWW-Authenticate", "Bearer")] if problem.category is Category.UNAUTHORIZED else []
+        return messages.refusal(problem, *challenge)
     except Exception:
         log.failure("an admin request failed", correlation_id=request.correlation_id)
         return messages.refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))

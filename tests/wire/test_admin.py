@@ -108,7 +108,7 @@ class AdminTests(TestCase):
         self.rings = 0
         self.bell.subscribe("inbox", self.count_ring)
         root = Resource()
-        root.putChild(b"admin", admin.resource(self.inbox, self.bell, token))
+        root.putChild(b"admin", admin.resource(self.inbox, self.bell, admin.Gate(token)))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         pool = HTTPConnectionPool(reactor, persistent=False)
         self.client = HTTPClient(Agent(reactor, pool=pool))
@@ -317,9 +317,44 @@ class ValueTests(TestCase):
         paris = datetime(2026, 1, 1, 1, 0, tzinfo=timezone(timedelta(hours=1)))
         self.assertEqual(timestamp(paris), "2026-01-01T00:00:00.000000Z")
 
-    def test_the_gate_without_a_token(self) -> None:
-        for token in (None, ""):
-            self.assertTrue(admin.Gate(token).admits(None))
+    def test_the_gate(self) -> None:
+        both = admin.Gate("secret", "reader")
+        for gate, method, path, authorization, expected in (
+            (admin.Gate(None), "POST", "messages", None, None),
+            (admin.Gate(""), "DELETE", "messages", None, None),
+            (admin.Gate(None, "reader"), "POST", "messages", None, None),
+            (both, "GET", "messages", None, 401),
+            (both, "GET", "messages", "", 401),
+            (both, "GET", "messages", "Bearer", 401),
+            (both, "GET", "messages", "Bearer ", 401),
+            (both, "GET", "messages", "Bearer secre", 401),
+            (both, "GET", "messages", "Bearer secrets", 401),
+            (both, "GET", "messages", "Bearer SECRET", 401),
+            (both, "GET", "messages", "Basic secret", 401),
+            (both, "GET", "messages", "secret", 401),
+            (both, "GET", "messages", "Bearer secret, Bearer secret", 401),
+            (both, "GET", "messages", "Bearer \ud800", 401),
+            (both, "POST", "messages", "Bearer secret", None),
+            (both, "POST", "messages", "bearer  secret ", None),
+            (both, "GET", "messages", "Bearer reader", None),
+            (both, "HEAD", "messages", "Bearer reader", None),
+            (both, "POST", "messages", "Bearer reader", 403),
+            (both, "PATCH", "messages", "Bearer reader", 403),
+            (both, "DELETE", "messages", "Bearer reader", 403),
+            (admin.Gate("secret"), "GET", "messages", "Bearer reader", 401),
+            (admin.Gate("secret"), "GET", "messages", "Bearer ", 401),
+            (both, "GET", "observe/openapi.json", None, None),
+            (both, "GET", "observe/openapi.json/x", None, 401),
+            (both, "GET", "openapi.json", None, 401),
+        ):
+            headers = {} if authorization is None else {"authorization": authorization}
+            request = admin.Request(method, ("admin", *path.split("/")), (), headers, b"", "", OWN)
+            try:
+                gate.check(request)
+                status = None
+            except Problem as problem:
+                status = problem.rendering.http_status
+            self.assertEqual(status, expected, (method, path, authorization))
 
     def test_respond_runs_without_a_socket(self) -> None:
         request = admin.Request("GET", ("admin",), (), {}, b"", "", OWN)

@@ -1,0 +1,88 @@
+"""`Authorization: Bearer ...` in, the `Caller` out: the one place where a request gets its caller.
+
+A verified token is remembered by its hash until it ends, so that the second request with it costs microseconds; all
+are forgotten when the keys change.  A refused token is not remembered.
+
+Source: RFC 6750; interface specification "FHIR surface", "Channel security" (the websocket's `bearer-` protocol).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from hashlib import sha256
+
+from ipf.ports import ANONYMOUS, Caller, Request
+from ipf.security.access import Unauthorized
+from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, verify
+from ipf.wire.oidc import KeySource
+
+_MOST_KEPT = 10_000
+_PREFIX = "bearer "
+
+
+class Bearer:
+    """Callers by their tokens.  `now`: seconds since 1970; `open_paths`: answered without looking at a token."""
+
+    def __init__(
+        self, source: KeySource, rules: Rules, now: Callable[[], float], open_paths: Collection[tuple[str, ...]] = ()
+    ) -> None:
+        self._source = source
+        self._rules = rules
+        self._now = now
+        self._open_paths = frozenset(open_paths)
+        self._kept: dict[bytes, Caller] = {}
+        self._generation = -1
+
+    async def identify(self, request: Request) -> Request:
+        """The request with its caller; ANONYMOUS without a token.  Problem UNAUTHORIZED, or UNAVAILABLE."""
+        header = request.headers.get("authorization")
+        if not header or request.path in self._open_paths:
+            return replace(request, caller=ANONYMOUS)
+        if header[: len(_PREFIX)].lower() != _PREFIX:
+            raise Unauthorized("a bearer token is required")
+        return replace(request, caller=await self.caller_of(header[len(_PREFIX) :].strip()))
+
+    async def caller_of(self, token: str) -> Caller:
+        """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
+        if len(token) > LONGEST:
+            raise _refusal(TokenRefused("it is too long"))
+        if self._generation != self._source.generation:
+            self._generation = self._source.generation
+            self._kept.clear()
+        key = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        caller = self._kept.get(key)
+        if caller is not None:
+            if caller.expires_at is None or self._now() < caller.expires_at + self._rules.skew:
+                return caller
+            del self._kept[key]
+        try:
+            caller = await self._verified(token)
+        except TokenRefused as refused:
+            raise _refusal(refused) from None
+        if self._generation == self._source.generation:
+            self._keep(key, caller)
+        return caller
+
+    async def _verified(self, token: str) -> Caller:
+        keys = await self._source.current()
+        try:
+            return verify(token, keys, self._rules, self._now())
+        except UnknownKey:
+            renewed = await self._source.renewed()
+            if renewed is keys:
+                raise
+            return verify(token, renewed, self._rules, self._now())
+
+    def _keep(self, key: bytes, caller: Caller) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            now = self._now()
+            self._kept = {one: kept for one, kept in self._kept.items() if (kept.expires_at or now) > now}
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+        self._kept[key] = caller
+
+
+def _refusal(reason: TokenRefused) -> Unauthorized:
+    text = f"the bearer token is refused: {reason}"
+    return Unauthorized(text, f'error="invalid_token", error_description="{reason}"')
