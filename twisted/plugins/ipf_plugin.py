@@ -2,4 +2,8 @@
 
 from twisted.application.service import ServiceMaker
 
+from ipf.wire.mtls import MutualTlsParser
+
 ipf = ServiceMaker("ipf", "ipf.tap", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
+
+mutual_tls = MutualTlsParser()
