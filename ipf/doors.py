@@ -22,7 +22,7 @@ from ipf.converter import Stores, TwoBells, aside, load_packages, now
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
-from ipf.ports import Answer, Handler, Request
+from ipf.ports import Answer, Handler, Request, SocketHub
 from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
@@ -47,6 +47,7 @@ from ipf.wire import actuator, admin
 from ipf.wire.actuator import Component, Health
 from ipf.wire.admin import Gate
 from ipf.wire.bearer import Bearer
+from ipf.wire.channels import websocket
 from ipf.wire.http import FhirResource, site
 from ipf.wire.mllp import MllpFactory
 from ipf.wire.mllp_limits import Limits
@@ -113,7 +114,9 @@ class Doors:
         stores: Stores,
         installation: Installation,
         on_stop: Callable[[str, Closer], None],
+        sockets: SocketHub,
     ) -> None:
+        self._sockets = sockets
         self._settings = settings
         self._stores = stores
         self._installation = installation
@@ -136,6 +139,7 @@ class Doors:
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
             "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk),
             "actuator": actuator.resource(health),
+            "websocket": websocket.resource(self._sockets, reactor),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes)
         port = await self._listen(settings.http_listen, factory, "HTTP")
