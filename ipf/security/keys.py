@@ -93,11 +93,11 @@ def read_key(jwk: Any) -> Key:
     kid, algorithm, kty = jwk.get("kid"), jwk.get("alg"), jwk.get("kty")
     if kid is not None and not isinstance(kid, str):
         raise KeyRefused("its kid is no text")
-    if kty not in _READERS:
+    if not isinstance(kty, str) or kty not in _READERS:
         raise KeyRefused(f"keys of type {str(kty)[:20]} verify nothing here")
     if jwk.get("use", "sig") != "sig" or "verify" not in _operations(jwk):
         raise KeyRefused("is not for signatures")
-    if algorithm is not None and algorithm not in ALGORITHMS:
+    if algorithm is not None and (not isinstance(algorithm, str) or algorithm not in ALGORITHMS):
         raise KeyRefused(f"is for the algorithm {str(algorithm)[:20]}")
     public = _public(jwk)
     kind = _checked_rsa(public) if kty == "RSA" else "Ed" if kty == "OKP" else str(jwk.get("crv"))
