@@ -41,6 +41,7 @@ from ipf.rest.judged import judged
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.convert import Converter
+from ipf.stages.index_messages import IndexMessages
 from ipf.stages.worker import Worker
 from ipf.store.bell import PostgresBell
 from ipf.store.bindings import STATEMENTS as BINDING_STATEMENTS
@@ -50,6 +51,7 @@ from ipf.store.deliveries import STATEMENTS as DELIVERY_STATEMENTS
 from ipf.store.deliveries import PostgresDeliveryQueue
 from ipf.store.inbox import STATEMENTS as INBOX_STATEMENTS
 from ipf.store.inbox import PostgresInbox
+from ipf.store.message_index import PostgresMessageIndex
 from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
@@ -63,6 +65,7 @@ log = Logger(namespace="ipf.converter")
 NAME = "IPF_CONVERTER_NAME"  # set by the service for its converter processes; not a setting
 _INBOX_BELLS = frozenset(("inbox", BELL))
 _LOOK_SECONDS = 5.0  # a lost ring costs no more
+_INDEX_SECONDS = 1.0  # how often an idle process looks for messages that search does not know yet
 CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
 
 
@@ -298,12 +301,16 @@ class ConvertingPart:
         self._worker = Worker(
             self.converter.step, bell, "inbox", poll, reactor, name="convert", concurrency=CONCURRENCY
         )
+        index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
+        indexing = IndexMessages(index, partial(deferLater, reactor), reactor.seconds)
+        self._indexing = Worker(indexing.step, bell, None, _INDEX_SECONDS, reactor, name="message index")
         self._renewal = LoopingCall(lambda: Deferred.fromCoroutine(self._renew()))
         self._renewal.clock = reactor
 
     def start(self) -> None:
         """Begin to convert."""
         self._worker.start()
+        self._indexing.start()
         self._renewal.start(self._settings.worker_stale_seconds / 3, now=False)
 
     async def stop(self, seconds: float) -> None:
@@ -311,6 +318,7 @@ class ConvertingPart:
         if self._renewal.running:
             self._renewal.stop()
         self.converter.stop()
+        await self._indexing.stop(seconds)
         await self._worker.stop(seconds)
 
     async def _renew(self) -> None:

@@ -162,7 +162,11 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Exact filters of `GET /admin/messages`; None = not filtered.  They combine with AND."""
+    """Filters of `GET /admin/messages`; None = not filtered.  They combine with AND.
+
+    The first five are exact.  `patient`: an identifier of PID-3 or MRG-1, `value` or `authority|value`.  `text`: words
+    that stand in the message (`hl7/words.py`).  `error`: a part of the last error.  Times: from included, to excluded.
+    """
 
     status: Status | None = None
     source_id: str | None = None
@@ -170,14 +174,25 @@ class MessageFilter:
     message_type: str | None = None
     correlation_id: str | None = None
     tenant: str = DEFAULT_TENANT
+    patient: str | None = None
+    text: str | None = None
+    error: str | None = None
+    received_from: datetime | None = None
+    received_to: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """One page, newest first by (received_at, id); `total` counts all rows that the filter matches."""
+    """One page, newest first by (received_at, id); `total` counts all rows that the filter matches.
+
+    `is_exact` False: a search that finds very many was broken off; there may be more.  `index_lag`: of a search inside
+    messages, how many of the newest were looked at one by one, since they are not in the index yet.
+    """
 
     total: int
     rows: tuple[MessageRow, ...]
+    is_exact: bool = True
+    index_lag: int | None = None
 
 
 class Inbox(Protocol):

@@ -1,7 +1,7 @@
 """The durable inbound store on PostgreSQL: what senders were told is safe, and what became of it.
 
 Arrives: batches of messages from `stages/receive`, claims and settlements from `stages/convert`.  Leaves: rows that a
-worker holds, and pages for the operator (`inbox_admin.py`).  Each call is one committed transaction and one round trip
+worker holds, and pages for the operator (`inbox_pages.py`).  Each call is one committed transaction and one round trip
 (a batch with repeats in it: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
 TRANSFORMING; `recover_stale` and `recover_worker` settle them as failed attempts.
 
@@ -28,12 +28,15 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store import codes_sql, inbox_admin, inbox_sql
+from ipf.store import codes_sql, inbox_admin, inbox_pages, inbox_sql, message_find, message_index
 from ipf.store.database import Database, Row
 from ipf.store.quoting import joined, printable, script
 from ipf.store.unmapped import note_call
 
-STATEMENTS = (*inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS, *codes_sql.STATEMENTS)
+STATEMENTS = (
+    *inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS, *codes_sql.STATEMENTS, *message_index.STATEMENTS,
+    *message_find.STATEMENTS,
+)  # fmt: skip
 
 _Key = tuple[str, str, str]
 _RETRIES = 3
@@ -138,7 +141,7 @@ class PostgresInbox:
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """See `ports.Inbox.page`."""
-        return await inbox_admin.page(self._database, wanted, limit, offset)
+        return await inbox_pages.page(self._database, wanted, limit, offset)
 
     async def get(self, message_id: int) -> MessageRow | None:
         """See `ports.Inbox.get`."""

@@ -1,22 +1,18 @@
-"""What the operator sees and does in the inbox: pages, one row, retry, delete, counts.
-
-Lists are put together from literal fragments, one for each filter that is set, so that each combination gets the plan
-that fits it: by state from the list index of `message_states`, otherwise from that of the bodies.
+"""What the operator sees and does in the inbox: one row, retry, delete, counts.  Pages: `inbox_pages.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 from ipf.errors import Category, Problem
-from ipf.ports import MessageFilter, MessagePage, MessageRow, Status, WrongState
+from ipf.ports import MessageRow, Status, WrongState
 from ipf.store.database import Database, Row
-from ipf.store.quoting import Statement, literal
+from ipf.store.quoting import Statement
 
-_LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
+LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
        s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text"""
-_FULL = f"{_LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type"
+_FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type"
 
 GET = Statement(
     "inbox_get", "bigint", f"SELECT {_FULL} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE b.id = $1"
@@ -61,55 +57,10 @@ UNFINISHED = Statement(
 
 STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS, UNFINISHED)
 
-_CONDITIONS = {
-    "source_id": "b.source_id = ",
-    "source_system": "b.source_system = ",
-    "message_type": "b.message_type = ",
-    "correlation_id": "b.correlation_id = ",
-}
-
-
-async def page(database: Database, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
-    """One page, newest first; its total is exact.  A correlation id that is no UUID matches nothing."""
-    if wanted.correlation_id is not None and not _is_uuid(wanted.correlation_id):
-        return MessagePage(0, ())
-    total, rows = await database.many(_count(wanted)), await database.many(_rows(wanted, limit, offset))
-    return MessagePage(int(total[0][0]), tuple(_message(row) for row in rows))
-
-
-def _count(wanted: MessageFilter) -> str:
-    if wanted == MessageFilter(status=wanted.status, tenant=wanted.tenant):
-        return f"SELECT count(*) FROM message_states s WHERE s.original_id IS NULL AND {_where(wanted, tenant='s')}"
-    join = "" if wanted.status is None else " JOIN message_states s ON s.id = b.id"
-    return f"SELECT count(*) FROM message_bodies b{join} WHERE {_where(wanted)}"
-
-
-def _rows(wanted: MessageFilter, limit: int, offset: int) -> str:
-    leading = "b" if wanted.status is None else "s"
-    return (
-        f"SELECT {_LIST} FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL "
-        f"WHERE {_where(wanted, leading)} "
-        f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
-    )
-
-
-def _where(wanted: MessageFilter, tenant: str = "b") -> str:
-    """The conditions; `tenant`: the table whose index leads."""
-    conditions = [f"{tenant}.tenant = {literal(wanted.tenant)}"]
-    conditions += [
-        condition + literal(getattr(wanted, name))
-        for name, condition in _CONDITIONS.items()
-        if getattr(wanted, name) is not None
-    ]
-    if wanted.status is not None:
-        conditions.append(f"s.status = {literal(wanted.status.value)}")
-    return " AND ".join(conditions)
-
-
 async def get(database: Database, message_id: int) -> MessageRow | None:
     """The full row."""
     row = await database.maybe(GET.call(message_id)) if _is_id(message_id) else None
-    return None if row is None else _message(row)
+    return None if row is None else message(row)
 
 
 async def retry(database: Database, message_id: int) -> MessageRow:
@@ -117,7 +68,7 @@ async def retry(database: Database, message_id: int) -> MessageRow:
     row = await database.maybe(RETRY.call(message_id)) if _is_id(message_id) else None
     if row is None:
         raise await _refusal(database, message_id)
-    return _message(row)
+    return message(row)
 
 
 async def delete(database: Database, message_id: int) -> None:
@@ -145,7 +96,8 @@ async def _refusal(database: Database, message_id: int) -> Exception:
     return WrongState(message_id, Status(row[0]))
 
 
-def _message(row: Row) -> MessageRow:
+def message(row: Row) -> MessageRow:
+    """A row of `LIST`, or of a single message."""
     id_, received_at, protocol, system, source_id, message_type, status, *rest = row
     attempts, last_attempt, error, delivered_at, correlation_id, *full = rest
     shown = MessageRow(
@@ -161,11 +113,3 @@ def _with_bytes(row: MessageRow) -> MessageRow:
 
 def _is_id(number: int) -> bool:
     return 0 < number < 2**63
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True

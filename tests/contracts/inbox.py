@@ -227,6 +227,27 @@ class InboxContract(TestCase):
             page = await self.inbox.page(wanted, 50, 0)
             self.assertEqual((page.total, [row.source_id for row in page.rows]), (len(found), found))
 
+    async def test_what_stands_in_messages(self) -> None:
+        """Words, patients, errors and times; they combine."""
+        raws = (b"MSH|^~\\&|LAB\rPID|1||12^^^GEN~99||Hansen^Kari", b"MSH|^~\\&|LAB\rPID|1||13^^^GEN||Hansen^Per")
+        await self.inbox.store([received("1", raw=raws[0]), received("2", raw=raws[1])])
+        (claim,) = await self.inbox.claim("w", 1)
+        await self.inbox.settle([failed(claim, 60)])
+        later = datetime.now(UTC) + timedelta(hours=1)
+        for wanted, found in (
+            (MessageFilter(text="HANSEN"), ["2", "1"]),
+            (MessageFilter(text="hansen kari"), ["1"]),
+            (MessageFilter(text="han* p*", status=Status.RECEIVED), ["2"]),
+            (MessageFilter(text="hansen", status=Status.FAILED), ["1"]),
+            (MessageFilter(patient="gen|13"), ["2"]),
+            (MessageFilter(patient="99", text="per"), []),
+            (MessageFilter(error="NO M"), ["1"]),
+            (MessageFilter(received_from=later), []),
+            (MessageFilter(received_to=later, text="per"), ["2"]),
+        ):
+            page = await self.inbox.page(wanted, 50, 0)
+            self.assertEqual((page.total, [row.source_id for row in page.rows]), (len(found), found), wanted)
+
     async def test_retry_and_delete(self) -> None:
         """Only in the states of the operation matrix."""
         await self.inbox.store([received("1")])

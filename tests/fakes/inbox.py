@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ipf.errors import Category, Problem
+from ipf.hl7.words import asked_words, folded, patients_of, words_of
 from ipf.ports import (
     OPEN_STATES,
     Backoff,
@@ -258,7 +259,21 @@ def _selected(row: _Row, wanted: MessageFilter) -> bool:
         (wanted.source_system, message.source_system), (wanted.message_type, message.message_type),
         (wanted.correlation_id, message.correlation_id), (wanted.tenant, message.tenant),
     )  # fmt: skip
-    return all(asked is None or asked == found for asked, found in pairs)
+    received, error = message.received_at, row.last_error or ""
+    return (
+        all(asked is None or asked == found for asked, found in pairs)
+        and (wanted.received_from is None or received >= wanted.received_from)
+        and (wanted.received_to is None or received < wanted.received_to)
+        and (not wanted.error or wanted.error.lower() in error.lower())
+        and (not wanted.patient or folded(wanted.patient) in patients_of(message.raw, message.charset))
+        and (not wanted.text or _holds(words_of(message.raw, message.charset), asked_words(wanted.text)))
+    )
+
+
+def _holds(words: set[str], asked: list[str]) -> bool:
+    return all(
+        any(one.startswith(word[:-1]) for one in words) if word.endswith("*") else word in words for word in asked
+    )
 
 
 _: type[Inbox] = MemoryInbox

@@ -1,0 +1,114 @@
+r"""The words of a message, by which operators find it again.
+
+What arrives: the bytes of a message, and the codec it was received with.  What leaves: its words as a set: every run of
+characters between delimiters of the message and white space, in lower case, without marks above letters and without
+punctuation at its ends (`12-345`, `kari.hansen@example.org`, `R07.4`); and the parts of runs that hold punctuation
+(`kari`, `hansen`).  A word has at most 64 characters; longer runs, embedded documents above all, are left out, and so
+is what lies beyond the first half million characters.
+
+A field that is searched for by itself is a word that begins with 0x01 and a letter: `s` source system, `m` message
+type, `p` patient identifier (PID-3 and MRG-1; `value`, and `authority|value`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+LONGEST = 64
+FIELD = "\x01"
+SYSTEM, TYPE, PATIENT = FIELD + "s", FIELD + "m", FIELD + "p"
+
+_READ = 500_000
+_MOST = 4_000
+_USUAL = "|^~\\&"
+_ENDS = "-._:;,'\"()[]{}<>!?*/+#=@$%`"
+_PART = re.compile(r"[^\W_]+")
+_IDENTIFIERS = {"PID": 3, "MRG": 1}
+_MARKS = re.compile("[\u0300-\u036f]")
+
+
+def words_of(raw: bytes, codec: str) -> set[str]:
+    """The words of a message; at most 4,000."""
+    text = read(raw, codec)
+    found: set[str] = set()
+    for run in set(_runs(_delimiters(text)).findall(folded(text))):
+        found.update(_words_of_run(run))
+        if len(found) >= _MOST:
+            break
+    return found
+
+
+def patients_of(raw: bytes, codec: str) -> set[str]:
+    """Patient identifiers of a message, folded: `value`, and `authority|value` where an authority is named."""
+    text = read(raw, codec)
+    marks = _delimiters(text)
+    found: set[str] = set()
+    for line in re.split(r"[\r\n]+", text):
+        number = _IDENTIFIERS.get(line[:3])
+        if number is None or line[3:4] != marks[0]:
+            continue
+        fields = line.split(marks[0], number + 1)
+        for repetition in fields[number].split(marks[2]) if len(fields) > number else ():
+            parts = repetition.split(marks[1])
+            value, authority = parts[0].strip(), parts[3].split(marks[4])[0].strip() if len(parts) > 3 else ""
+            if value and value != '""' and len(value) <= LONGEST:
+                found.add(folded(value))
+                if authority:
+                    found.add(folded(f"{authority[:LONGEST]}|{value}"))
+    return found
+
+
+def asked_words(text: str) -> list[str]:
+    """The words of a question; each ends in `*` when any word that begins so will do."""
+    words: list[str] = []
+    for run in _runs(_USUAL).findall(folded(text)):
+        begins = run.endswith("*")
+        word = run.strip(_ENDS)
+        if word and len(word) <= LONGEST:
+            words.append(word + "*" if begins else word)
+    return list(dict.fromkeys(words))
+
+
+def folded(text: str) -> str:
+    """Lower case, without marks above letters."""
+    if text.isascii():
+        return text.lower()
+    return _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+
+
+def read(raw: bytes, codec: str) -> str:
+    """The beginning of a message as text; what is no character of its codec is U+FFFD."""
+    part = raw[:_READ]
+    try:
+        return part.decode(codec or "utf-8", "replace")
+    except (LookupError, ValueError):
+        return part.decode("utf-8", "replace")
+
+
+def _words_of_run(run: str) -> Iterator[str]:
+    if run.isalnum():
+        if len(run) <= LONGEST:
+            yield run
+        return
+    if len(run) > 2 * LONGEST:
+        return
+    word = run.strip(_ENDS)
+    if word and len(word) <= LONGEST:
+        yield word
+    if not word.isalnum():
+        yield from _PART.findall(word)
+
+
+def _delimiters(text: str) -> str:
+    """The five delimiters of the message."""
+    given = text[3:8]
+    usable = text[:3] == "MSH" and len(given) == 5 and not any(mark.isalnum() or mark.isspace() for mark in given)
+    return given if usable else _USUAL
+
+
+@lru_cache(maxsize=64)
+def _runs(delimiters: str) -> re.Pattern[str]:
+    return re.compile(f"[^{re.escape(delimiters)}\\s\x00-\x1f]+")

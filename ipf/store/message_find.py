@@ -1,0 +1,155 @@
+"""Questions to the index of words: which messages hold them, and how many.
+
+What arrives: a filter.  What leaves: `Matches`, the bits of the indexed messages that hold every word, and the ids of
+those among the newest, not yet indexed ones that do.  Counting is exact.  A word that ends in `*` stands for every word
+that begins so; when there are too many of those the question is refused (COSTLY).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipf.errors import Category, Problem
+from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TYPE, asked_words, patients_of, words_of
+from ipf.ports import MessageFilter
+from ipf.store.database import Database
+from ipf.store.message_index import CHUNK, Bits, bits_of, field_word, indexed_to, numbers_of, patient_word
+from ipf.store.quoting import Statement, joined, literal
+
+MOST_BEGINNINGS = 50_000
+TAIL = 3_000
+
+WORDS = Statement(
+    "find_words",
+    "text",
+    r"""
+SELECT m.word, m.chunk, m.ids FROM unnest(string_to_array($1, E'\x1f')) AS w(word)
+JOIN message_words m ON m.word = w.word COLLATE "C" """,
+)
+BEGINNING = Statement(
+    "find_beginning",
+    "text, text, integer",
+    "SELECT chunk, ids FROM message_words WHERE word >= $1 AND word < $2 LIMIT $3",
+)
+LIVE = Statement("find_live", "text", "SELECT chunk, live FROM message_chunks WHERE tenant = $1")
+
+STATEMENTS = (WORDS, BEGINNING, LIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What holds every word: bits of indexed messages, ids of those that are not indexed, and how many are not."""
+
+    bits: Bits
+    tail: tuple[int, ...]
+    lag: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(bits.bit_count() for bits in self.bits.values()) + len(self.tail)
+
+    def holds(self, message_id: int) -> bool:
+        """Whether this message is one of them."""
+        return bool(self.bits.get(message_id // CHUNK, 0) >> message_id % CHUNK & 1) or message_id in self.tail
+
+    def ids(self) -> list[int]:
+        """All of them, ascending."""
+        indexed = [chunk * CHUNK + bit for chunk in sorted(self.bits) for bit in numbers_of(self.bits[chunk])]
+        return indexed + sorted(self.tail)
+
+
+async def matches(database: Database, wanted: MessageFilter) -> Matches:
+    """Messages of the tenant that hold the words of `text`, the patient, the system and the type of the filter."""
+    words = _words(wanted)
+    indexed = await indexed_to(database)  # first: what is indexed meanwhile is cut off again
+    bits = await _live(database, wanted.tenant, indexed)
+    for found in await _found(database, words):
+        bits = {chunk: both for chunk, one in bits.items() if (both := one & found.get(chunk, 0))}
+    newest, tail = await _tail(database, wanted, indexed)
+    return Matches(bits, tail, newest)
+
+
+def _words(wanted: MessageFilter) -> list[str]:
+    words = asked_words(wanted.text) if wanted.text else []
+    if wanted.text and not words:
+        raise Problem(Category.VALUE, "text must hold a word of at most 64 letters or digits")
+    if wanted.patient:
+        words.append(patient_word(wanted.patient))
+    if wanted.source_system is not None:
+        words.append(field_word(SYSTEM, wanted.source_system))
+    if wanted.message_type is not None:
+        words.append(field_word(TYPE, wanted.message_type))
+    return words
+
+
+async def _live(database: Database, tenant: str, indexed: int) -> Bits:
+    rows = await database.many(LIVE.call(tenant))
+    bits = {int(chunk): bits_of(bytes(live)) for chunk, live in rows if chunk * CHUNK <= indexed}
+    last = indexed // CHUNK
+    if last in bits:
+        bits[last] &= (1 << indexed % CHUNK + 1) - 1
+    return bits
+
+
+async def _found(database: Database, words: list[str]) -> list[Bits]:
+    """The bits of each word."""
+    found: dict[str, Bits] = {word: {} for word in words}
+    exact = [word for word in words if not _is_beginning(word)]
+    if exact:
+        for word, chunk, ids in await database.many(WORDS.call(joined(exact))):
+            found[word][int(chunk)] = bits_of(bytes(ids))
+    for word in words:
+        if _is_beginning(word):
+            found[word] = await _beginning(database, word[:-1])
+    return list(found.values())
+
+
+def _is_beginning(word: str) -> bool:
+    return word.endswith("*") and not word.startswith(FIELD)
+
+
+async def _beginning(database: Database, start: str) -> Bits:
+    rows = await database.many(BEGINNING.call(start, start + "\U0010ffff", MOST_BEGINNINGS + 1))
+    if len(rows) > MOST_BEGINNINGS:
+        raise Problem(Category.COSTLY, f"too many words begin with {start!r}: give more of the word")
+    bits: Bits = {}
+    for chunk, ids in rows:
+        bits[int(chunk)] = bits.get(int(chunk), 0) | bits_of(bytes(ids))
+    return bits
+
+
+async def _tail(database: Database, wanted: MessageFilter, indexed: int) -> tuple[int, tuple[int, ...]]:
+    """How many of the newest are not indexed (at most 3,000 are looked at), and which of them match."""
+    newest = (
+        "SELECT id, tenant, source_system, message_type, charset, raw_message FROM message_bodies "
+        f"WHERE id > {int(indexed)} ORDER BY id DESC LIMIT {TAIL}"
+    )
+    conditions = [f"tenant = {literal(wanted.tenant)}"]
+    for name in ("source_system", "message_type"):
+        if getattr(wanted, name) is not None:
+            conditions.append(f"{name} = {literal(getattr(wanted, name))}")
+    asked = asked_words(wanted.text or "")
+    patient = patient_word(wanted.patient)[len(PATIENT) :] if wanted.patient else None
+    parts = [word.rstrip("*") for word in asked] + ([patient.rpartition("|")[2]] if patient else [])
+    conditions += [_stands_in(part) for part in parts if part.isascii()]
+    columns = "id, charset, substring(raw_message FROM 1 FOR 500000)" if parts else "id, '', ''::bytea"
+    rows = await database.many(f"SELECT {columns} FROM ({newest}) AS b WHERE {' AND '.join(conditions)}")
+    (count,) = await database.one(f"SELECT count(*) FROM message_bodies WHERE id > {int(indexed)}")
+    ids = tuple(row[0] for row in rows if not parts or _holds(bytes(row[2]), row[1], asked, patient))
+    return int(count), ids
+
+
+def _stands_in(part: str) -> str:
+    """A condition that is true when the text stands in the message, whatever its characters are."""
+    pattern = part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"encode(raw_message, 'escape') ILIKE {literal('%' + pattern + '%')}"
+
+
+def _holds(raw: bytes, charset: str, asked: list[str], patient: str | None) -> bool:
+    words = words_of(raw, charset)
+    for word in asked:
+        start = word[:-1]
+        if not (any(one.startswith(start) for one in words) if word.endswith("*") else word in words):
+            return False
+    return patient is None or patient in patients_of(raw, charset)

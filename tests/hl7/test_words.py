@@ -1,0 +1,50 @@
+"""Words of messages, and of questions."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import TestCase
+
+from ipf.hl7.words import asked_words, patients_of, words_of
+
+HEAD = "MSH|^~\\&|LAB|X\r"
+
+
+class WordsTest(TestCase):
+    def test_words(self) -> None:
+        for text, holds, lacks in (
+            ("PID|1||12-345^^^GEN", {"pid", "12-345", "12", "345", "gen"}, {"12-345^^^gen"}),
+            ("X|kari.hansen@example.org", {"kari.hansen@example.org", "kari", "example"}, set()),
+            ("X|Müller~O'Brien &Ærø", {"muller", "o'brien", "brien", "ærø"}, {"müller"}),
+            ("X|(note), ends.", {"note", "ends"}, {"(note)", "ends."}),
+            ("X|" + "a" * 64 + "|" + "b" * 65, {"a" * 64}, {"b" * 65}),
+            ("OBX|1|ED|" + "QUJD/+" * 1000, {"obx", "ed"}, {"qujd"}),
+        ):
+            found = words_of((HEAD + text).encode(), "utf-8")
+            self.assertEqual((holds - found, lacks & found), (set(), set()), text)
+
+    def test_other_delimiters_and_characters(self) -> None:
+        found = words_of("MSH$%!?#$LAB\rPID$1$$77%a!78$$Åse".encode("cp1252"), "cp1252")
+        self.assertTrue({"77", "78", "ase", "lab"} <= found)
+        self.assertTrue({"msh", "lab"} <= words_of((HEAD + "X|\ufffd").encode() + b"\xff", "no-such-codec"))
+        self.assertEqual(words_of(b"", "utf-8"), set())
+
+    def test_patients(self) -> None:
+        for text, found in (
+            ("PID|1||12^^^GEN&1.2&ISO^MR~M-7", {"12", "gen|12", "m-7"}),
+            ("PID|1||", set()),
+            ('PID|1||""^^^GEN', set()),
+            ("PID|1", set()),
+            ("MRG|old^^^GEN\rPID|1||new", {"old", "gen|old", "new"}),
+            ("PIDX|1||no", set()),
+        ):
+            self.assertEqual(patients_of((HEAD + text).encode(), "utf-8"), found, text)
+
+    def test_questions(self) -> None:
+        for text, words in (
+            ("Hansen^KARI", ["hansen", "kari"]),
+            ("  han*  12-345 ", ["han*", "12-345"]),
+            ("a a", ["a"]),
+            ("* % ()", []),
+            ("x" * 65, []),
+        ):
+            self.assertEqual(asked_words(text), words, text)

@@ -1,0 +1,210 @@
+"""Search inside messages: the index, the tail that is not in it yet, totals, and messages that are removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.ports import MessageFilter, Received, Settlement, Status
+from ipf.store import inbox_pages, message_find
+from ipf.store.inbox import PostgresInbox
+from ipf.store.message_index import BITS, PostgresMessageIndex, bits_of, bytes_of, numbers_of
+from tests import postgres
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def adt(number: int, patient: str = "", name: str = "Hansen^Kari", **changes: str) -> Received:
+    """A message of a patient, received `number` seconds after the start."""
+    raw = (
+        f"MSH|^~\\&|LAB|X|Y|Z|2026||ADT^A01|C{number}|P|2.5\r"
+        f"PID|1||{patient or f'M-{number}'}^^^GEN&1.2&ISO^MR~N{number}||{name}\r"
+    )
+    made = Received(
+        str(uuid4()), START + timedelta(seconds=number), "LAB", f"C{number}", "ADT_A01", raw.encode(), "utf-8",
+        raw_content_type="x-application/hl7-v2+er7",
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+async def nothing() -> None:
+    """A pause that does not wait."""
+
+
+class SearchTest(TestCase):
+    """On PostgreSQL."""
+
+    async def setUp(self) -> None:
+        self.database = await postgres.database(self, "ipf")
+        self.inbox = PostgresInbox(self.database)
+        self.now = 0.0
+        self.index = PostgresMessageIndex(self.database, lambda: self.now)
+
+    async def indexed(self) -> int:
+        """Index all that is there; how many messages that were."""
+        count = 0
+        for _ in range(4):
+            self.now += 1
+            while done := await self.index.work(100, nothing):
+                count += done
+        return count
+
+    async def found(self, limit: int = 50, offset: int = 0, **wanted: object) -> tuple[int, list[str]]:
+        page = await self.inbox.page(MessageFilter(**wanted), limit, offset)  # type: ignore[arg-type]
+        return page.total, [row.source_id for row in page.rows]
+
+    async def check(self) -> None:
+        """The same answers, whatever is indexed."""
+        for wanted, ids in (
+            ({"text": "hansen"}, ["C4", "C3", "C1", "C0"]),
+            ({"text": "HANSEN kari"}, ["C4", "C1", "C0"]),
+            ({"text": "Hansen^Kari"}, ["C4", "C1", "C0"]),
+            ({"text": "han*"}, ["C4", "C3", "C1", "C0"]),
+            ({"text": "hans"}, []),
+            ({"text": "M-1"}, ["C1"]),
+            ({"text": "m-1 hansen", "status": Status.RECEIVED}, ["C1"]),
+            ({"text": "hansen", "status": Status.DEAD_LETTER}, []),
+            ({"text": "hansen", "received_from": START + timedelta(seconds=3)}, ["C4", "C3"]),
+            ({"text": "hansen", "received_to": START + timedelta(seconds=3)}, ["C1", "C0"]),
+            ({"text": "hansen", "source_system": "EHR"}, ["C3"]),
+            ({"text": "o'brien"}, ["C2"]),
+            ({"text": "%"}, None),
+            ({"text": "hansen", "tenant": "north"}, []),
+            ({"patient": "m-1"}, ["C1"]),
+            ({"patient": "GEN|M-1"}, ["C1"]),
+            ({"patient": "OTHER|M-1"}, []),
+            ({"patient": "n4"}, ["C4"]),
+            ({"patient": "hansen"}, []),
+            ({"source_system": "EHR"}, ["C3"]),
+            ({"source_system": "LAB", "message_type": "ADT_A01"}, ["C4", "C2", "C1", "C0"]),
+            ({"source_system": "LAB", "status": Status.DELIVERED}, []),
+            ({}, ["C4", "C3", "C2", "C1", "C0"]),
+        ):
+            if ids is None:
+                refused = await self.assertFailure(Deferred.fromCoroutine(self.found(**wanted)), Problem)
+                self.assertIs(refused.category, Category.VALUE)
+            else:
+                self.assertEqual(await self.found(**wanted), (len(ids), ids), wanted)
+
+    async def fill(self) -> None:
+        await self.inbox.store(
+            [
+                adt(0),
+                adt(1),
+                adt(2, name="O'Brien^Müsli"),
+                adt(3, name="Hansen^Per", source_system="EHR"),
+                adt(4),
+            ]
+        )
+
+    async def test_the_tail_and_the_index_answer_alike(self) -> None:
+        """Nothing indexed, half of it, all."""
+        await self.fill()
+        await self.check()
+        self.now += 1
+        await self.index.work(2, nothing)
+        self.now += 1
+        await self.index.work(2, nothing)
+        self.now += 1
+        self.assertEqual(await self.index.work(2, nothing), 2)
+        await self.check()
+        self.assertEqual(await self.indexed(), 1)
+        await self.check()
+        self.assertEqual(await self.index.lag(), 0)
+        self.assertEqual((await self.found(text="musli"))[1], ["C2"])
+
+    async def test_batches_add_to_a_chunk(self) -> None:
+        """One message at a time, over the border of a chunk and beyond 63 in one."""
+        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 980)")
+        for number in range(0, 120, 10):
+            await self.inbox.store([adt(each) for each in range(number, number + 10)])
+            self.assertEqual(await self.indexed(), 10)
+        self.assertEqual((await self.found(text="hansen"))[0], 120)
+        self.assertEqual((await self.found(2, 118, text="hansen"))[1], ["C1", "C0"])
+        rows = await self.database.many("SELECT sum(n) FROM message_chunks")
+        self.assertEqual(int(rows[0][0]), 120)
+
+    async def test_what_finds_very_many_walks_the_list(self) -> None:
+        """The same answers with nothing counted as few."""
+        self.patch(inbox_pages, "_FEW", 0)
+        self.patch(inbox_pages, "_STEP", 2)
+        await self.fill()
+        await self.indexed()
+        self.assertEqual(await self.found(text="hansen"), (4, ["C4", "C3", "C1", "C0"]))
+        self.assertEqual(await self.found(2, 2, text="hansen"), (4, ["C1", "C0"]))
+        self.assertEqual(await self.found(source_system="LAB"), (4, ["C4", "C2", "C1", "C0"]))
+        self.assertEqual(await self.found(source_system="LAB", status=Status.DELIVERED), (0, []))
+        page = await self.inbox.page(MessageFilter(text="hansen", status=Status.DELIVERED), 50, 0)
+        self.assertEqual((page.total, page.is_exact), (0, True))
+
+    async def test_removed_messages_leave_index_and_totals(self) -> None:
+        """Delete, and many at once; words of empty chunks are removed later."""
+        await self.fill()
+        await self.indexed()
+        (claim, *_) = await self.inbox.claim("w", 5)
+        await self.inbox.settle([Settlement(claim.id, claim.fence, Status.DEAD_LETTER, 5, "it's 100% wrong")])
+        self.assertEqual(await self.found(error="100% WRONG"), (1, ["C0"]))
+        self.assertEqual(await self.found(error="_00"), (0, []))
+        await self.inbox.delete(claim.id)
+        self.assertEqual(await self.found(text="hansen"), (3, ["C4", "C3", "C1"]))
+        self.assertEqual((await self.found())[0], 4)
+        await self.database.many("DELETE FROM message_states; DELETE FROM message_bodies")
+        self.assertEqual((await self.found(), await self.found(text="hansen")), ((0, []), (0, [])))
+        self.assertEqual(await self.index.tidy(), 0)
+        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 2000)")
+        await self.inbox.store([adt(9)])
+        await self.indexed()
+        self.assertEqual(await self.index.tidy(), 1)
+        self.assertEqual((await self.found(text="hansen")), (1, ["C9"]))
+        left = await self.database.many("SELECT DISTINCT chunk FROM message_words")
+        self.assertEqual([row[0] for row in left], [1])
+
+    async def test_an_id_that_commits_late_is_not_missed(self) -> None:
+        """A transaction that drew its id before others committed theirs holds the horizon."""
+        async with self.database.session() as slow:
+            insert = (
+                "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id,"
+                " message_type, correlation_id, listener, charset, raw_content_type, content_digest, raw_message)"
+                " SELECT 'default', now(), 'HL7V2_MLLP', 'S', 'late', 'ADT_A01', gen_random_uuid(), '', 'utf-8', '',"
+                " '', 'MSH|hansen' RETURNING id"
+            )
+            (row,) = await slow.many(insert)
+            await slow.many(
+                "INSERT INTO message_states (id, tenant, status, received_at, ready_at)"
+                f" VALUES ({row[0]}, 'default', 'RECEIVED', now(), now())"
+            )
+            await self.inbox.store([adt(1)])
+            self.assertEqual(await self.indexed(), 0)
+            self.assertEqual(await self.found(text="hansen"), (1, ["C1"]))
+            await slow.commit()
+        self.assertEqual(await self.indexed(), 2)
+        self.assertEqual((await self.found(text="hansen"))[0], 2)
+
+    async def test_one_process_at_a_time(self) -> None:
+        """Another passes by."""
+        await self.fill()
+        async with self.database.session() as other:
+            await other.many("SELECT 1 FROM message_index_state FOR UPDATE")
+            self.assertEqual(await self.indexed(), 0)
+        self.assertEqual(await self.indexed(), 5)
+
+    async def test_too_many_beginnings(self) -> None:
+        """Refused, with the reason."""
+        self.patch(message_find, "MOST_BEGINNINGS", 2)
+        await self.fill()
+        await self.indexed()
+        refused = await self.assertFailure(Deferred.fromCoroutine(self.found(text="c*")), Problem)
+        self.assertIs(refused.category, Category.COSTLY)
+
+    def test_bits(self) -> None:
+        """Few are a list, many are bits."""
+        for numbers in ([], [0], [1023], list(range(63)), list(range(64)), list(range(1024))):
+            bits = sum(1 << number for number in numbers)
+            stored = bytes_of(bits)
+            self.assertEqual(len(stored), 2 * len(numbers) if len(numbers) < 64 else BITS)
+            self.assertEqual((bits_of(stored), list(numbers_of(bits))), (bits, numbers))
