@@ -22,7 +22,7 @@ from ipf.converter import Stores, TwoBells, aside, load_packages, now
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
-from ipf.ports import Answer, Handler, Request, SocketHub
+from ipf.ports import DEFAULT_TENANT, Answer, Handler, Request, SocketHub
 from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
@@ -31,11 +31,12 @@ from ipf.rest.permission import OPEN_PATHS
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.terminology import TenantTerminology
+from ipf.security.tenancy import Tenancy, placing
 from ipf.security.tokens import Rules
 from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
+from ipf.stages.receive import Door, Receiver
 from ipf.stages.receive import Listener as Entrance
-from ipf.stages.receive import Receiver
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.store.integrity import PostgresReferrers
@@ -50,6 +51,8 @@ from ipf.wire.bearer import Bearer
 from ipf.wire.channels import websocket
 from ipf.wire.http import FhirResource, site
 from ipf.wire.mllp import MllpFactory
+from ipf.wire.mllp_gate import Gate as SenderGate
+from ipf.wire.mllp_gate import GatedMllpFactory, networks_of
 from ipf.wire.mllp_limits import Limits
 from ipf.wire.oidc import KeySource
 from ipf.wire.processes import ConverterProcesses
@@ -132,7 +135,7 @@ class Doors:
         if self.keys is not None:
             Deferred.fromCoroutine(self.keys.start())
         gate = Gate(settings.admin_token, settings.admin_read_token)
-        identify = None if self.bearer is None else self.bearer.identify
+        identify = None if self.bearer is None else placing(self.bearer.identify, tenancy_of(settings))
         health = Health(self._components(processes), reactor)
         mounts = {
             "fhir": FhirResource(ringing(handler(self._repository(), identify), bell), refuse),
@@ -219,14 +222,23 @@ class Doors:
 
     async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
         settings = self._settings
-        door = receiver.door(Entrance(listener.name, settings.mllp_fallback_charset))
+        tenant = dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT)
+
+        def door(tenant: str) -> Door:
+            return receiver.door(Entrance(listener.name, settings.mllp_fallback_charset, tenant))
+
         limits = Limits(
             message=settings.mllp_max_frame_bytes,
             discard=8 * settings.mllp_max_frame_bytes,
             connections=settings.mllp_max_connections,
             frame_timeout=settings.mllp_frame_timeout_seconds,
         )
-        factory = MllpFactory(listener.name, door, reactor, limits)
+        gate = sender_gate(settings, listener)
+        factory = (
+            MllpFactory(listener.name, door(tenant), reactor, limits)
+            if gate is None
+            else GatedMllpFactory(listener.name, door(tenant), reactor, limits, gate, door)
+        )
         port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
 
         async def stop() -> None:
@@ -249,6 +261,23 @@ class Doors:
 def channel_policy(settings: Settings) -> ChannelPolicy:
     """Which endpoints and headers a subscription may have."""
     return ChannelPolicy(settings.channel_security, settings.endpoint_allow)
+
+
+def tenancy_of(settings: Settings) -> Tenancy:
+    """Which tenant a token's caller belongs to."""
+    return Tenancy(settings.multitenancy == "enabled", frozenset(settings.tenants))
+
+
+def sender_gate(settings: Settings, listener: Listener) -> SenderGate | None:
+    """Who may send to an MLLP listener; None when anybody may, without limits and without TLS."""
+    is_mutual = listener.endpoint.startswith("mtls:")
+    gate = SenderGate(
+        networks_of(listener.name, settings.mllp_allow),
+        settings.mllp_client_names if is_mutual else (),
+        settings.mllp_peer_connections,
+        settings.mllp_peer_rate,
+    )
+    return None if gate.is_open and not is_mutual and not listener.endpoint.startswith("ssl:") else gate
 
 
 def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:
