@@ -10,7 +10,7 @@ HL7 v2.5.1 table 0357 (ERR-3), interface specification "Errors", decisions secti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -85,6 +85,13 @@ class Problem(Exception):
         self.text = text
         self.place = place
         self.issues = issues or (Issue(text, place, category),)
+
+    def inside(self, place: str) -> Problem:
+        """The same failure, of the resource at this place of a Bundle."""
+        issues = tuple(
+            replace(issue, place=f"{place}.resource ({issue.place})" if issue.place else place) for issue in self.issues
+        )
+        return Problem(self.category, self.text, place, issues=issues)
 
     @property
     def rendering(self) -> Rendering:

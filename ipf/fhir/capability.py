@@ -69,7 +69,7 @@ def capability_statement(
     rest = {
         "mode": "server",
         "security": _security(is_secured),
-        "resource": [_resource(definitions, name, routes, operations) for name in sorted(definitions.resource_types)],
+        "resource": [_resource(definitions, name, routes, operations) for name in _stated(definitions)],
         "interaction": [
             {"code": code} for route, codes in _SYSTEM_INTERACTIONS.items() if route in routes for code in codes
         ],
@@ -82,6 +82,11 @@ def capability_statement(
         "patchFormat": list(PATCH_FORMATS),
         "rest": [{**rest, "operation": operation} if operation else rest],
     }
+
+
+def _stated(definitions: Definitions) -> list[str]:
+    """R4's own types: the statement's type codes are bound to them."""
+    return sorted(definitions.resource_types - definitions.later_types)
 
 
 def terminology_capabilities(*, base_url: str, version: str) -> Json:
@@ -138,6 +143,10 @@ def _resource(
         "referencePolicy": ["literal", "logical"],
         "searchParam": _search_parameters(definitions, resource_type),
     }
+    if resource_type == "AuditEvent":  # never changed, never deleted
+        codes = [one for one in stated["interaction"] if one["code"] not in ("update", "patch", "delete")]
+        stated |= {"interaction": codes, "versioning": "versioned", "updateCreate": False, "conditionalUpdate": False}
+        stated["conditionalDelete"] = "not-supported"
     for name, found in (("searchInclude", _includes(definitions, resource_type)),
                         ("searchRevInclude", _referring(definitions).get(resource_type)),
                         ("operation", list(_operations(resource_type, operations)))):  # fmt: skip

@@ -1,5 +1,7 @@
 """What R4 says about its own types: elements and search parameters.
 
+Two types of R4B and R5 are known besides, in the same form (`fhir/topics`): SubscriptionTopic and SubscriptionStatus.
+
 The tables come from `fhir/r4/*.json`, made by `fhir/r4/generate.py` from HL7's package `hl7.fhir.r4.core` 4.0.1.  They
 are read once, and kept as short texts; an element or a search parameter becomes an object when it is first asked for.
 One instance serves the whole process; nothing changes after that but the search parameters that users add.
@@ -69,11 +71,19 @@ class SearchParameter:
 class Definitions:
     """The R4 definitions.
 
-    `resource_types` are the concrete ones; `primitive_types` have no elements but `id` and `extension`.
+    `resource_types` are the concrete ones that are stored: those of R4, and `later_types` of later versions.
+    `sent_types` are never stored.  `primitive_types` have no elements but `id` and `extension`.
     """
 
-    def __init__(self, elements: Mapping[str, Any], parameters: list[list[Any]]) -> None:
-        self.resource_types: frozenset[str] = frozenset(elements["resources"])
+    def __init__(
+        self, elements: Mapping[str, Any], parameters: list[list[Any]], later: Mapping[str, Any] | None = None
+    ) -> None:
+        self.later_types: frozenset[str] = frozenset(later["resources"] if later else ())
+        self.sent_types: frozenset[str] = frozenset(later["sent"] if later else ())
+        if later is not None:
+            elements = {**elements, **{name: {**elements[name], **later[name]} for name in ("base", "elements")}}
+            parameters = [*parameters, *later["parameters"]]
+        self.resource_types: frozenset[str] = frozenset(elements["resources"]) | self.later_types
         self.primitive_types: frozenset[str] = frozenset(elements["primitives"])
         self._base: dict[str, str] = elements["base"]
         self._own: dict[str, dict[str, str]] = elements["elements"]
@@ -199,4 +209,5 @@ def definitions() -> Definitions:
     source: Path = folder("fhir") / "r4"
     elements = orjson.loads((source / "elements.json").read_bytes())
     parameters = orjson.loads((source / "search-parameters.json").read_bytes())
-    return Definitions(elements, parameters["parameters"])
+    later = orjson.loads((source.parent / "topics" / "elements.json").read_bytes())
+    return Definitions(elements, parameters["parameters"], later)

@@ -47,7 +47,8 @@ def to_xml(resource: Json) -> bytes:
 
 def _write_resource(resource: Json, add: Callable[[str], None], namespace: str = "") -> None:
     name = resource.get("resourceType")
-    if not isinstance(name, str) or name not in definitions().resource_types:
+    known = definitions()
+    if not isinstance(name, str) or not (name in known.resource_types or name in known.sent_types):
         raise _unsayable("a resource without a type of R4")
     add(f"<{name}{namespace}>")
     _write_members({key: value for key, value in resource.items() if key != "resourceType"}, name, add)

@@ -96,6 +96,7 @@ from ipf.ports.resources import (
     Version,
     Writes,
 )
+from ipf.ports.sockets import Authenticate, Session, SocketClient, SocketHub
 from ipf.ports.terminology import Terminology
 
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "Asks",
     "Attempt",
     "AttemptPage",
+    "Authenticate",
     "Backoff",
     "Bell",
     "Binding",
@@ -156,8 +158,8 @@ __all__ = [
     "MessagePage",
     "MessageRow",
     "NewEvent",
-    "News",
     "NewJob",
+    "News",
     "Notification",
     "Outcome",
     "Override",
@@ -173,9 +175,12 @@ __all__ = [
     "Request",
     "Requeued",
     "SearchPage",
-    "ServedTopic",
     "Selection",
+    "ServedTopic",
+    "Session",
     "Settlement",
+    "SocketClient",
+    "SocketHub",
     "StaleRecovery",
     "Status",
     "SubscriptionCreator",

@@ -14,6 +14,7 @@ from ipf.ports.caller import Caller
 if TYPE_CHECKING:
     from ipf.fhir.index import Entries
     from ipf.fhir.query import Query
+    from ipf.fhir.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ class SubscriptionState:
     error: str | None = None
     channel_type: str = "rest-hook"
     heartbeat_seconds: int | None = None
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """The service's own row about a SubscriptionTopic, or a Basic that holds one (or no longer does: not `served`)."""
+
+    tenant: str
+    rid: int
+    url: str
+    served: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,7 @@ class Writes:
     receipts: Sequence[Receipt] = ()
     subscriptions: Sequence[SubscriptionState] = ()
     reindex: Sequence[ReindexRequest] = ()
+    topics: Sequence[TopicState] = ()
     creators: Sequence[SubscriptionCreator] = ()
 
 
@@ -141,12 +154,33 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSubscription:
-    """A subscription that fires (status requested, active or error), as the matching index needs it."""
+    """A subscription that fires (status requested, active or error); `resource` None: it does not (any more)."""
 
     tenant: str
     rid: int
     id: str
-    resource: Json
+    resource: Json | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTopic:
+    """A SubscriptionTopic (or Basic) that subscriptions may use; `resource` None: they may not (any more)."""
+
+    tenant: str
+    rid: int
+    resource: Json | None
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What every writer must know and may not know yet.
+
+    `search_parameters`: all SearchParameter resources of the default tenant, oldest first; None when none changed.
+    """
+
+    subscriptions: Sequence[ActiveSubscription] = ()
+    topics: Sequence[ServedTopic] = ()
+    search_parameters: Sequence[Json] | None = None
 
 
 class FhirTransaction(Protocol):
@@ -158,11 +192,8 @@ class FhirTransaction(Protocol):
     async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
         """Serialise on these match keys until commit and answer them again, as of after the locks."""
 
-    async def subscriptions(self) -> list[ActiveSubscription]:
-        """All subscriptions that fire, of all tenants, as of this transaction."""
-
-    async def search_parameters(self) -> list[Json]:
-        """All SearchParameter resources of the default tenant, oldest first, as of this transaction."""
+    async def news(self, since: int = -1) -> News:
+        """What changed after the epoch `since`, of all tenants, as of this transaction; from -1, all that fires."""
 
     async def commit(self, writes: Writes) -> None:
         """Write and commit in one round trip; durable when it returns.  WriteConflict when another was first."""
@@ -213,14 +244,26 @@ class SearchPage:
 
 
 class Matcher(Protocol):
-    """Which subscriptions a change fires: a cache of rows, rebuilt whenever its epoch is not the transaction's."""
+    """Which subscriptions a change fires: a cache of rows, brought to the epoch of each transaction that writes."""
 
     @property
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
 
-    def load(self, epoch: int, subscriptions: Sequence[ActiveSubscription]) -> None:
-        """Replace the whole index."""
+    def load(self, epoch: int, news: News, since: int = -1) -> None:
+        """Take in what changed between the epochs `since` and `epoch`; from -1, replace everything."""
+
+    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
+        """Problem BUSINESS_RULE when the topic of a Subscription is not served, or does not allow its filters.
+
+        `also`: topics that are being written together with it.
+        """
+
+    def topic(self, tenant: str, canonical: str) -> Topic | None:
+        """The topic that a canonical names; None when it is not served."""
+
+    def topics(self, tenant: str) -> Sequence[Topic]:
+        """All topics that are served."""
 
     def match(self, change: Change) -> list[int]:
         """rids of the subscriptions that `change` fires, in ascending order."""

@@ -7,10 +7,10 @@ that our own maps made do not pass here.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ipf.errors import Problem
 from ipf.fhir.custom_parameters import check as check_parameter
+from ipf.fhir.topic import check_topic
+from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import Json
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
@@ -26,18 +26,15 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
         if resource["resourceType"] != "Subscription":
             if resource["resourceType"] == "SearchParameter":
                 check_parameter(resource)
+            elif resource["resourceType"] in TOPIC_TYPES and (topic := topic_in(resource)) is not None:
+                check_topic(topic)
             return resource
         check(resource, repository.policy)
     except Problem as refused:
         if place is None:
             raise
-        raise _at(place, refused) from refused
-    return {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
-
-
-def _at(place: str, problem: Problem) -> Problem:
-    issues = tuple(
-        replace(issue, place=f"{place}.resource ({issue.place})" if issue.place else place)
-        for issue in problem.issues
-    )
-    return Problem(problem.category, problem.text, place, issues=issues)
+        raise refused.inside(place) from refused
+    admitted = {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
+    if admitted.get("status") == "active":  # offered, as the guide allows; it begins as requested all the same
+        admitted["status"] = "requested"
+    return admitted

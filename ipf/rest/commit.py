@@ -100,12 +100,12 @@ class _Committer:
                 knowledge.learn(creating, await transaction.lock(creating))
             rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
             reindex: Sequence[ReindexRequest] = ()
-            plan = make_plan(questions, View(knowledge, asks.conditions), _now(self._clock), rids)
+            plan = make_plan(questions, View(knowledge, asks.conditions, self._matcher), _now(self._clock), rids)
             if plan.changes or plan.receipts:
                 reindex = _reindex(plan) if changing else ()
                 events = list(self._events(plan))
                 await transaction.commit(
-                    Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, creators=plan.creators)
+                    Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, plan.topics, plan.creators)
                 )
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # searches of this process know it from now on
@@ -128,9 +128,15 @@ async def refresh(store: FhirStore, matcher: Matcher) -> bool:
 
 async def learn(transaction: FhirTransaction, epoch: int, matcher: Matcher) -> None:
     """Bring this process to the epoch of a transaction: search parameters first, since subscriptions may use them."""
-    if matcher.epoch != epoch:
-        install(await transaction.search_parameters())
-        matcher.load(epoch, await transaction.subscriptions())
+    since = matcher.epoch
+    if since == epoch:
+        return
+    if since > epoch:  # the database is an older one than that which was known
+        since = -1
+    news = await transaction.news(since)
+    if news.search_parameters is not None:
+        install(news.search_parameters)
+    matcher.load(epoch, news, since)
 
 
 def _reindex(plan: Plan) -> list[ReindexRequest]:

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ipf.errors import Problem
-from ipf.ports import Change, Receipt, SubscriptionCreator, SubscriptionState
+from ipf.fhir.topic import is_served
+from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
+from ipf.ports import Change, Receipt, SubscriptionCreator, SubscriptionState, TopicState
 from ipf.rest.knowledge import Question
 from ipf.rest.unit import Unit, UnitResult
 from ipf.rest.unit_plan import UnitPlan
 from ipf.rest.view import Again, View
+from ipf.subscriptions.criteria import end_of
 from ipf.subscriptions.terms import terms_of
 
 
@@ -35,6 +38,12 @@ class Plan:
         return [
             _subscription_state(change) for change in self.changes if change.version.resource_type == "Subscription"
         ]
+
+    @property
+    def topics(self) -> list[TopicState]:
+        """The service's own rows about topics that are written: SubscriptionTopics, and Basics that hold one."""
+        found = (_topic_state(change) for change in self.changes if change.version.resource_type in TOPIC_TYPES)
+        return [state for state in found if state is not None]
 
 
 def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: Iterator[int]) -> Plan:
@@ -81,4 +90,12 @@ def _subscription_state(change: Change) -> SubscriptionState:
     status = str(resource.get("status", "off"))
     terms = terms_of(resource)
     error, kind, heartbeat = resource.get("error"), terms.channel_type, terms.heartbeat_seconds
-    return SubscriptionState(change.tenant, version.rid, version.id, status, error, kind, heartbeat)
+    return SubscriptionState(change.tenant, version.rid, version.id, status, error, kind, heartbeat, end_of(resource))
+
+
+def _topic_state(change: Change) -> TopicState | None:
+    topic, before = topic_in(change.resource), topic_in(change.previous)
+    if topic is None and before is None:
+        return None
+    url = str((topic or before or {}).get("url", ""))
+    return TopicState(change.tenant, change.version.rid, url, topic is not None and is_served(topic))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ipf.fhir.topic_basic import TOPIC_TYPES
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Method(StrEnum):
     PATCH = "patch"
 
 
-EPOCH_TYPES = frozenset({"Subscription", "SearchParameter"})
+EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Unit:
 
     @property
     def changes_subscriptions(self) -> bool:
-        """Whether a Subscription or a SearchParameter may be written: what every writer must know of."""
+        """Whether a Subscription, a topic or a SearchParameter may be written: what every writer must know of."""
         return any(entry.resource_type in EPOCH_TYPES for entry in self.entries)
 
 

@@ -19,6 +19,8 @@ from ipf.fhir.index import EMPTY, extract
 from ipf.fhir.json import dumps
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query
+from ipf.fhir.topic import is_served, read_topic
+from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import Change, Json, Version
 from ipf.rest.guard import guard_of
 from ipf.rest.ids import new_id
@@ -200,6 +202,8 @@ class UnitPlan:
         """Complete the references of a resource, and write it when it says something new."""
         entry, state = pending.entry, pending.state
         resource = self._completed(pending, names)
+        if pending.key[1] == "Subscription":
+            self._check_topic(pending, resource)
         if state is not None and state.alive and _is_stored(state, resource, pending.key[2]):
             pending.result = EntryResult(200, Outcome.UNCHANGED, state.version)
             return
@@ -207,6 +211,19 @@ class UnitPlan:
         version = self._write(pending.key, state, resource, entry)
         outcome = Outcome.CREATED if created else Outcome.UPDATED
         pending.result = EntryResult(201 if created else 200, outcome, version)
+
+    def _check_topic(self, pending: Pending, resource: Json) -> None:
+        """What a subscriber asks for must be served; pausing is possible also when it no longer is."""
+        matcher, is_there = self.view.matcher, pending.state is not None and pending.state.alive
+        if matcher is None or self.unit.caller.is_system or (is_there and resource.get("status") == "off"):
+            return
+        held = [topic_in(one.entry.resource) for one in self._pending.values() if one.key[1] in TOPIC_TYPES]
+        new = [read_topic(one) for one in held if one is not None and is_served(one)]
+        try:
+            matcher.check(self.unit.tenant, resource, new)
+        except Problem as refused:
+            place = pending.entry.place
+            raise (refused if place is None else refused.inside(place)) from refused
 
     def _write(self, key: Key, state: State | None, resource: Json | None, entry: Entry) -> Version:
         """Put one more version of a resource into the layer and the changes; `resource` None deletes it."""

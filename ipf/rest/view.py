@@ -13,7 +13,7 @@ from ipf.fhir.index import EMPTY, Entries, TextEntry, extract
 from ipf.fhir.json import loads
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query
-from ipf.ports import Json, Version
+from ipf.ports import Json, Matcher, Version
 from ipf.rest.knowledge import ConditionKey, Key, Knowledge
 from ipf.rest.unit import EntryResult, Outcome
 
@@ -59,10 +59,16 @@ class State:
 
 
 class View:
-    """Reading and writing the planned state; `conditions` are all that may be asked of `matching`."""
+    """Reading and writing the planned state; `conditions` are all that may be asked of `matching`.
 
-    def __init__(self, knowledge: Knowledge, conditions: Iterable[tuple[str, Query]]) -> None:
+    `matcher`: which topics are served; None = nobody asks.
+    """
+
+    def __init__(
+        self, knowledge: Knowledge, conditions: Iterable[tuple[str, Query]], matcher: Matcher | None = None
+    ) -> None:
         self.knowledge = knowledge
+        self.matcher = matcher
         self._kept: dict[Key, State] = {}
         self._layer: dict[Key, State] = {}
         self._found: dict[Key, EntryResult] = {}

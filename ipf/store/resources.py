@@ -16,6 +16,7 @@ from twisted.internet.defer import DeferredLock
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.fhir.query import Query
+from ipf.fhir.topic_basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
     ActiveSubscription,
@@ -24,7 +25,9 @@ from ipf.ports import (
     FhirStore,
     FhirTransaction,
     Json,
+    News,
     SearchPage,
+    ServedTopic,
     Version,
     Writes,
 )
@@ -35,7 +38,7 @@ from ipf.store import reindex as reindexing
 from ipf.store import search_run as searching
 from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
-from ipf.store.database import Database, Session
+from ipf.store.database import Database, Row, Session
 from ipf.store.names import Names
 from ipf.store.quoting import Statement, joined, script
 from ipf.store.search_run import Search
@@ -60,21 +63,30 @@ HISTORY = Statement(
     f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id < $4 ORDER BY v.version_id DESC LIMIT $5",
 )
 NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
-SUBSCRIPTIONS = Statement(
-    "fhir_subscriptions",
-    "",
+# What writers must know that came after the epoch $1: subscriptions, topics, and search parameters when one changed.
+# A subscription or topic without a body does not fire (any more); a first reading ($1 < 0) need not hear of those.
+NEWS = Statement(
+    "fhir_news",
+    "bigint, smallint",
     """
-SELECT p.name, s.rid, s.id, v.body
+SELECT 0, p.name, s.rid, s.id,
+       CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-WHERE s.status IN ('requested', 'active', 'error') AND NOT r.deleted ORDER BY s.rid""",
-)
-SEARCH_PARAMETERS = Statement(
-    "fhir_search_parameters",
-    "smallint",
-    """
-SELECT v.body FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-WHERE r.partition_id = $1 AND r.resource_type = 'SearchParameter' AND NOT r.deleted ORDER BY r.rid""",
+WHERE s.epoch > $1 AND ($1 >= 0 OR s.status IN ('requested', 'active', 'error'))
+UNION ALL
+SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END
+FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
+JOIN resources r ON r.rid = t.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE t.epoch > $1 AND ($1 >= 0 OR t.served)
+UNION ALL
+SELECT 2, '', r.rid, r.id, v.body
+FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+WHERE r.partition_id = $2 AND r.resource_type = 'SearchParameter' AND NOT r.deleted
+  AND (SELECT parameters_epoch FROM subscription_epoch WHERE single) > $1
+UNION ALL
+SELECT 3, '', parameters_epoch, '', NULL FROM subscription_epoch WHERE single
+ORDER BY 1, 3""",
 )
 READ_MANY = Statement(
     "fhir_read_many",
@@ -104,7 +116,7 @@ COUNTS = Statement(
 )
 
 STATEMENTS = (
-    READ, READ_VERSION, HISTORY, NEXT_RIDS, SUBSCRIPTIONS, COUNTS, READ_MANY, TYPES, SEARCH_PARAMETERS,
+    READ, READ_VERSION, HISTORY, NEXT_RIDS, NEWS, COUNTS, READ_MANY, TYPES,
     *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
     *reindexing.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
@@ -231,26 +243,39 @@ class PostgresFhirTransaction:
             found[place] = await Search(tenant, self._session.many, self._names).first(query, 2)
         return found
 
-    async def subscriptions(self) -> list[ActiveSubscription]:
-        """See `ports.FhirTransaction.subscriptions`."""
-        rows = await self._session.many(SUBSCRIPTIONS.call())
-        return [ActiveSubscription(tenant, rid, id_, loads(body)) for tenant, rid, id_, body in rows]
-
-    async def search_parameters(self) -> list[Json]:
-        """See `ports.FhirTransaction.search_parameters`."""
+    async def news(self, since: int = -1) -> News:
+        """See `ports.FhirTransaction.news`."""
         await self._names.load((DEFAULT_TENANT,))
-        rows = await self._session.many(SEARCH_PARAMETERS.call(self._names.partition(DEFAULT_TENANT)))
-        return [loads(body) for (body,) in rows]
+        rows = await self._session.many(NEWS.call(since, self._names.partition(DEFAULT_TENANT)))
+        return _news(rows, since)
 
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""
-        if (writes.subscriptions or writes.reindex) and not self._owns_subscriptions:
+        if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
-        groups = writes.changes, writes.receipts, writes.subscriptions, writes.reindex
+        groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
         tenants = {item.tenant for group in groups for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._names.add_units(writing.units_of(writes))
         await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+
+
+def _news(rows: Sequence[Row], since: int) -> News:
+    subscriptions: list[ActiveSubscription] = []
+    topics: list[ServedTopic] = []
+    parameters: list[Json] = []
+    changed = False
+    for kind, tenant, rid, id_, body in rows:
+        resource = None if body is None else loads(body)
+        if kind == 0:
+            subscriptions.append(ActiveSubscription(tenant, rid, id_, resource))
+        elif kind == 1:
+            topics.append(ServedTopic(tenant, rid, topic_in(resource)))
+        elif kind == 2 and resource is not None:
+            parameters.append(resource)
+        else:
+            changed = rid > since
+    return News(subscriptions, topics, parameters if changed else None)
 
 
 def _tenants(conditions: Sequence[Condition]) -> set[str]:

@@ -116,16 +116,19 @@ SELECT * FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($
 # A subscription whose status changes starts afresh: no backoff, no count of failures; a lease that is held ends first.
 PUT_SUBSCRIPTIONS = Statement(
     "fhir_put_subscriptions",
-    "text, text, text, text, text, text, text",
+    "text, text, text, text, text, text, text, text",
     r"""
 INSERT INTO subscription_states AS s
-    (rid, partition_id, id, status, error, channel_type, heartbeat_seconds, heartbeat_at)
-SELECT *, now() + heartbeat_seconds * interval '1 second' FROM unnest(
+    (rid, partition_id, id, status, error, channel_type, heartbeat_seconds, ends_at, heartbeat_at, epoch)
+SELECT t.*, now() + heartbeat_seconds * interval '1 second', e.epoch FROM unnest(
     string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::smallint[],
     string_to_array($3, E'\x1f'), string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f', E'\x1e'),
-    string_to_array($6, E'\x1f'), string_to_array($7, E'\x1f', E'\x1e')::integer[])
-    AS t(rid, partition_id, id, status, error, channel_type, heartbeat_seconds)
+    string_to_array($6, E'\x1f'), string_to_array($7, E'\x1f', E'\x1e')::integer[],
+    string_to_array($8, E'\x1f', E'\x1e')::timestamptz[])
+    AS t(rid, partition_id, id, status, error, channel_type, heartbeat_seconds, ends_at)
+CROSS JOIN (SELECT epoch FROM subscription_epoch WHERE single) e
 ON CONFLICT (rid) DO UPDATE SET
+    epoch = excluded.epoch, ends_at = excluded.ends_at,
     status = excluded.status, error = excluded.error, channel_type = excluded.channel_type,
     heartbeat_seconds = excluded.heartbeat_seconds, heartbeat_at = excluded.heartbeat_at,
     attempt_count = CASE WHEN s.status = excluded.status THEN s.attempt_count ELSE 0 END,
@@ -133,7 +136,26 @@ ON CONFLICT (rid) DO UPDATE SET
     ready_at = CASE WHEN s.status = excluded.status THEN s.ready_at ELSE greatest(now(), s.lease_until) END""",
 )
 
-BUMP_EPOCH = Statement("fhir_bump_epoch", "", "UPDATE subscription_epoch SET epoch = epoch + 1")
+PUT_TOPICS = Statement(
+    "fhir_put_topics",
+    "text, text, text, text",
+    r"""
+INSERT INTO subscription_topics (rid, partition_id, url, served, epoch)
+SELECT t.*, e.epoch FROM unnest(
+    string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::smallint[],
+    string_to_array($3, E'\x1f'), string_to_array($4, E'\x1f')::boolean[]) AS t(rid, partition_id, url, served)
+CROSS JOIN (SELECT epoch FROM subscription_epoch WHERE single) e
+ON CONFLICT (rid) DO UPDATE SET url = excluded.url, served = excluded.served, epoch = excluded.epoch""",
+)
+
+# The rows written after it, in the same transaction, carry the epoch that it makes.
+BUMP_EPOCH = Statement(
+    "fhir_bump_epoch",
+    "boolean",
+    """
+UPDATE subscription_epoch
+SET epoch = epoch + 1, parameters_epoch = CASE WHEN $1 THEN epoch + 1 ELSE parameters_epoch END""",
+)
 
 ADD_REINDEX = Statement(
     "fhir_add_reindex",
@@ -170,8 +192,8 @@ FROM input i JOIN bumped b ON b.rid = i.subscription_rid""",
 )
 
 STATEMENTS = (
-    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, BUMP_EPOCH, ADD_REINDEX,
-    INSERT_EVENTS,
+    INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS, INSERT_RECEIPTS, PUT_SUBSCRIPTIONS, PUT_TOPICS, BUMP_EPOCH,
+    ADD_REINDEX, INSERT_EVENTS,
     *(statement for index in _INDEXES for statement in (index.fill, index.add, index.remove)),
 )  # fmt: skip
 
@@ -218,21 +240,30 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
         yield from _resource_calls(spans, names)
         yield _versions_call(writes.changes, names)
         yield from _index_calls(spans, names)
-    if writes.subscriptions:
-        states = sorted(writes.subscriptions, key=lambda state: state.rid)
-        put = [
-            (s.rid, names.partition(s.tenant), s.id, s.status, s.error, s.channel_type, s.heartbeat_seconds)
-            for s in states
-        ]
-        yield PUT_SUBSCRIPTIONS.call(*_columns(put))
+    yield from _epoch_calls(writes, names)
     yield from grants_calls(writes.creators, names)
-    if writes.subscriptions or any(request.is_definition for request in writes.reindex):
-        yield BUMP_EPOCH.call()
     for request in writes.reindex:
         stale = ",".join(f"{name}.{code}" for name, code in request.stale)
         yield ADD_REINDEX.call(names.partition(request.tenant), ",".join(request.types), stale, request.reason)
     if writes.events:
         yield _events_call(writes)
+
+
+def _epoch_calls(writes: Writes, names: Names) -> Iterator[str]:
+    """What every writer must know of: a new epoch, and the rows that carry it."""
+    has_definition = any(request.is_definition for request in writes.reindex)
+    if writes.subscriptions or writes.topics or has_definition:
+        yield BUMP_EPOCH.call(has_definition)
+    if writes.subscriptions:
+        states = sorted(writes.subscriptions, key=lambda state: state.rid)
+        put: list[tuple[Value, ...]] = [
+            (s.rid, names.partition(s.tenant), s.id, s.status, s.error, s.channel_type, s.heartbeat_seconds, s.ends_at)
+            for s in states
+        ]
+        yield PUT_SUBSCRIPTIONS.call(*_columns(put))
+    if writes.topics:
+        rows = sorted((t.rid, names.partition(t.tenant), t.url, t.served) for t in writes.topics)
+        yield PUT_TOPICS.call(*_columns(rows))
 
 
 def index_calls(writes: Writes, names: Names) -> Iterator[str]:

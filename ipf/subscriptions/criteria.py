@@ -1,79 +1,152 @@
-"""What a Subscription listens to: `criteria` as a query, or a clear refusal.
+"""What a Subscription listens to, or a clear refusal.
 
 A subscription never silently matches everything or nothing: what cannot be evaluated is refused at registration.
+`check` looks at the resource alone; whether the topic is served, and allows the filters, is for the transaction that
+stores it to say (`ports.Matcher.check`), since only that knows the topics exactly.
 
 Source: https://hl7.org/fhir/R4/subscription.html; decisions section 6.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.query import Query, parse_criteria
+from ipf.fhir.topic import Topic, alone
 from ipf.ports import Json
+from ipf.subscriptions.filters import queries_of
+from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, CONTENTS, FILTER, filters_of, topic_url, values
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.subscriptions.status import SUBMITTABLE
+from ipf.subscriptions.terms import LEGACY_PAYLOADS, limits_of, payload_of
 
-JSON_PAYLOAD = "application/fhir+json"
-
+CHANNELS = ("rest-hook", "websocket", "email", "message")
 _CRITERIA = "Subscription.criteria"
-_CANONICAL = re.compile(r"(https?://|urn:)", re.IGNORECASE)
+_PAYLOAD = "Subscription.channel.payload"
 
 
-def query_of(subscription: Json) -> Query:
-    """The query of a legacy subscription.  Problem BUSINESS_RULE names what is not served."""
-    criteria = subscription.get("criteria")
-    if not isinstance(criteria, str) or not criteria:
-        raise Problem(Category.INVALID, "a subscription needs criteria", _CRITERIA)
-    if _CANONICAL.match(criteria):
-        raise Problem(Category.BUSINESS_RULE, f"topic subscriptions are not served yet: {criteria}", _CRITERIA)
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one stored subscription listens to.  `topic_url`: without a version, "" = by a search."""
+
+    tenant: str
+    id: str
+    criteria: str
+    topic_url: str = ""
+    filters: tuple[str, ...] = ()
+    ends_at: datetime | None = None
+
+
+def wish_of(tenant: str, id: str, subscription: Json) -> Wish:
+    """The wish of a Subscription; never raises."""
+    criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
+    if topic is None:
+        return Wish(tenant, id, criteria, ends_at=end_of(subscription))
+    return Wish(tenant, id, criteria, topic.partition("|")[0], filters_of(subscription), end_of(subscription))
+
+
+def end_of(subscription: Json) -> datetime | None:
+    """`Subscription.end`; None when it has none, or nothing that can be read."""
     try:
-        query = parse_criteria(criteria)
+        end = datetime.fromisoformat(str(subscription["end"]))
+    except (KeyError, ValueError):
+        return None
+    return end if end.tzinfo is not None else None
+
+
+def queries_for(wish: Wish, topic: Topic | None) -> dict[str, Query]:
+    """By resource type, the search that a changed resource must meet.  Problem BUSINESS_RULE: what is not served."""
+    if not wish.topic_url:
+        query = query_of(wish.criteria)
+        return {query.resource_type: query}
+    if topic is None:
+        raise Problem(Category.BUSINESS_RULE, f"this server has no active topic {wish.criteria}", _CRITERIA)
+    return queries_of(topic, wish.filters)
+
+
+def query_of(criteria: str) -> Query:
+    """The search of a subscription by criteria."""
+    try:
+        return alone(parse_criteria(criteria))
     except Problem as refused:
         raise Problem(Category.BUSINESS_RULE, refused.text, _CRITERIA) from refused
-    if query.needs_store or query.includes:
-        names = ", ".join(query.needs_store) or "_include"
-        text = f"a subscription cannot use {names}: a change is matched by itself, without other resources"
-        raise Problem(Category.BUSINESS_RULE, text, _CRITERIA)
-    return query
-
-
-def payload_type(subscription: Json) -> str | None:
-    """The media type of `channel.payload` without parameters; None when it is omitted."""
-    payload = subscription["channel"].get("payload")
-    return payload.partition(";")[0].strip().lower() if isinstance(payload, str) else None
 
 
 def check(subscription: Json, policy: ChannelPolicy) -> None:
     """Refuse a submitted Subscription that cannot be served.  Problem BUSINESS_RULE with one issue for each reason."""
     issues = [*_required(subscription), *policy.violations(subscription), *_channel(subscription)]
-    try:
-        query_of(subscription)
-    except Problem as refused:
-        issues += refused.issues
+    criteria = subscription.get("criteria")
+    if not isinstance(criteria, str) or not criteria:
+        issues.append(Issue("a subscription needs criteria", _CRITERIA, Category.INVALID))
+    elif topic_url(subscription) is None:
+        issues += _search(subscription, criteria)
     if issues:
         raise Problem(Category.BUSINESS_RULE, "the subscription cannot be served", issues=tuple(issues))
+
+
+def _search(subscription: Json, criteria: str) -> Iterator[Issue]:
+    if any(True for _ in values(subscription.get("_criteria"), FILTER)):
+        yield Issue("filters narrow a topic; write them into the search", f"{_CRITERIA}.extension",
+                    Category.BUSINESS_RULE)  # fmt: skip
+    try:
+        query_of(criteria)
+    except Problem as refused:
+        yield from refused.issues
 
 
 def _required(subscription: Json) -> Iterator[Issue]:
     if not subscription.get("reason"):
         yield Issue("a subscription needs a reason", "Subscription.reason", Category.INVALID)
-    if subscription.get("status") not in SUBMITTABLE:
+    if subscription.get("status") not in SUBMITTABLE and not _is_offered(subscription):
         text = "submit a subscription with status requested or off; the server sets active and error"
         yield Issue(text, "Subscription.status", Category.BUSINESS_RULE)
+    if "end" in subscription and end_of(subscription) is None:
+        yield Issue("end is an instant with a time zone", "Subscription.end", Category.INVALID)
+
+
+def _is_offered(subscription: Json) -> bool:
+    """The guide lets a client submit `active`, which is stored as `requested`."""
+    return topic_url(subscription) is not None and subscription.get("status") == "active"
 
 
 def _channel(subscription: Json) -> Iterator[Issue]:
     channel = subscription.get("channel")
     if not isinstance(channel, dict):
         return
-    kind = channel.get("type")
-    if kind != "rest-hook":
-        text = f"channel type {kind} is not served yet" if kind else "a channel needs a type"
+    kind, custom = channel.get("type"), list(values(channel.get("_type"), CHANNEL_TYPE))
+    if kind not in CHANNELS or custom:
+        text = f"channel type {custom[0] if custom else kind} is not known; there are {', '.join(CHANNELS)}"
         yield Issue(text, "Subscription.channel.type", Category.BUSINESS_RULE)
-    payload = payload_type(subscription)
-    if payload is not None and payload != JSON_PAYLOAD:
-        text = f"payload {payload} is not served yet; use {JSON_PAYLOAD}, or omit it"
-        yield Issue(text, "Subscription.channel.payload", Category.BUSINESS_RULE)
+    yield from _payload(subscription, channel)
+    for name, reason in limits_of(channel)[1]:
+        yield Issue(reason, f"Subscription.channel.extension({name})", Category.BUSINESS_RULE)
+
+
+def _payload(subscription: Json, channel: Json) -> Iterator[Issue]:
+    levels, payload = list(values(channel.get("_payload"), CONTENT)), payload_of(channel)
+    if levels and (len(levels) > 1 or levels[0] not in CONTENTS):
+        text = f"the content level is one of {', '.join(CONTENTS)}"
+        yield Issue(text, f"{_PAYLOAD}.extension", Category.BUSINESS_RULE)
+    if levels and topic_url(subscription) is None:
+        text = "a content level is for topic subscriptions; criteria here is a search"
+        yield Issue(text, f"{_PAYLOAD}.extension", Category.BUSINESS_RULE)
+    if payload is None:
+        if "payload" in channel:
+            text = f"payload {channel['payload']} is not served; use {' or '.join(LEGACY_PAYLOADS)}, or omit it"
+            yield Issue(text, _PAYLOAD, Category.BUSINESS_RULE)
+        elif levels:
+            yield Issue("a content level needs a payload with the MIME type", _PAYLOAD, Category.BUSINESS_RULE)
+    elif payload.fhir_version not in _versions(subscription):
+        text = f"FHIR version {payload.fhir_version} is not served here; there are 4.0 and, for topics, 4.3"
+        yield Issue(text, _PAYLOAD, Category.BUSINESS_RULE)
+    elif channel.get("type") == "email" and not payload.fits_email:
+        yield Issue("an email body is text/plain, text/html or a FHIR format", _PAYLOAD, Category.BUSINESS_RULE)
+    elif channel.get("type") != "email" and payload.is_text:
+        yield Issue(f"payload {channel['payload']} is for email only", _PAYLOAD, Category.BUSINESS_RULE)
+
+
+def _versions(subscription: Json) -> tuple[str, ...]:
+    return ("", "4.0", "4.3") if topic_url(subscription) is not None else ("", "4.0")

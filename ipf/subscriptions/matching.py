@@ -1,153 +1,194 @@
 """Which subscriptions a change fires, at a cost that does not grow with the number of subscriptions.
 
-Each subscription is filed under one of its equality terms (a token, a reference, an id), the rarest one so far; a
-changed resource looks up its own index entries there, and the few candidates are verified with the whole query.  Only
-subscriptions without any equality term are tried on every change of their resource type.
+Subscriptions are filed under what they ask equality of (`shelf.py`); the few candidates are verified with the whole
+search.  Subscriptions to a topic are filed by their filters in the same way; the topic's trigger is put to a change at
+most once, and only when some filter lets the change through.
 
-The index is a cache of rows, replaced as a whole when the epoch of a writer's transaction is not its own
-(`ports.Matcher`).
+The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer whose transaction has another epoch
+brings it there by what changed since (`load`), which costs as much as there are changes; all rows are read once, when
+the process begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.fhir.index import Entries
+from ipf.fhir.definitions import definitions
 from ipf.fhir.match import matches
-from ipf.fhir.predicate import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
 from ipf.fhir.query import Query
-from ipf.ports import ActiveSubscription, Change, Matcher
-from ipf.subscriptions.criteria import query_of
+from ipf.fhir.topic import Topic
+from ipf.ports import Change, Json, Matcher, News
+from ipf.subscriptions.criteria import Wish, queries_for, wish_of
+from ipf.subscriptions.shelf import Shelf
+from ipf.subscriptions.topic_shelf import Drawer, Topics
 
 log = Logger()
 
-FileKey = tuple[str, str]
-"""(code, whole index value), (code, first part with its tab), (code, tab with the last part), or ("_id", id)"""
+Kind = tuple[str, str]
+"""(tenant, resource type)"""
 
 
 @dataclass(frozen=True, slots=True)
-class _Filed:
-    """One subscription; `rid` is unique and orders."""
+class Filed:
+    """One subscription to changes of one type; `number` is its rid, which orders."""
 
-    rid: int
+    number: int
     query: Query
+    ends_at: datetime | None = None
 
 
-@dataclass(slots=True)
-class _Drawer:
-    """The subscriptions of one tenant to one resource type.
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A stored subscription that cannot fire, and why: its topic is gone, or no longer allows its filters."""
 
-    `by_key`: filed under an equality.  `heads`, `tails`: codes with keys that are first or last parts only, so that
-    these are looked up.
-    `always`: without an equality.
-    """
-
-    by_key: dict[FileKey, list[_Filed]] = field(default_factory=dict)
-    heads: set[str] = field(default_factory=set)
-    tails: set[str] = field(default_factory=set)
-    always: list[_Filed] = field(default_factory=list)
-
-    def file(self, filed: _Filed) -> None:
-        """Put a subscription where the fewest others are."""
-        choices = [keys for term in filed.query.terms if (keys := equality_keys(term.test))]
-        if not choices:
-            self.always.append(filed)
-            return
-        chosen = min(choices, key=self._crowd)
-        for key in chosen:
-            self.by_key.setdefault(key, []).append(filed)
-            if key[1].endswith("\t"):
-                self.heads.add(key[0])
-            if key[1].startswith("\t"):
-                self.tails.add(key[0])
-
-    def candidates(self, id: str, entries: Entries) -> Iterator[_Filed]:
-        """Every subscription that may match, some twice."""
-        yield from self.always
-        by_key, heads, tails = self.by_key, self.heads, self.tails
-        if not by_key:
-            return
-        yield from by_key.get(("_id", id), ())
-        for text in entries.texts:
-            if text in by_key:
-                yield from by_key[text]
-            if text[0] in heads:
-                head, tab, system = text[1].partition("\t")
-                if system:  # without a system the head is the whole value, looked up already
-                    yield from by_key.get((text[0], head + tab), ())
-            if text[0] in tails:
-                head, tab, system = text[1].partition("\t")
-                if head:
-                    yield from by_key.get((text[0], tab + system), ())
-
-    def _crowd(self, keys: Sequence[FileKey]) -> int:
-        return max(len(self.by_key.get(key, ())) for key in keys) + len(keys) - 1
-
-
-def equality_keys(test: Test) -> list[FileKey]:
-    """Keys of which a resource has at least one when it passes the test; empty when there are none to be had."""
-    if isinstance(test, TextEquals):
-        return [(test.code, value) for value in test.values]
-    if isinstance(test, TextPrefix) and test.prefix.find("\t") == len(test.prefix) - 1:
-        return [(test.code, test.prefix)]
-    if isinstance(test, TextSuffix):
-        return [(test.code, test.suffix)]
-    if isinstance(test, IdIn):
-        return [("_id", id) for id in test.ids]
-    if isinstance(test, AnyOf):
-        parts = [equality_keys(part) for part in test.tests]
-        return [key for part in parts for key in part] if all(parts) else []
-    return []
+    tenant: str
+    id: str
+    reason: str
 
 
 class MatchingIndex:
     """`ports.Matcher` in memory."""
 
     def __init__(self) -> None:
-        self._epoch = -1
-        self._drawers: dict[tuple[str, str], _Drawer] = {}
-        self._read: dict[str, Query] = {}
+        self._forget(-1)
+
+    def _forget(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._generation = definitions().generation
+        self._wishes: dict[int, Wish] = {}
+        self._places: dict[int, list[Shelf[Filed]]] = {}
+        self._shelves: dict[Kind, Shelf[Filed]] = {}
+        self._topics: Topics[Filed] = Topics()
+        self._of_topic: dict[tuple[str, str], set[int]] = {}
+        self.unserved: dict[int, Unserved] = {}
 
     @property
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
         return self._epoch
 
-    def load(self, epoch: int, subscriptions: Sequence[ActiveSubscription]) -> None:
-        """Replace the whole index.  A row that cannot be read (any more) is logged and never fires."""
-        self._drawers, before, self._read = {}, self._read, {}
-        for subscription in subscriptions:
-            criteria = str(subscription.resource.get("criteria"))
-            try:
-                query = self._read[criteria] = before.get(criteria) or query_of(subscription.resource)
-            except Problem as refused:
-                text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
-                log.warn(text, subscription_id=subscription.id, reason=str(refused))
-                continue
-            drawer = self._drawers.setdefault((subscription.tenant, query.resource_type), _Drawer())
-            drawer.file(_Filed(subscription.rid, query))
+    def __len__(self) -> int:
+        return len(self._places)
+
+    # -- what it is made of
+
+    def load(self, epoch: int, news: News, since: int = -1) -> None:
+        """Take in what changed between the epochs `since` and `epoch`; from -1, everything anew.
+
+        Rows that came too late, because the index is younger already, change nothing.  A row that cannot be read (any
+        more) never fires: it is logged, and in `unserved`.
+        """
+        if since < 0:
+            self._forget(epoch)
+        elif epoch < self._epoch:
+            return
+        stale: set[int] = set()
+        if self._generation != definitions().generation:  # searches may mean something else now
+            self._generation = definitions().generation
+            self._topics.read_again()
+            stale.update(self._wishes)
+        for topic in news.topics:
+            for url in self._topics.put(topic):
+                stale |= self._of_topic.get((topic.tenant, url), set())
+        for row in news.subscriptions:
+            self._set_wish(row.rid, None if row.resource is None else wish_of(row.tenant, row.id, row.resource))
+            stale.add(row.rid)
+        for rid in sorted(stale):
+            self._file(rid)
         self._epoch = epoch
 
+    def _set_wish(self, rid: int, wish: Wish | None) -> None:
+        before = self._wishes.pop(rid, None)
+        if before is not None and before.topic_url:
+            self._of_topic[before.tenant, before.topic_url].discard(rid)
+        if wish is not None:
+            self._wishes[rid] = wish
+            if wish.topic_url:
+                self._of_topic.setdefault((wish.tenant, wish.topic_url), set()).add(rid)
+
+    def _file(self, rid: int) -> None:
+        """Take a subscription from where it is, and file it where its criteria say now."""
+        for shelf in self._places.pop(rid, ()):
+            shelf.take(rid)
+        self.unserved.pop(rid, None)
+        wish = self._wishes.get(rid)
+        if wish is None:
+            return
+        topic = self.topic(wish.tenant, wish.criteria) if wish.topic_url else None
+        try:
+            queries = queries_for(wish, topic)
+        except Problem as refused:
+            text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
+            log.warn(text, subscription_id=wish.id, reason=refused.text)
+            self.unserved[rid] = Unserved(wish.tenant, wish.id, refused.text)
+            return
+        places = self._places[rid] = []
+        for name, query in queries.items():
+            if topic is None:
+                shelf = self._shelves.setdefault((wish.tenant, name), Shelf())
+            else:
+                shelf = self._topics.audience(wish.tenant, topic, name)
+            shelf.put(Filed(rid, query, wish.ends_at), query)
+            places.append(shelf)
+
+    # -- what is asked of it
+
+    def topic(self, tenant: str, canonical: str) -> Topic | None:
+        """The topic that a canonical names, as of the epoch; None when it is not served."""
+        return self._topics.find(tenant, canonical)
+
+    def topics(self, tenant: str) -> Sequence[Topic]:
+        """All topics that are served, in order of their URLs."""
+        return self._topics.all(tenant)
+
+    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
+        """Problem BUSINESS_RULE when a Subscription could not be served; `also`: topics that are just being written."""
+        wish = wish_of(tenant, "", subscription)
+        if wish.topic_url:
+            new = next((one for one in also if one.is_meant_by(wish.criteria)), None)
+            queries_for(wish, new or self.topic(tenant, wish.criteria))
+
     def match(self, change: Change) -> list[int]:
-        """rids of the subscriptions that `change` fires, in ascending order.  Deletions fire no legacy subscription."""
-        version = change.version
-        drawer = self._drawers.get((change.tenant, version.resource_type))
-        if drawer is None or version.deleted:
-            return []
+        """rids of the subscriptions that `change` fires, in ascending order.
+
+        Deletions fire no subscription by criteria; topics say themselves what fires them.
+        """
+        kind = change.tenant, change.version.resource_type
         found: set[int] = set()
-        seen: set[int] = set()
-        for filed in drawer.candidates(version.id, change.after):
-            if filed.rid in seen:
-                continue
-            seen.add(filed.rid)
-            at, whole = version.last_updated, change.resource
-            if matches(filed.query, change.after, id=version.id, last_updated=at, resource=whole):
-                found.add(filed.rid)
+        shelf = self._shelves.get(kind)
+        if shelf is not None and not change.version.deleted:
+            found.update(_listening(change, shelf))
+        for drawer in self._topics.drawers(kind, change):
+            found.update(_told(change, drawer))
         return sorted(found)
+
+
+def _told(change: Change, drawer: Drawer[Filed]) -> Iterator[int]:
+    """The subscriptions of a topic, when one of them would hear of the change and the trigger means it."""
+    listening = list(_listening(change, drawer.audience))
+    if listening and drawer.trigger.fires(change):
+        yield from listening
+
+
+def _listening(change: Change, shelf: Shelf[Filed]) -> Iterator[int]:
+    """rids on the shelf whose search the resource meets; for a deletion, the resource as it was."""
+    version = change.version
+    at, id = version.last_updated, version.id
+    entries, whole = (change.before, change.previous) if version.deleted else (change.after, change.resource)
+    seen: set[int] = set()
+    for filed in shelf.candidates(id, entries):
+        if filed.number in seen:
+            continue
+        seen.add(filed.number)
+        if filed.ends_at is not None and filed.ends_at <= at:
+            continue
+        if matches(filed.query, entries, id=id, last_updated=at, resource=whole):
+            yield filed.number
 
 
 _: type[Matcher] = MatchingIndex

@@ -11,7 +11,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit, urlunsplit
 
 from ipf.ports import Event, Json, Notification
-from ipf.subscriptions.criteria import payload_type
+from ipf.subscriptions.terms import payload_of
 
 CONTENT_TYPE = ("Content-Type", "application/fhir+json; charset=UTF-8")
 
@@ -21,7 +21,7 @@ def notification(subscription: Json, event: Event) -> Notification:
     channel = subscription["channel"]
     headers = registered_headers(channel)
     endpoint: str = channel["endpoint"]
-    if payload_type(subscription) is None:
+    if payload_of(channel) is None:
         return Notification("POST", endpoint, headers, None, event.correlation_id)
     headers = [CONTENT_TYPE, *(header for header in headers if header[0].lower() != "content-type")]
     url = _below(endpoint, f"{event.resource_type}/{event.id}")

@@ -22,7 +22,9 @@ from ipf.ports import (
     Json,
     NewEvent,
     Receipt,
+    ReindexRequest,
     SubscriptionState,
+    TopicState,
     Version,
     Writes,
 )
@@ -270,12 +272,51 @@ class FhirStoreContract(Writing):
             await self.subscribe(id_, status)
             async with self.store.transaction() as transaction:
                 epochs.append((await transaction.ask(Asks())).epoch)
-                firing = await transaction.subscriptions()
+                firing = (await transaction.news()).subscriptions
         self.assertEqual(epochs, sorted(set(epochs)))
-        self.assertEqual([(one.id, one.resource["status"]) for one in firing], [("s1", "requested"), ("s3", "error")])
+        said = [(one.id, one.resource and one.resource["status"]) for one in firing]
+        self.assertEqual(said, [("s1", "requested"), ("s3", "error")])
         careless = Writes(subscriptions=[SubscriptionState("default", 1, "s1", "off")])
         refused = defer.Deferred.fromCoroutine(self.write(subscriptions=careless.subscriptions))
         await self.assertFailure(refused, Problem)
+
+    async def test_news_are_what_changed_since(self) -> None:
+        """Subscriptions and topics that changed after an epoch, those that stopped firing too; parameters."""
+        rid = await self.subscribe("s1")
+        topic = {"resourceType": "SubscriptionTopic", "id": "t", "url": "http://t.example.org", "status": "active"}
+        topic_rid = await self.store.new_rid()
+        await self.write(
+            change(topic_rid, topic),
+            subscriptions_change=True,
+            topics=[TopicState("default", topic_rid, topic["url"], True)],
+        )
+        before = await self._epoch()
+        self.assertEqual(await self._news(before), ([], [], False))
+        await self.subscribe("s2")
+        self.assertEqual(await self._news(before), ([("s2", True)], [], False))
+        off = [SubscriptionState("default", rid, "s1", "off")]
+        gone = [TopicState("default", topic_rid, topic["url"], False)]
+        await self.write(subscriptions_change=True, subscriptions=off, topics=gone)
+        self.assertEqual(await self._news(before), ([("s1", False), ("s2", True)], [(topic_rid, False)], False))
+        self.assertEqual((await self._news(-1))[:2], ([("s2", True)], []))
+        now = await self._epoch()
+        asked = ReindexRequest("default", ("Patient",), is_definition=True)
+        await self.write(subscriptions_change=True, reindex=[asked])
+        self.assertEqual(await self._news(now), ([], [], True))
+
+    async def _epoch(self) -> int:
+        async with self.store.transaction() as transaction:
+            return (await transaction.ask(Asks())).epoch
+
+    async def _news(self, since: int) -> tuple[list[tuple[str, bool]], list[tuple[int, bool]], bool]:
+        async with self.store.transaction() as transaction:
+            await transaction.ask(Asks())
+            news = await transaction.news(since)
+        return (
+            [(one.id, one.resource is not None) for one in news.subscriptions],
+            [(one.rid, one.resource is not None) for one in news.topics],
+            news.search_parameters is not None,
+        )
 
     async def test_event_numbers_have_no_gaps(self) -> None:
         """Twenty writers at once, some of whom fail after asking: numbers 1 to n in order, each once."""

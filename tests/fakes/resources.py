@@ -19,6 +19,7 @@ from ipf.fhir.json import loads
 from ipf.fhir.match import Candidate
 from ipf.fhir.predicate import AllOf, Test
 from ipf.fhir.query import Query, Sort
+from ipf.fhir.topic_basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
     ActiveSubscription,
@@ -29,9 +30,12 @@ from ipf.ports import (
     FhirStore,
     FhirTransaction,
     Json,
+    News,
     ReindexRequest,
     SearchPage,
+    ServedTopic,
     SubscriptionState,
+    TopicState,
     Version,
     Writes,
 )
@@ -46,6 +50,7 @@ class Stream:
 
     state: SubscriptionState
     events: list[Event] = field(default_factory=list)
+    epoch: int = 0
 
 
 class MemoryFhirStore:
@@ -58,6 +63,8 @@ class MemoryFhirStore:
         self.streams: dict[int, Stream] = {}
         self.creators: dict[int, Caller] = {}
         self.epoch = 0
+        self.parameters_epoch = 0
+        self.topics: dict[int, tuple[TopicState, int]] = {}
         self.reindex: list[ReindexRequest] = []
         self.commits = 0
         self.broken: Problem | None = None
@@ -242,26 +249,40 @@ class MemoryTransaction:
         self._store.check()
         return [self._store.matching(tenant, query)[:2] for tenant, query in conditions]
 
-    async def subscriptions(self) -> list[ActiveSubscription]:
-        """See `ports.FhirTransaction.subscriptions`."""
-        found = []
-        for rid, stream in sorted(self._store.streams.items()):
-            state = stream.state
-            version = self._store.current((state.tenant, "Subscription", state.id))
-            if state.status in ("requested", "active", "error") and version is not None and not version.deleted:
-                found.append(ActiveSubscription(state.tenant, rid, state.id, loads(version.body)))
-        return found
+    async def news(self, since: int = -1) -> News:
+        """See `ports.FhirTransaction.news`."""
+        store = self._store
+        subscriptions = [
+            ActiveSubscription(stream.state.tenant, rid, stream.state.id, self._firing(stream.state))
+            for rid, stream in sorted(store.streams.items())
+            if stream.epoch > since
+        ]
+        topics = [
+            ServedTopic(state.tenant, rid, self._topic(state))
+            for rid, (state, epoch) in sorted(store.topics.items())
+            if epoch > since
+        ]
+        if since < 0:
+            subscriptions = [one for one in subscriptions if one.resource is not None]
+            topics = [one for one in topics if one.resource is not None]
+        live = sorted(store.live(DEFAULT_TENANT, "SearchParameter"), key=lambda one: one[0].rid)
+        parameters = [loads(version.body) for version, _ in live]
+        return News(subscriptions, topics, parameters if store.parameters_epoch > since else None)
 
-    async def search_parameters(self) -> list[Json]:
-        """See `ports.FhirTransaction.search_parameters`."""
-        live = self._store.live(DEFAULT_TENANT, "SearchParameter")
-        return [loads(version.body) for version, _ in sorted(live, key=lambda one: one[0].rid)]
+    def _firing(self, state: SubscriptionState) -> Json | None:
+        version = self._store.current((state.tenant, "Subscription", state.id))
+        fires = state.status in ("requested", "active", "error") and version is not None and not version.deleted
+        return loads(version.body) if version is not None and fires else None
+
+    def _topic(self, state: TopicState) -> Json | None:
+        found = [versions[-1] for versions in self._store.versions.values() if versions[-1].rid == state.rid]
+        return topic_in(loads(found[0].body)) if state.served else None
 
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""
         store = self._store
         store.check()
-        if (writes.subscriptions or writes.reindex) and not self._owns_subscriptions:
+        if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
         if self._epoch != store.epoch:
             raise WriteConflict()
@@ -272,12 +293,17 @@ class MemoryTransaction:
             key = (change.tenant, change.version.resource_type, change.version.id)
             store.versions.setdefault(key, []).append(change.version)
             store.entries[key] = EMPTY if change.version.deleted else change.after
+        has_definition = any(request.is_definition for request in writes.reindex)
+        if writes.subscriptions or writes.topics or has_definition:
+            store.epoch += 1
+        if has_definition:
+            store.parameters_epoch = store.epoch
         for state in writes.subscriptions:
-            store.epoch += 1
-            store.streams.setdefault(state.rid, Stream(state)).state = state
+            stream = store.streams.setdefault(state.rid, Stream(state))
+            stream.state, stream.epoch = state, store.epoch
+        for topic in writes.topics:
+            store.topics[topic.rid] = topic, store.epoch
         store.creators.update((one.rid, one.caller) for one in writes.creators)
-        if any(request.is_definition for request in writes.reindex):
-            store.epoch += 1
         store.reindex += writes.reindex
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)

@@ -73,7 +73,8 @@ class Elements(TestCase):
 
     def test_types(self) -> None:
         known = definitions()
-        self.assertEqual((len(known.resource_types), len(known.primitive_types)), (146, 20))
+        self.assertEqual((len(known.resource_types), len(known.primitive_types)), (147, 20))
+        self.assertEqual((known.later_types, known.sent_types), ({"SubscriptionTopic"}, {"SubscriptionStatus"}))
         self.assertNotIn("DomainResource", known.resource_types)
         self.assertTrue(known.is_a("Patient", "Resource"))
         self.assertTrue(known.is_a("Age", "Quantity"))

@@ -70,9 +70,15 @@ class RegisterTests(TestCase):
             (subscription("http://example.org/topic"), ["Subscription.criteria"]),
             (subscription("urn:topic"), ["Subscription.criteria"]),
             (subscription(criteria=None), ["Subscription.criteria"]),
-            (subscription(channel={**channel, "type": "websocket"}), ["Subscription.channel.type"]),
-            (subscription(channel={**channel, "type": "email"}), ["Subscription.channel.type"]),
-            (subscription(channel={**channel, "payload": "application/fhir+xml"}), ["Subscription.channel.payload"]),
+            (subscription(channel={**channel, "type": "pigeon"}), ["Subscription.channel.type"]),
+            (subscription(channel={**channel, "payload": "text/plain"}), ["Subscription.channel.payload"]),
+            (subscription(channel={**channel, "payload": "image/png"}), ["Subscription.channel.payload"]),
+            (
+                subscription(channel={**channel, "payload": "application/fhir+json; fhirVersion=4.3"}),
+                ["Subscription.channel.payload"],
+            ),
+            (subscription("Patient?general-practitioner.name=x"), ["Subscription.criteria"]),
+            (subscription(end="tomorrow"), ["Subscription.end"]),
             (subscription(channel=None), ["Subscription.channel"]),
             (
                 subscription("x", status="off", channel={"type": "rest-hook", "endpoint": "http://h.example.org"}),

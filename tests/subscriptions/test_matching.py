@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.index import EMPTY, extract
 from ipf.fhir.match import matches
 from ipf.fhir.query import parse_criteria
-from ipf.ports import ActiveSubscription, Change, Json, Version
+from ipf.ports import ActiveSubscription, Change, Json, News, Version
 from ipf.subscriptions.matching import MatchingIndex
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -61,7 +61,7 @@ def subscriptions(criteria: list[str], tenant: str = "default") -> list[ActiveSu
 def index(*rows: ActiveSubscription) -> MatchingIndex:
     """An index of these."""
     made = MatchingIndex()
-    made.load(1, rows)
+    made.load(1, News(rows))
     return made
 
 
@@ -108,8 +108,8 @@ class MatchingTests(TestCase):
     def test_load_replaces(self) -> None:
         rows = MatchingIndex()
         self.assertEqual(rows.epoch, -1)
-        rows.load(4, subscriptions(["Patient?"]))
-        rows.load(5, subscriptions(["Encounter?"]))
+        rows.load(4, News(subscriptions(["Patient?"])))
+        rows.load(5, News(subscriptions(["Encounter?"])))
         self.assertEqual(rows.epoch, 5)
         self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [])
 
@@ -122,7 +122,7 @@ class MatchingTests(TestCase):
         criteria = [f"Observation?code=http://loinc.org|8480-6&subject=Patient/p{number}" for number in range(500)]
         criteria += [f"Observation?subject=Patient/q{number}&code=8480-6" for number in range(500)]
         rows = index(*subscriptions(criteria))
-        drawer = rows._drawers["default", "Observation"]
+        drawer = rows._shelves["default", "Observation"]
         coding = [{"system": "http://loinc.org", "code": "8480-6"}]
         resource = {
             "resourceType": "Observation",

@@ -1,0 +1,82 @@
+"""Filters of a topic subscription in, one search for each resource type of the topic out.
+
+Forms: `parameter=value`, `parameter:modifier=value`, `Type.parameter=value`, `Type.parameter:modifier=value`, and
+`Type?parameter=value`; several joined by `&` are several filters.  All must hold.  A filter on a type narrows changes
+of that type; one without a type those of every type for which the topic declares it.  When there are filters, a type
+that none of them is about does not fire: a filter never lets through what it does not know.
+
+Source: http://hl7.org/fhir/uv/subscriptions-backport, `backport-filter-criteria`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ipf.errors import Category, Problem
+from ipf.fhir.query import Query, parse_criteria
+from ipf.fhir.topic import Filter, Topic, alone
+
+PLACE = "Subscription.criteria.extension"
+_FORM = re.compile(r"(?:(?P<type>[A-Z][A-Za-z]+)[.?])?(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(?::(?P<modifier>[A-Za-z-]+))?")
+_COMPARATOR = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)(?=[0-9-])")
+
+
+def queries_of(topic: Topic, filters: Sequence[str]) -> dict[str, Query]:
+    """The search that a change of each type must meet.  Problem BUSINESS_RULE for a filter that cannot be applied."""
+    parts: dict[str, list[str]] = {}
+    for text in filters:
+        prefix = ""
+        for one in text.split("&"):
+            if "?" in one.partition("=")[0]:
+                prefix = one.partition("?")[0] + "?"  # `Type?a=1&b=2`: the type is meant for all
+            elif prefix:
+                one = prefix + one
+            for name, search in _read(topic, one):
+                parts.setdefault(name, []).append(search)
+    names = parts if filters else topic.resource_types
+    try:
+        return {name: alone(parse_criteria(f"{name}?{'&'.join(parts.get(name, ()))}")) for name in names}
+    except Problem as refused:
+        raise Problem(Category.BUSINESS_RULE, refused.text, PLACE) from refused
+
+
+def _read(topic: Topic, text: str) -> list[tuple[str, str]]:
+    """(type, search) for each type that a filter narrows."""
+    named, mark, value = text.partition("=")
+    form = _FORM.fullmatch(named.strip())
+    if not mark or form is None:
+        raise _refused(f"the filter {text[:80]!r} has not the form parameter=value")
+    name, kind, modifier = form["name"], form["type"], form["modifier"]
+    if kind is not None and kind not in topic.resource_types:
+        raise _refused(f"the filter {text[:80]!r} is on {kind}, which is no resource of the topic {topic.url}")
+    search = f"{name}:{modifier}={value}" if modifier else f"{name}={value}"
+    found = [
+        (one, search)
+        for one in topic.resource_types
+        if kind in (None, one) and (rule := _rule(topic, one, name)) is not None and _allows(rule, modifier, value)
+    ]
+    if not found:
+        raise _refused(f"the topic {topic.url} does not allow the filter {text[:80]!r}{_allowed(topic)}")
+    return found
+
+
+def _rule(topic: Topic, resource_type: str, name: str) -> Filter | None:
+    fitting = [one for one in topic.filters if one.parameter == name and one.resource_type in ("", resource_type)]
+    return fitting[0] if fitting else None
+
+
+def _allows(rule: Filter, modifier: str | None, value: str) -> bool:
+    comparator = _COMPARATOR.match(value)
+    return (modifier is None or rule.modifiers is None or modifier in rule.modifiers) and (
+        comparator is None or rule.comparators is None or comparator[0] in rule.comparators
+    )
+
+
+def _allowed(topic: Topic) -> str:
+    names = ", ".join(dict.fromkeys(one.parameter for one in topic.filters))
+    return f"; it allows {names}" if names else "; it allows none"
+
+
+def _refused(text: str) -> Problem:
+    return Problem(Category.BUSINESS_RULE, text, PLACE)
