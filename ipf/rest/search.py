@@ -202,13 +202,15 @@ def _remarks(ignored: Sequence[str], included: Included) -> bytes:
 
 def links(request: Request, path: str, pairs: Pairs, cursor: str | None, following: str | None) -> list[Link]:
     """The links of a page: self, and next when there is more."""
-    links = [_link("self", request, path, pairs, cursor)]
+    url = f"{request.base_url}/{path}" if path else request.base_url
+    asked = urlencode(pairs)
+    links = [_link("self", url, asked, cursor)]
     if following is not None:
-        links.append(_link("next", request, path, pairs, following))
+        links.append(_link("next", url, asked, following))
     return links
 
 
-def _link(relation: str, request: Request, path: str, pairs: Pairs, cursor: str | None) -> Link:
-    text = urlencode([*pairs, (CURSOR, cursor)] if cursor is not None else list(pairs))
-    url = f"{request.base_url}/{path}" if path else request.base_url
-    return Link(relation, f"{url}?{text}" if text else url)
+def _link(relation: str, url: str, asked: str, cursor: str | None) -> Link:
+    if cursor is not None:
+        asked += f"{'&' if asked else ''}{urlencode([(CURSOR, cursor)])}"
+    return Link(relation, f"{url}?{asked}" if asked else url)

@@ -25,21 +25,23 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import Has, IdIn, LastUpdated, Linked, TextEquals, within
+from ipf.fhir.predicate import TextEquals, within
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Value, literal, script
 from ipf.store.search_conditions import TABLES, Conditions
 from ipf.store.search_conditions import parameters_of as parameters_of_test
+from ipf.store.search_walk import OF_RESOURCES, walk_of
 
 DEFAULT_COUNT = 50
 
 # Prepared statements want nested loops only; a search with ranges does not.  Ends with the statement's transaction.
 PLANNER = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
-_OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
+_VERSIONS = "JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id"
 _SORT_VALUES = {"text": "val", "date": "lo", "quantity": "lo"}
+_REFERENCE = 1  # see `ranked`
 COLUMNS = 8  # of VERSION_COLUMNS
 
 
@@ -104,7 +106,8 @@ class SearchSql:
         self._conditions = Conditions(names.partition(tenant), names, units)
         self._walks_dates = walks_dates
         self._is_descending = descending
-        self._driver = None if walks_dates else driver(query)
+        self._driver, rank = (None, 0) if walks_dates else ranked(query)
+        self._is_selective = rank <= _REFERENCE
         self._joins, self._keys = self._order()
 
     @property
@@ -114,6 +117,12 @@ class SearchSql:
 
     def page(self, limit: int, after: Token | None = None) -> str:
         """At most `limit` rows of VERSION_COLUMNS and the keys of the order, from behind `after`."""
+        walk = None if self._walks_dates else walk_of(self._query, self._driver, self._conditions, self._is_selective)
+        if walk is not None:
+            behind = [] if after is None else [self._behind(after, "d.rid")]
+            rids = walk.numbers(behind, f"d.rid{' DESC' if self._descending() else ''}", limit)
+            rows = f"SELECT {VERSION_COLUMNS} FROM ({rids}) d JOIN resources r ON r.rid = d.rid {_VERSIONS}"
+            return script("" if walk.probes_only else PLANNER, f"{rows} ORDER BY {self._order_by([])}")
         where = [*self._where(), *([] if after is None else [self._behind(after)])]
         keys = [f"{key.sql} AS k{number}" for number, key in enumerate(self._keys)]
         columns = ", ".join(["r.rid", "r.resource_type", "r.id", "r.version_id", *keys])
@@ -122,13 +131,12 @@ class SearchSql:
             PLANNER,
             f"SELECT {names} FROM (SELECT {columns} FROM {self._from()}{self._joins} "
             f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {limit}) r "
-            f"JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id "
-            f"ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
+            f"{_VERSIONS} ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
         )
 
     def count(self) -> str:
         """How many there are; entries of the index are those of live resources, so they alone may do."""
-        if self._driver is not None and not any(within(term.test, *_OF_RESOURCES) for term in self._query.terms):
+        if self._driver is not None and not any(within(term.test, *OF_RESOURCES) for term in self._query.terms):
             where = self._where()[1:]
             of_driver = " AND ".join(one for one in where if one.startswith("d."))
             others = " AND ".join(["true", *(one for one in where if not one.startswith("d."))])
@@ -220,15 +228,15 @@ class SearchSql:
     def _descending(self) -> bool:
         return self._keys[0].descending if self._keys else self._is_descending
 
-    def _behind(self, after: Token) -> str:
-        """Rows that come later in the order."""
+    def _behind(self, after: Token, rid: str | None = None) -> str:
+        """Rows that come later in the order; `rid`: what the walk goes by."""
         if len(after.keys) != len(self._keys):
             raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
-        sign = "<" if self._descending() else ">"
+        rid, sign = rid or self._walk, "<" if self._descending() else ">"
         if len(self._keys) == 1 and not self._keys[0].nullable:  # one comparison, that an index can walk
             key, value = self._keys[0], after.keys[0]
-            return f"({key.sql}, {self._walk}) {sign} ({_read(key, value)}, {after.rid})"
-        found = f"{self._walk} {sign} {after.rid}"
+            return f"({key.sql}, {rid}) {sign} ({_read(key, value)}, {after.rid})"
+        found = f"{rid} {sign} {after.rid}"
         for key, text in zip(reversed(self._keys), reversed(after.keys), strict=True):
             if text is None:
                 found = f"({key.sql} IS NULL AND {found})"
@@ -253,6 +261,11 @@ def can_walk_dates(query: Query) -> bool:
 
 def driver(query: Query) -> int | None:
     """Which term walks the index: of those that are one token, the likely rarest."""
+    return ranked(query)[0]
+
+
+def ranked(query: Query) -> tuple[int | None, int]:
+    """That term, and how rare its values are likely to be: 0 identifiers, 1 references, 2 to 4 the others."""
     parameters = definitions().search_parameters(query.resource_type)
 
     def rank(test: TextEquals) -> int:
@@ -261,12 +274,13 @@ def driver(query: Query) -> int | None:
         if test.code == "identifier":
             return 0
         if kind in ("reference", "uri"):
-            return 1 if test.code != "_profile" else 4
+            return _REFERENCE if test.code != "_profile" else 4
         return 3 if test.values[0].endswith("\t") else 2  # without a system: a status, a gender
 
     tests = [(term.test, n) for n, term in enumerate(query.terms)]
     able = [(rank(test), n) for test, n in tests if isinstance(test, TextEquals) and len(test.values) == 1]
-    return min(able)[1] if able else None
+    rank_, number = min(able, default=(4, None))
+    return number, rank_
 
 
 def _read(key: _Key, text: str | None) -> str:

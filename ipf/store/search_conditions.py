@@ -55,9 +55,14 @@ class Columns:
 
 
 class Conditions:
-    """Makes the conditions of one statement of one tenant.  `units`: the unit texts that occur."""
+    """Makes the conditions of one statement of one tenant.  `units`: the unit texts that occur.
+
+    `fenced`: set when PostgreSQL shall put the probes to each row of what the statement walks, and not turn them into
+    joins: whose order it can only guess as long as there are no statistics (after a first load).
+    """
 
     def __init__(self, partition: int, names: Names, units: Sequence[str] = ()) -> None:
+        self.fenced = False
         self._partition = literal(partition)
         self._names = names
         self._units = units
@@ -104,7 +109,14 @@ class Conditions:
     def _probe(self, test: TextEquals | DateRange, kind: str, resource_type: str, alias: str) -> str:
         t = self._alias()
         found = f"{self.entry(t, resource_type, test.code)} AND {t}.rid = {alias}.rid AND {self._on(test, row(t))}"
-        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found})"
+        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{' OFFSET 0' if self.fenced else ''})"
+
+    def distinct(self, test: Test, resource_type: str) -> str:
+        """SELECT of the rids that pass, each once; `test` is one of a set, or alternatives of these."""
+        tests = inner(test) if isinstance(test, AnyOf) else (test,)
+        if len(tests) == 1:
+            return self._set(test, resource_type, "DISTINCT ")
+        return " UNION ".join(self._set(one, resource_type) for one in tests)
 
     def _any(self, tests: Sequence[Test], resource_type: str, alias: str) -> str:
         sets = [one for one in tests if _is_set(one)]
@@ -114,16 +126,17 @@ class Conditions:
             found.append(f"{alias}.rid IN ({union})")
         return f"({' OR '.join(found)})"
 
-    def _set(self, test: Test, resource_type: str) -> str:
+    def _set(self, test: Test, resource_type: str, distinct: str = "") -> str:
         """SELECT of the rids that pass."""
         t = self._alias()
         if isinstance(test, Present):
-            return f"SELECT {t}.rid FROM {TABLES[test.kind]} {t} WHERE {self.entry(t, resource_type, test.code)}"
+            entry = self.entry(t, resource_type, test.code)
+            return f"SELECT {distinct}{t}.rid FROM {TABLES[test.kind]} {t} WHERE {entry}"
         if isinstance(test, TypedIdentifier):
             test = TextPrefix(test.code, f"{clean(test.value)}\t")
         kind = "quantity" if isinstance(test, QuantityRange | QuantityIn) else "text"
         entry = self.entry(t, resource_type, _code(test))
-        return f"SELECT {t}.rid FROM {TABLES[kind]} {t} WHERE {entry} AND {self._on(test, row(t))}"
+        return f"SELECT {distinct}{t}.rid FROM {TABLES[kind]} {t} WHERE {entry} AND {self._on(test, row(t))}"
 
     def _on(self, test: Test, at: Columns) -> str:
         """The condition on the columns of one entry."""

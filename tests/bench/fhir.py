@@ -90,11 +90,17 @@ def interactions(folder: Path) -> None:
         )
         measured(
             one,
-            "search, a page of 20",
+            "search, 20 Observations of a patient",
+            lambda: get(f"/fhir/Observation?patient=b{numbers.randrange(300)}&_count=20"),
+            "target 2,500/s",
+        )
+        measured(
+            one,
+            "search, 20 of a name and gender",
             lambda: get(
                 f"/fhir/Patient?family=Family{numbers.randrange(300)}&gender=male,female&_count=20&_total=none"
             ),
-            "target 2,500/s",
+            "",
         )
         measured(
             one,
@@ -111,18 +117,39 @@ def interactions(folder: Path) -> None:
         )
 
 
+def observation(number: int) -> dict[str, object]:
+    """An Observation of 700 bytes; twenty of each patient."""
+    return {
+        "resourceType": "Observation",
+        "id": f"o{number}",
+        "status": "final",
+        "category": [{"coding": [{"system": "urn:category", "code": "vital-signs"}]}],
+        "code": {"coding": [{"system": "http://loinc.org", "code": f"{number % 20}-1", "display": "A measurement"}]},
+        "subject": {"reference": f"Patient/b{number // 20}"},
+        "effectiveDateTime": f"2020-01-{number % 28 + 1:02}T10:00:00Z",
+        "issued": "2020-01-01T10:00:00.000Z",
+        "valueQuantity": {"value": number % 100, "unit": "mg", "system": "http://unitsofmeasure.org", "code": "mg"},
+        "note": [{"text": "a remark of some length about it; " * 6}],
+    }
+
+
 def _stored(one: ServiceProcess) -> list[str]:
-    """Patients for reads and searches: twenty for each family name; their ids."""
+    """Patients for reads and searches, twenty for each family name, and Observations; ids of the patients."""
     entries = [
         {"request": {"method": "PUT", "url": f"Patient/b{number}"},
          "resource": {**patient(number % 300 + number // 300 * 300), "id": f"b{number}"}}
         for number in range(20 * 300)
     ]  # fmt: skip
+    ids = [f"b{number}" for number in range(len(entries))]
+    entries += [
+        {"request": {"method": "PUT", "url": f"Observation/o{number}"}, "resource": observation(number)}
+        for number in range(20 * 300)
+    ]
     for start in range(0, len(entries), 500):
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries[start : start + 500]}
         status, answer = one.request("POST", "/fhir", bundle)
         assert status == 200, answer
-    return [f"b{number}" for number in range(len(entries))]
+    return ids
 
 
 def synthea(folder: Path) -> None:

@@ -1,0 +1,54 @@
+"""Which searches are answered by one walk of the index, and how their other tests are put to it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.query import parse_criteria
+from ipf.store.names import Names
+from ipf.store.search import PLANNER, SearchSql
+
+
+class _Numbers:
+    def partition(self, tenant: str) -> int:
+        return 1
+
+    def parameter(self, resource_type: str, code: str) -> int:
+        return 7
+
+
+def page(criteria: str) -> str:
+    """The SQL of the first page."""
+    return SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers()))).page(21)
+
+
+class WalkTest(TestCase):
+    """`resources` is joined behind the limit only where the index answers alone."""
+
+    def test_what_the_index_answers_alone(self) -> None:
+        for criteria, fenced, planned in (
+            ("Patient?identifier=urn:mrn|7", 0, False),
+            ("Observation?patient=7&code=http://loinc.org|c1&date=ge2020", 2, False),
+            ("Patient?family=smith&gender=male,female", 1, False),
+            ("Patient?name=smith", 0, False),
+            ("Patient?gender=male&birthdate=1980", 0, False),
+            ("Observation?patient=7&value-quantity=gt5", 0, True),
+        ):
+            sql = page(criteria)
+            self.assertEqual(sql.count("FROM resources"), 0, sql)
+            self.assertIn("LIMIT 21) d JOIN resources r", sql)
+            self.assertEqual(sql.count("OFFSET 0"), fenced, sql)
+            self.assertEqual(sql.startswith(PLANNER), planned, sql)
+
+    def test_what_takes_more(self) -> None:
+        for criteria in (
+            "Patient?family=sm",
+            "Patient",
+            "Patient?_id=1,2&family=smith",
+            "Patient?family=smith&_lastUpdated=ge2020",
+            "Patient?family=smith&_sort=birthdate",
+            "Observation?value-quantity=gt5",
+        ):
+            self.assertIn("FROM resources r", page(criteria), criteria)
