@@ -167,3 +167,13 @@ def secret(value: str) -> str | None:
     if word and len(word) < 16:
         raise ValueError("expected at least 16 characters")
     return word or None
+
+
+_SMTP_URL = re.compile(r"smtps?://([^\s/?#@:]+:[^\s/?#@]+@)?[^\s/?#@:]+(:[0-9]{1,5})?/?(\?from=[^\s&@]+@[^\s&@]+)?")
+
+
+def smtp_url(value: str) -> str | None:
+    """A mail server: smtp:// or smtps://, with user and password or neither."""
+    if not _SMTP_URL.fullmatch(value.strip()):
+        raise ValueError("expected smtp://host or smtps://user:password@host?from=address")
+    return value.strip()

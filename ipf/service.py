@@ -39,25 +39,22 @@ from ipf.converter import (
     is_dead,
     mapper_of,
     maps_folder,
-    now,
     open_installation,
     open_stores,
     recover_stale,
     tune_collector,
     worker_name,
 )
-from ipf.doors import Doors, channel_policy
+from ipf.doors import Doors, is_protected
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
-from ipf.ports import Backoff, Status
+from ipf.notifying import Notifying
+from ipf.ports import Status
 from ipf.rest.commit import refresh
-from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
-from ipf.stages.activate import Activate
 from ipf.stages.convert import report_recovery
-from ipf.stages.deliver import Deliver
 from ipf.stages.export import Export
 from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
@@ -65,12 +62,9 @@ from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.exports import PostgresExports
 from ipf.store.migrate import migrate
 from ipf.store.reindex import PostgresReindexQueue
-from ipf.subscriptions.notification import notification
-from ipf.subscriptions.status import Trigger, origins
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
 from ipf.wire.processes import ConverterProcesses
-from ipf.wire.webhook import Webhook
 
 log = Logger(namespace="ipf.service")
 
@@ -167,12 +161,13 @@ class Ipf(Service):
         installation = await open_installation(settings, stores, reactor, snapshot)
         await self._release_the_dead(stores)
         await self._recovery(stores)
-        await self._subscriptions(stores)
+        notifying = Notifying(settings, stores, reactor)
+        notifying.start(self._on_stop)
         self._export(stores)
         self._reindex(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
-        doors = Doors(settings, stores, installation, self._on_stop)
+        doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets)
         await doors.open_http(lambda: self._processes)
         await doors.open_mllp()
         self._reload_on_hangup(doors.desk, stores)
@@ -202,7 +197,12 @@ class Ipf(Service):
     def _warn_about_open_doors(self) -> None:
         if self._settings.admin_token is None:
             log.warn("IPF_ADMIN_AUTH_TOKEN is not set: the admin API is open to everybody who reaches it")
-        log.warn("requests to /fhir are not authenticated: listeners bind loopback unless an interface is named")
+        if not self._settings.auth_enabled:
+            log.warn("requests to /fhir are not authenticated: SUBSCRIPTION_SERVICE_AUTH_ENABLED is false")
+        if not is_protected(self._settings):
+            log.warn("without both tokens listeners bind loopback, unless an interface is named")
+        elif str(self._settings.auth_issuer).startswith("http://"):
+            log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not https: its keys can be forged on the way")
         if self._settings.channel_security == "permissive":
             log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may go out unprotected")
 
@@ -263,34 +263,6 @@ class Ipf(Service):
 
         self._on_stop(what, stop)
 
-    async def _subscriptions(self, stores: Stores) -> None:
-        """Activation and delivery."""
-        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
-        poll = settings.worker_poll_ms / 1000
-        activate = Activate(stores.deliveries, self._status_setter(stores, origins(Trigger.ACTIVATED)))
-        activation = Worker(activate.step, bell, "subscription", poll, reactor, name="activate")
-        deliver = Deliver(
-            stores.deliveries,
-            Webhook(
-                reactor,
-                settings.delivery_timeout_ms / 1000,
-                permits_address=channel_policy(settings).permits_address,
-            ),
-            notification,
-            self._status_setter(stores, origins(Trigger.EXHAUSTED)),
-            bell,
-            reactor,
-            now,
-            worker=worker_name(),
-            backoff=self._delivery_backoff(),
-            poll_seconds=poll,
-            lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
-        )
-        activation.start()
-        deliver.start()
-        self._on_stop("activation", partial(activation.stop, settings.stop_seconds))
-        self._on_stop("delivery", partial(deliver.stop, settings.stop_seconds))
-
     def _export(self, stores: Stores) -> None:
         """Bulk export; its jobs are polled for, since nobody waits for their first second."""
         settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
@@ -311,24 +283,6 @@ class Ipf(Service):
         worker = Worker(reindex.step, bell, None, _REINDEX_POLL_SECONDS, reactor, name="reindex")
         worker.start()
         self._on_stop("reindex", partial(worker.stop, self._settings.stop_seconds))
-
-    def _delivery_backoff(self) -> Backoff:
-        settings = self._settings
-        return Backoff(
-            settings.delivery_backoff_base_ms,
-            settings.delivery_backoff_factor,
-            settings.delivery_backoff_max_ms,
-            settings.delivery_max_attempts,
-        )
-
-    def _status_setter(
-        self, stores: Stores, when: frozenset[str]
-    ) -> Callable[[str, str, str, str | None], Awaitable[None]]:
-        async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
-            await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, when=when)
-            stores.fhir_bell.ring("delivery")  # events were held until now
-
-        return set_one
 
     def _conversion(self, stores: Stores, installation: Installation, urls: tuple[str, str]) -> None:
         """In converter processes, or in this one."""

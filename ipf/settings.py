@@ -32,6 +32,7 @@ from ipf.readers import (
     origins,
     pairs,
     secret,
+    smtp_url,
     text,
     time_zone,
     words,
@@ -231,11 +232,17 @@ class Settings:
     delivery_timeout_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
     )
+    base_url: str | None = variable(
+        "IPF_BASE_URL",
+        http_url,
+        "http://localhost:8090/fhir",
+        "FHIR base that notifications name, as subscribers reach it",
+    )
     smtp_url: str | None = variable(
         "IPF_SMTP_URL",
         smtp_url,
         None,
-        "mail server for email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: never sent",
+        "mail server of email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: never sent",
         secret=True,
     )
     roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
@@ -288,6 +295,27 @@ class Settings:
     )
     signing_secret: str | None = variable(
         "SUBSCRIPTION_SERVICE_SIGNING_SECRET", secret, None, "notifications carry an HMAC made with it", secret=True
+    )
+    audit_enabled: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_ENABLED", boolean, True, "keep an audit trail: writes and failures"
+    )
+    audit_reads: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", boolean, False, "also reads and history that succeed"
+    )
+    audit_searches: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "also searches that succeed"
+    )
+    audit_days: int = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "how long audit records are to be kept"
+    )
+    audit_purge: bool = variable(
+        "IPF_AUDIT_PURGE", boolean, False, "remove audit records older than that; false: the days are for information"
+    )
+    audit_queue: int = variable(
+        "IPF_AUDIT_QUEUE",
+        integer(100),
+        50_000,
+        "audit records that may wait for the store; more are dropped",
     )
     validation_mode: str = variable(
         "SUBSCRIPTION_SERVICE_VALIDATION_MODE",

@@ -1,13 +1,19 @@
-"""Delivery: numbered events in, requests to subscribers out, at least once and in order of number.
+"""Delivery: numbered events in, notifications to subscribers out, at least once and in order of number.
 
 A subscription with events due is leased (a row, so that no two processes send for it at once).  Each lease is worked
-on by a coroutine of its own: load up to `EVENTS` events, send them one after another, settle.  Settling moves the
+on by a coroutine of its own: load up to `EVENTS` events, send them one after another (or as many in one notification
+as the Subscription's terms say), settle.  Settling moves the
 cursor over what was acknowledged and writes every attempt to the ledger; it happens after each load, on a failure, and
 at least every `SETTLE_SECONDS` while sending, which also renews the lease.  A failure gives the lease back with the
 time of the next try; when the retry budget is used up the Subscription becomes `error` (decisions sections 2 and 6).
 
 One slow or dead endpoint never delays another: a lease whose request has waited longer than `SLOW_SECONDS` no longer
-counts against the number of leases worked on at once, and a long backlog gives way when others wait.
+counts against the number of leases worked on at once, a long backlog gives way when others wait, and no place takes
+more than its share (`places.py`).  While a place's circuit is open its subscriptions are not tried; that costs no
+attempt, but the time counts: the budget ends when all attempts are used up, or after as long as they would have taken.
+
+A subscription that asked for heartbeats and was told nothing for so long is leased for one; if it fails, that is a
+failure like any other.
 
 What survives a crash: everything settled.  What was sent but not settled is sent again, which is what the specification
 allows ("at-least-once; receivers must be idempotent").
@@ -18,7 +24,8 @@ Source: interface specification "Subscription notifications"; https://hl7.org/fh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,16 +41,19 @@ from ipf.ports import (
     Backoff,
     Bell,
     Channel,
+    Channels,
     Clock,
+    Compose,
     Delivered,
     DeliveryEnd,
     DeliveryQueue,
     Event,
-    Json,
     Lease,
-    Notification,
+    Terms,
 )
 from ipf.stages.activate import SetStatus
+from ipf.stages.attempts import attempt_of, budget_seconds, correlation_of, instant, reason_of, retry_delay_seconds
+from ipf.stages.places import Places, Wait
 from ipf.stages.worker import FailureLog, Nap, Worker, finished_within
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
@@ -58,9 +68,6 @@ SLOW_SECONDS = 1.0
 ROOM_SECONDS = 0.05
 SETTLE_SECONDS = 0.5
 TURN_SECONDS = 5.0
-LONGEST_RETRY_AFTER_SECONDS = 900.0
-
-Build = Callable[[Json, Event], Notification]
 T = TypeVar("T")
 
 
@@ -69,13 +76,16 @@ class Run:
     """One lease being worked on.  Volatile: what is in here and not settled is sent again after a crash."""
 
     lease: Lease
+    terms: Terms
     until: datetime
     started: float
     settled: float
+    failing_since: datetime | None
+    failures: int
+    is_heartbeat: bool
     rings: int = 0
     sending_since: float | None = None
     delivered_to: int | None = None
-    failures: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     ended: bool = False
 
@@ -83,15 +93,15 @@ class Run:
 class Deliver:
     """The stage, with its worker; `step` takes leases, and returns while their coroutines work on.
 
-    `build(subscription, event)` makes the request.  `lease_seconds` must be longer than the channel's time limit.
-    `clock` measures, `now` tells the time of day.
+    `compose` makes the notifications, `channels` send them.  `lease_seconds` must be longer than the channels' time
+    limit.  `clock` measures, `now` tells the time of day, `chance` in [0, 1) spreads waits.
     """
 
     def __init__(
         self,
         queue: DeliveryQueue,
-        channel: Channel,
-        build: Build,
+        channels: Channels,
+        compose: Compose,
         set_status: SetStatus,
         bell: Bell,
         clock: IReactorTime,
@@ -102,10 +112,13 @@ class Deliver:
         poll_seconds: float = 1.0,
         lease_seconds: float = 30.0,
         at_once: int = AT_ONCE,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._queue = queue
-        self._channel = channel
-        self._build = build
+        self._channels = channels
+        self._compose = compose
+        self._chance = chance
+        self._places = Places(clock, chance)
         self._set_status = set_status
         self._clock = clock
         self._now = now
@@ -119,21 +132,30 @@ class Deliver:
         self._rings = 0
         self._stopping = False
         self._worker = Worker(self.step, bell, BELL, poll_seconds, clock, name="deliver")
+        self._beats = Worker(self.beat, bell, None, poll_seconds, clock, name="heartbeats")
         bell.subscribe(BELL, self._heard)
 
     def start(self) -> None:
         """Begin to deliver."""
         self._worker.start()
+        self._beats.start()
 
     async def step(self) -> bool:
         """Lease what is due, as far as there is room (waits for room); True when something was leased."""
         room = await self._wait_for_room()
-        if self._stopping:
+        return not self._stopping and self._begin(await self._queue.lease(self._name, room, self._until()))
+
+    async def beat(self) -> bool:
+        """As `step`, for heartbeats that are due."""
+        room = self._free()
+        if room <= 0 or self._stopping:
             return False
-        leases = await self._queue.lease(self._name, room, self._until())
+        return self._begin(await self._queue.heartbeats(self._name, room, self._until()), is_heartbeat=True)
+
+    def _begin(self, leases: Sequence[Lease], is_heartbeat: bool = False) -> bool:
         for lease in leases:
-            now = self._clock.seconds()
-            run = Run(lease, lease.until, now, now, failures=lease.attempt_count)
+            now, terms = self._clock.seconds(), self._compose.terms(lease.resource)
+            run = Run(lease, terms, lease.until, now, now, lease.failing_since, lease.attempt_count, is_heartbeat)
             work = Deferred.fromCoroutine(self._work(run))
             if not run.ended:
                 self._runs[run] = work
@@ -145,6 +167,7 @@ class Deliver:
         if self._room is not None:
             self._room.end()
         idle = await self._worker.stop(within_seconds)
+        await self._beats.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
 
     # -- how many at once
@@ -187,14 +210,17 @@ class Deliver:
             self._leave(run)
 
     async def _send_all(self, run: Run) -> None:
-        more = True
+        more, size = True, run.terms.max_count
         while more:
-            limit = 1 if run.failures else EVENTS  # a subscriber that failed is tried with one
+            limit = size if run.failures else max(EVENTS, size)  # a subscriber that failed is tried with one
             run.rings = self._rings
             events = await self._persist(run, partial(self._queue.events, run.lease, limit))
             more = len(events) == limit
-            for event in events:
-                if not await self._send_one(run, event):
+            if run.is_heartbeat and not events and not await self._send_one(run, ()):
+                return
+            run.is_heartbeat = False
+            for start in range(0, len(events), size):
+                if not await self._send_one(run, events[start : start + size]):
                     return
                 if self._gives_way(run):
                     more = False
@@ -205,76 +231,96 @@ class Deliver:
     def _gives_way(self, run: Run) -> bool:
         return self._stopping or (self._room is not None and self._clock.seconds() - run.started > TURN_SECONDS)
 
-    async def _send_one(self, run: Run, event: Event) -> bool:
-        """Send one event; False when the lease is no longer held (failure, or lost)."""
-        delivered = await self._attempt(run, event)
-        if not delivered.succeeded:
-            await self._fail(run, event, delivered)
+    async def _send_one(self, run: Run, events: Sequence[Event]) -> bool:
+        """Send some events, or a heartbeat; False when the lease is no longer held (failure, or lost)."""
+        channel = self._channels.get(run.terms.channel_type)
+        if channel is None:
+            text = f"this server has no channel {run.terms.channel_type}"
+            await self._fail(run, events, Delivered(None, 0, text))
             return False
-        run.delivered_to = event.number
-        run.failures = 0
+        place = channel.place(run.terms.endpoint)
+        wait = await self._places.enter(place)
+        if wait is not None:
+            await self._put_off(run, events, wait)
+            return False
+        delivered = await self._attempt(run, channel, place, events)
+        if not delivered.succeeded:
+            await self._fail(run, events, delivered)
+            return False
+        if events:
+            run.delivered_to = events[-1].number
+        run.failures, run.failing_since = 0, None
         if self._clock.seconds() - run.settled >= SETTLE_SECONDS:
             return await self._settle(run, keep=True)
         return True
 
-    async def _attempt(self, run: Run, event: Event) -> Delivered:
+    async def _attempt(self, run: Run, channel: Channel, place: str, events: Sequence[Event]) -> Delivered:
         attempted_at = self._now()
         run.sending_since = self._clock.seconds()
+        delivered = None
         try:
-            delivered = await self._send(run.lease, event)
+            delivered = await self._send(channel, run.lease, events)
         finally:
             run.sending_since = None
+            self._places.leave(place, delivered, None if delivered is None else reason_of(delivered))
         metrics.notification_sent(delivered.succeeded, delivered.duration_ms / 1000)
-        run.attempts.append(
-            Attempt(
-                event.number,
-                attempted_at,
-                delivered.succeeded,
-                delivered.http_status,
-                delivered.duration_ms,
-                reason_of(delivered),
-                event.correlation_id,
-            )
-        )
+        run.attempts.append(attempt_of(events, attempted_at, delivered))
         return delivered
 
-    async def _send(self, lease: Lease, event: Event) -> Delivered:
+    async def _send(self, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
         try:
-            request = self._build(lease.resource, event)
+            notification = await (self._compose.events(lease, events) if events else self._compose.heartbeat(lease))
+        except StoreUnreachable:
+            raise
         except Problem as problem:
             return Delivered(None, 0, problem.text)
         except Exception:
             log.failure("no notification can be made for Subscription/{id}", id=lease.subscription_id)
             return Delivered(None, 0, "no notification can be made of this event")
-        return await self._channel.send(request)
+        return await channel.send(notification)
 
-    async def _fail(self, run: Run, event: Event, delivered: Delivered) -> None:
+    async def _put_off(self, run: Run, events: Sequence[Event], wait: Wait) -> None:
+        """Give the lease back for a while, without an attempt."""
+        failures = run.failures
+        if wait.reason is not None:
+            failures = max(failures, 1)  # the time counts from now
+            since = run.failing_since
+            if since is not None and (self._now() - since).total_seconds() > budget_seconds(self._backoff):
+                if await self._settle(run, retry_at=self._now(), failures=0):
+                    await self._give_up(run, events, f"could not be sent since {instant(since)}: {wait.reason}")
+                return
+        await self._settle(run, retry_at=self._now() + timedelta(seconds=wait.seconds), failures=failures)
+
+    async def _fail(self, run: Run, events: Sequence[Event], delivered: Delivered) -> None:
         run.failures += 1
         reason = reason_of(delivered)
         spent = run.failures >= self._backoff.max_attempts
-        delay = retry_delay_seconds(self._backoff, run.failures, delivered)
+        delay = retry_delay_seconds(self._backoff, run.failures, delivered, self._chance())
         line = event_line(
             "delivery_failed",
             subscription_id=run.lease.subscription_id,
-            event_number=event.number,
+            event_number=events[0].number if events else 0,
             attempt_count=run.failures,
             backoff_ms=None if spent else round(delay * 1000),
             last_error=reason,
         )
-        log.info(line, correlation_id=event.correlation_id)
+        log.info(line, correlation_id=correlation_of(events))
+        since = run.failing_since or self._now()
         retry_at = self._now() + timedelta(seconds=delay)
         held = await self._settle(run, retry_at=retry_at, failures=0 if spent else run.failures)
         if spent and held:
-            await self._give_up(run, event, f"event {event.number} failed {run.failures} times: {reason}")
+            text = f"failed {run.failures} times since {instant(since)}: {reason}"
+            await self._give_up(run, events, text)
 
-    async def _give_up(self, run: Run, event: Event, text: str) -> None:
+    async def _give_up(self, run: Run, events: Sequence[Event], what: str) -> None:
         """Status `error`.  The settled row counts from zero again: for when the subscriber asks to be served again,
         and for a crash right here, after which the budget is simply spent once more.
         """
         tenant, subscription_id = run.lease.tenant, run.lease.subscription_id
+        text = f"event {events[0].number} {what}" if events else f"a heartbeat {what}"
         await self._persist(run, partial(self._set_status, tenant, subscription_id, "error", text))
         line = event_line("subscription_error", subscription_id=subscription_id, last_error=text)
-        log.warn(line, correlation_id=event.correlation_id)
+        log.warn(line, correlation_id=correlation_of(events))
 
     async def _settle(
         self, run: Run, *, keep: bool = False, retry_at: datetime | None = None, failures: int | None = None
@@ -307,22 +353,3 @@ class Deliver:
                     raise
                 await Nap(self._clock, wait).over
         raise AssertionError("unreachable")
-
-
-def reason_of(delivered: Delivered) -> str | None:
-    """Why an attempt failed, for the ledger and the log; None when it did not."""
-    if delivered.succeeded:
-        return None
-    return delivered.error or f"HTTP status {delivered.http_status}"
-
-
-def retry_delay_seconds(backoff: Backoff, failures: int, delivered: Delivered) -> float:
-    """How long to wait after failure number `failures`.
-
-    A 4xx is retried less aggressively (specification, "FHIR Subscription status"): it waits as after two more failures.
-    A Retry-After is honoured as the least wait, up to `LONGEST_RETRY_AFTER_SECONDS`.
-    """
-    status = delivered.http_status or 0
-    steps = failures + 2 if 400 <= status < 500 and status not in (408, 425, 429) else failures
-    least = min(delivered.retry_after or 0.0, LONGEST_RETRY_AFTER_SECONDS)
-    return max(backoff.delay_ms(steps) / 1000, least)

@@ -17,7 +17,7 @@ from ipf.store.database import Row
 from ipf.store.delivery_reports import STATEMENTS as REPORTS
 from ipf.store.delivery_reports import Reports
 from ipf.store.delivery_sockets import STATEMENTS as SOCKETS
-from ipf.store.delivery_sockets import Sockets
+from ipf.store.delivery_sockets import Sockets, event_of
 from ipf.store.quoting import Statement, joined, printable
 
 _LEASED = """leased AS (
@@ -199,7 +199,7 @@ class PostgresDeliveryQueue(Reports, Sockets):
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.events`.  Nothing when the lease was lost."""
         rows = await self._database.many(EVENTS.call(lease.subscription_rid, lease.token, limit))
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
         """See `ports.DeliveryQueue.settle`."""
@@ -230,14 +230,9 @@ class PostgresDeliveryQueue(Reports, Sockets):
         return int((await self._database.one(ACTIVE.call()))[0])
 
 
-def _event(row: Row) -> Event:
-    number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
-    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode(), method)
-
-
 def _lease(row: Row) -> Lease:
-    tenant, rid, id_, token, until, body, *rest = row
-    return Lease(tenant, rid, id_, token, until, loads(body), *rest)
+    tenant, rid, id_, token, until, body, attempts, failing_since, last = row
+    return Lease(tenant, rid, id_, token, until, loads(body), attempts, failing_since, last)
 
 
 _: type[DeliveryQueue] = PostgresDeliveryQueue

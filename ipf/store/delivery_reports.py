@@ -5,6 +5,8 @@ Arrives: a subscription, or a tenant.  Leaves: counters, and attempts newest fir
 
 from __future__ import annotations
 
+from typing import Any
+
 from ipf.fhir.json import loads
 from ipf.ports import Attempt, AttemptPage, SubscriptionHealth
 from ipf.store.database import Database, Row
@@ -74,5 +76,4 @@ def _attempt(row: Row) -> Attempt:
 
 
 def _health(row: Row) -> SubscriptionHealth:
-    *counters, body = row
-    return SubscriptionHealth(*counters, loads(body))
+    return SubscriptionHealth(*[*row[:-1], loads(row[-1])])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ipf.fhir.json import loads
 from ipf.ports import Attempt, Event, Lease
-from ipf.store.database import Database
+from ipf.store.database import Database, Row
 from ipf.store.quoting import Statement, joined, printable
 
 BOUND = Statement(
@@ -95,7 +95,7 @@ class Sockets:
     async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
         """See `ports.DeliveryQueue.tail`."""
         rows = await self._database.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
-        return [(rid, Event(*rest, body.encode(), method)) for rid, *rest, body, method in rows]
+        return [(row[0], event_of(row[1:])) for row in rows]
 
     async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
         """See `ports.DeliveryQueue.told`."""
@@ -114,3 +114,9 @@ class Sockets:
             joined(attempt.to_event_number for _, attempt in flat),
         )
         await self._database.many(call)
+
+
+def event_of(row: Row) -> Event:
+    """An event of its columns."""
+    number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
+    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode(), method)

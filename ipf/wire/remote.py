@@ -27,8 +27,8 @@ from twisted.web.http_headers import Headers
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.telemetry import correlation
+from ipf.wire.channels.rest_hook import NoCookies, PlainAgent, TimeLimit
 from ipf.wire.outbound import Endpoints, was_cancelled, why
-from ipf.wire.webhook import NoCookies, PlainAgent, TimeLimit
 
 BODY_LIMIT = 256 * 1024 * 1024
 EARLY_SECONDS = 30.0  # a token is fetched again so long before it ends
@@ -90,8 +90,12 @@ class Remote:
             reply = await self.exchange(url, body, fields | {"Authorization": f"Bearer {token}"})
         return reply
 
-    async def exchange(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """The same without a token."""
+    async def get(self, url: str, headers: Mapping[str, str]) -> Reply:
+        """One GET without a token.  Problem UPSTREAM."""
+        return await self.exchange(url, None, headers)
+
+    async def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """A POST without a token; a GET when there is no body."""
         limit = TimeLimit(self._clock, self._timeout_seconds)
         try:
             return await self._exchange(url, body, headers, limit)
@@ -109,13 +113,13 @@ class Remote:
         """Close the kept connections."""
         await self._pool.closeCachedConnections()
 
-    async def _exchange(self, url: str, body: bytes, headers: Mapping[str, str], limit: TimeLimit) -> Reply:
+    async def _exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], limit: TimeLimit) -> Reply:
         fields = Headers()
         for name, value in headers.items():
             fields.addRawHeader(name, value)
         sent: Deferred[Any] = self._client.request(
-            "POST", url, headers=fields, data=body, allow_redirects=False, unbuffered=True, cookies=self._cookies,
-            reactor=self._reactor,
+            "GET" if body is None else "POST", url, headers=fields, data=body, allow_redirects=False, unbuffered=True,
+            cookies=self._cookies, reactor=self._reactor,
         )  # fmt: skip
         response = await limit.bound(sent)
         content = b""

@@ -235,7 +235,7 @@ class MemoryDeliveryQueue:
         found = self._find(tenant, subscription_id)
         if found is None:
             return None
-        newest = sorted(reversed(found[2].attempts), key=lambda attempt: attempt.attempted_at, reverse=True)
+        newest = sorted(found[2].attempts[::-1], key=lambda attempt: attempt.attempted_at, reverse=True)
         return AttemptPage(len(newest), tuple(newest[offset : offset + limit]))
 
 

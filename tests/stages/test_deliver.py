@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -10,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports import Attempt, Backoff, Delivered, DeliveryEnd, Event, Json, Lease, Notification
+from ipf.ports import Attempt, Backoff, Delivered, DeliveryEnd, Event, Json, Lease, Notification, Terms
 from ipf.stages import deliver as stage
-from ipf.stages.deliver import Deliver, reason_of, retry_delay_seconds
+from ipf.stages.attempts import reason_of, retry_delay_seconds
+from ipf.stages.deliver import Deliver
+from ipf.stages.places import Places
 from ipf.telemetry import metrics
 from tests.stages.test_worker import MemoryBell
 
@@ -32,6 +35,7 @@ class Row:
     until: datetime | None = None
     ready_at: datetime = START
     active: bool = True
+    failing_since: datetime | None = None
     ledger: list[Attempt] = field(default_factory=list)
 
 
@@ -43,6 +47,7 @@ class Queue:
         self.rows: dict[str, Row] = {}
         self.down = False
         self.leased = 0
+        self.beats: list[str] = []
 
     def add(self, name: str, count: int) -> Row:
         row = self.rows.setdefault(name, Row([]))
@@ -61,8 +66,17 @@ class Queue:
             if due and len(found) < limit:
                 row.token += 1
                 row.until = until
-                found.append(Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, None))
+                since = row.failing_since
+                found.append(Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, since))
         return found
+
+    async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
+        self.check()
+        due, self.beats = self.beats, []
+        return [
+            Lease("default", 0, name, self.rows[name].token, until, {"id": name}, self.rows[name].attempt_count, None)
+            for name in due
+        ]
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         self.check()
@@ -77,6 +91,7 @@ class Queue:
         row.delivered = max(row.delivered, end.delivered_to or 0)
         row.ledger.extend(end.attempts)
         row.attempt_count = end.attempt_count
+        row.failing_since = (row.failing_since or self.now()) if end.attempt_count else None
         row.ready_at = end.retry_at or self.now()
         row.until = end.keep_until
         return True
@@ -95,6 +110,11 @@ class FarEnds:
         self.held: set[str] = set()
         self.open: dict[str, Deferred[Delivered]] = {}
 
+    unavailable = None
+
+    def place(self, endpoint: str) -> str:
+        return endpoint
+
     async def send(self, notification: Notification) -> Delivered:
         assert notification.body is not None
         text = notification.body.decode()
@@ -107,8 +127,28 @@ class FarEnds:
         return self.answers.get(name, OK)
 
 
-def build(subscription: Json, event: Event) -> Notification:
-    return Notification("PUT", "http://far/" + subscription["id"], (), event.body, event.correlation_id)
+class Plain:
+    """Composes: the bodies of the events, joined; every subscription has a place of its own unless it is `shared`."""
+
+    def __init__(self) -> None:
+        self.shared = ""
+        self.max_count = 1
+        self.error: Exception | None = None
+
+    def terms(self, subscription: Json) -> Terms:
+        return Terms("rest-hook", self.shared or subscription["id"], max_count=self.max_count, heartbeat_seconds=60)
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        if self.error is not None:
+            raise self.error
+        body = b"+".join(event.body for event in events)
+        return Notification("PUT", "http://far/" + lease.subscription_id, (), body, events[0].correlation_id)
+
+    async def heartbeat(self, lease: Lease) -> Notification:
+        return Notification("POST", "http://far/", (), b"beat-" + lease.subscription_id.encode(), "c")
+
+    async def handshake(self, lease: Lease) -> Notification:
+        raise AssertionError("nobody asks delivery for a handshake")
 
 
 class DeliverTests(TestCase):
@@ -117,6 +157,7 @@ class DeliverTests(TestCase):
         self.bell = MemoryBell()
         self.queue = Queue(self.now)
         self.far = FarEnds()
+        self.compose = Plain()
         self.statuses: list[tuple[str, str, str, str | None]] = []
 
     def now(self) -> datetime:
@@ -126,10 +167,10 @@ class DeliverTests(TestCase):
         self.statuses.append((tenant, subscription_id, status, error))
         self.queue.rows[subscription_id].active = False
 
-    def start(self, build=build, **options) -> Deliver:
+    def start(self, **options) -> Deliver:
         deliver = Deliver(
-            self.queue, self.far, build, self.set_status, self.bell, self.clock, self.now,
-            worker="w", backoff=BACKOFF, poll_seconds=10.0, **options,
+            self.queue, {"rest-hook": self.far}, self.compose, self.set_status, self.bell, self.clock, self.now,
+            worker="w", backoff=BACKOFF, poll_seconds=10.0, chance=lambda: 0.0, **options,
         )  # fmt: skip
         deliver.start()
         return deliver
@@ -174,7 +215,7 @@ class DeliverTests(TestCase):
         self.assertEqual(row.ready_at, self.now() + timedelta(seconds=2))
         self.clock.advance(10)
         self.assertEqual(len(self.far.sent), 3)
-        text = "event 1 failed 3 times: HTTP status 500"
+        text = "event 1 failed 3 times since 2026-01-01T00:00:00Z: HTTP status 500"
         self.assertEqual(self.statuses, [("default", "a", "error", text)])
         self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
         self.assertEqual((row.attempt_count, row.delivered), (0, 0))
@@ -268,20 +309,14 @@ class DeliverTests(TestCase):
 
     def test_a_notification_that_cannot_be_made_counts_as_a_failure(self) -> None:
         row = self.queue.add("a", 1)
-
-        def refuse(subscription: Json, event: Event) -> Notification:
-            raise Problem(Category.INVALID, "no endpoint")
-
-        self.start(refuse)
+        self.compose.error = Problem(Category.INVALID, "no endpoint")
+        self.start()
         self.assertEqual((row.attempt_count, row.ledger[0].error, self.far.sent), (1, "no endpoint", []))
 
     def test_a_bug_in_the_builder_counts_as_a_failure(self) -> None:
         row = self.queue.add("a", 1)
-
-        def broken(subscription: Json, event: Event) -> Notification:
-            raise KeyError("channel")
-
-        self.start(broken)
+        self.compose.error = KeyError("channel")
+        self.start()
         self.assertEqual(row.attempt_count, 1)
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
@@ -306,6 +341,65 @@ class DeliverTests(TestCase):
         self.assertFalse(self.successResultOf(stopping))
         self.assertEqual(row.delivered, 0)
 
+    def test_as_many_events_as_asked_for_go_in_one_notification(self) -> None:
+        self.compose.max_count = 3
+        row = self.queue.add("a", 7)
+        self.start()
+        self.assertEqual(self.far.sent, ["a1+a2+a3", "a4+a5+a6", "a7"])
+        self.assertEqual([(one.event_number, one.to_event_number) for one in row.ledger], [(1, 3), (4, 6), (7, None)])
+        self.assertEqual(row.delivered, 7)
+
+    def test_a_heartbeat_is_sent_when_there_are_no_events(self) -> None:
+        row = self.queue.add("a", 0)
+        self.queue.beats = ["a"]
+        self.start()
+        self.assertEqual(self.far.sent, ["beat-a"])
+        self.assertEqual([(one.kind, one.event_number) for one in row.ledger], [("heartbeat", 0)])
+
+    def test_a_heartbeat_that_fails_is_a_failure(self) -> None:
+        row = self.queue.add("a", 0)
+        self.queue.beats = ["a"]
+        self.far.answers["beat-a"] = Delivered(503, 1, None)
+        self.start()
+        self.assertEqual((row.attempt_count, row.ready_at), (1, self.now() + timedelta(seconds=1)))
+
+    def test_a_channel_that_is_not_there_is_a_failure(self) -> None:
+        row = self.queue.add("a", 1)
+        deliver = Deliver(
+            self.queue, {}, self.compose, self.set_status, self.bell, self.clock, self.now, worker="w", backoff=BACKOFF
+        )
+        deliver.start()
+        self.assertEqual((row.attempt_count, self.far.sent), (1, []))
+
+    def test_a_dead_place_costs_one_attempt_now_and_then(self) -> None:
+        """Twenty subscriptions on one dead host: five attempts open the circuit, then only probes go out."""
+        self.compose.shared = "dead"
+        for number in range(20):
+            name = "n" + "x" * number
+            self.queue.add(name, 1)
+            self.far.answers[name] = Delivered(None, 1, "connection refused")
+        self.start()
+        self.assertEqual(len(self.far.sent), 5)
+        self.clock.pump([0.1] * 20)
+        self.assertLess(len(self.far.sent), 8)
+        self.far.answers.clear()
+        self.clock.pump([0.5] * 60)
+        self.assertEqual([row.delivered for row in self.queue.rows.values()], [1] * 20)
+        self.assertEqual(self.statuses, [])
+
+    def test_the_budget_ends_while_the_circuit_is_open(self) -> None:
+        self.compose.shared = "dead"
+        for number in range(20):
+            name = "n" + "x" * number
+            self.queue.add(name, 1)
+            self.far.answers[name] = Delivered(None, 1, "connection refused")
+        self.start()
+        self.clock.pump([0.5] * 240)
+        self.assertEqual({status for _, _, status, _ in self.statuses}, {"error"})
+        self.assertEqual(len(self.statuses), 20)
+        self.assertTrue(any("could not be sent since 2026" in str(text) for *_, text in self.statuses))
+        self.assertLess(len(self.far.sent), 60)
+
     def test_no_more_is_leased_than_there_is_room_for(self) -> None:
         for number in range(stage.AT_ONCE + 10):
             name = "n" + "x" * number
@@ -313,6 +407,54 @@ class DeliverTests(TestCase):
             self.queue.add(name, 1)
         self.start()
         self.assertEqual(len(self.far.sent), stage.AT_ONCE)
+
+
+class PlacesTests(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.places = Places(self.clock, lambda: 0.0, at_once=2)
+
+    def enter(self):
+        return Deferred.fromCoroutine(self.places.enter("far"))
+
+    def test_a_quick_place_that_is_full_is_waited_for(self) -> None:
+        self.assertIsNone(self.successResultOf(self.enter()))
+        self.assertIsNone(self.successResultOf(self.enter()))
+        third, fourth = self.enter(), self.enter()
+        self.assertNoResult(third)
+        self.places.leave("far", OK)
+        self.clock.advance(0)
+        self.assertIsNone(self.successResultOf(third))
+        self.clock.advance(0.2)
+        wait = self.successResultOf(fourth)
+        self.assertEqual((wait.reason, wait.seconds), (None, 0.05))
+        self.places.leave("far", OK)
+        self.places.leave("far", None)
+        self.assertEqual(len(self.places), 0)
+
+    def test_a_circuit_opens_is_probed_and_closes(self) -> None:
+        down = Delivered(503, 1, None)
+        for _ in range(5):
+            self.assertIsNone(self.successResultOf(self.enter()))
+            self.places.leave("far", down, "HTTP status 503")
+        self.assertEqual(self.successResultOf(self.enter()).reason, "HTTP status 503")
+        self.clock.advance(1.0)
+        self.assertIsNone(self.successResultOf(self.enter()))
+        self.assertEqual(self.successResultOf(self.enter()).reason, "HTTP status 503")
+        self.places.leave("far", down, "HTTP status 503")
+        self.clock.advance(1.5)
+        self.assertEqual(self.successResultOf(self.enter()).seconds, 0.5)
+        self.clock.advance(0.5)
+        self.assertIsNone(self.successResultOf(self.enter()))
+        self.places.leave("far", Delivered(404, 1, None), "HTTP status 404")
+        self.assertIsNone(self.successResultOf(self.enter()))
+
+    def test_pauses_double_to_a_bound(self) -> None:
+        for _ in range(20):
+            self.clock.advance(31)
+            self.assertIsNone(self.successResultOf(self.enter()))
+            self.places.leave("far", Delivered(None, 1, "x"), "x")
+        self.assertEqual(self.successResultOf(self.enter()).seconds, 30.0)
 
 
 class DelayTests(TestCase):
@@ -334,6 +476,9 @@ class DelayTests(TestCase):
         ):
             delivered = Delivered(status, 1, None, retry_after)
             self.assertEqual(retry_delay_seconds(backoff, failures, delivered), seconds, (failures, status))
+        plain, asked = Delivered(500, 1, None), Delivered(429, 1, None, 10.0)
+        self.assertEqual(retry_delay_seconds(backoff, 1, plain, 1.0), 0.75)
+        self.assertEqual(retry_delay_seconds(backoff, 1, asked, 1.0), 12.5)
 
     def test_reasons(self) -> None:
         self.assertIsNone(reason_of(OK))

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.ports import Delivered, Notification
 from ipf.wire.outbound import why
-from ipf.wire.webhook import Webhook, header_problem, seconds_of
+from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"
@@ -58,7 +58,7 @@ def replies(data: bytes) -> Behaviour:
     return lambda connection, request: connection.transport.write(data)
 
 
-class WebhookTests(TestCase):
+class RestHookTests(TestCase):
     timeout = 20
 
     def far_end(self, behave: Behaviour) -> tuple[FarEnd, str]:
@@ -73,8 +73,8 @@ class WebhookTests(TestCase):
         await port.stopListening()
         await deferLater(reactor, 0.01)
 
-    def webhook(self, timeout: float = 5.0, **options: object) -> Webhook:
-        hook = Webhook(reactor, timeout, **options)
+    def webhook(self, timeout: float = 5.0, **options: object) -> RestHook:
+        hook = RestHook(reactor, timeout, **options)
         self.addCleanup(hook.close)
         return hook
 
@@ -197,7 +197,7 @@ class WebhookTests(TestCase):
         self.assertIsNotNone(delivered.error)
 
     async def test_forbidden_address(self) -> None:
-        delivered, end = await self.ask(replies(OK), permits_address=lambda address: address != "127.0.0.1")
+        delivered, end = await self.ask(replies(OK), permits=lambda host, address: address != "127.0.0.1")
         self.assertIn("not permitted", delivered.error or "")
         self.assertEqual(end.requests, [])
 

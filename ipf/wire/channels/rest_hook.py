@@ -14,10 +14,12 @@ Source: interface specification "Notification shapes", "Correlation"; RFC 9110 s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from hyperlink import EncodedURL
 from treq.client import HTTPClient
@@ -34,6 +36,7 @@ from zope.interface import implementer
 from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.telemetry import correlation
 from ipf.wire.outbound import Endpoints, was_cancelled, why
+from ipf.wire.resolver import Permits
 
 BODY_LIMIT = 64 * 1024
 KEPT_PER_HOST = 256
@@ -49,8 +52,13 @@ _CONNECTION_HEADERS = frozenset(
 )
 
 
-class Webhook:
-    """`Channel` over HTTP.  `permits_address` is asked once for the address of each new connection."""
+class RestHook:
+    """`Channel` over HTTP.  `permits` is asked for each address that a name resolves to, before it is tried.
+
+    A subscriber may ask for a shorter time limit than `timeout_seconds`, not for a longer one.
+    """
+
+    unavailable = None
 
     def __init__(
         self,
@@ -59,7 +67,7 @@ class Webhook:
         *,
         clock: IReactorTime | None = None,
         now: Clock = lambda: datetime.now(UTC),
-        permits_address: Callable[[str], bool] | None = None,
+        permits: Permits | None = None,
         body_limit: int = BODY_LIMIT,
     ) -> None:
         self._reactor = reactor
@@ -68,10 +76,14 @@ class Webhook:
         self._now = now
         self._body_limit = body_limit
         self._pool = KeptConnections(reactor)
-        endpoints = Endpoints(reactor, timeout_seconds, permits_address)
+        endpoints = Endpoints(reactor, timeout_seconds, permits)
         self._cookies = NoCookies()
         agent = Agent.usingEndpointFactory(reactor, endpoints, self._pool)
         self._client = HTTPClient(PlainAgent(agent), self._cookies)
+
+    def place(self, endpoint: str) -> str:
+        """Scheme, host and port."""
+        return place_of(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
         """Send and wait for the answer, or for the time limit.  CancelledError only when the caller cancels."""
@@ -79,13 +91,14 @@ class Webhook:
         if refused is not None:
             return Delivered(None, 0, refused)
         started = self._clock.seconds()
-        limit = TimeLimit(self._clock, self._timeout_seconds)
+        seconds = min(notification.timeout_seconds or self._timeout_seconds, self._timeout_seconds)
+        limit = TimeLimit(self._clock, seconds)
         try:
             status, retry_after = await self._exchange(notification, limit)
         except Exception as error:
             if not limit.passed and was_cancelled(error):
                 raise CancelledError() from error
-            text = f"no answer within {self._timeout_seconds:g} s" if limit.passed else why(error)
+            text = f"no answer within {seconds:g} s" if limit.passed else why(error)
             return Delivered(None, self._since(started), text)
         finally:
             limit.end()
@@ -129,7 +142,7 @@ class Webhook:
         return answer
 
 
-_: type[Channel] = Webhook
+_: type[Channel] = RestHook
 
 
 class TimeLimit:
@@ -256,6 +269,17 @@ def _headers(notification: Notification) -> Headers:
         headers.addRawHeader("Content-Type", CONTENT_TYPE)
     headers.setRawHeaders(correlation.HEADER, [notification.correlation_id])
     return headers
+
+
+@lru_cache(maxsize=4096)
+def place_of(endpoint: str) -> str:
+    """Scheme, host and port of a URL; the text itself when it is none."""
+    try:
+        url = urlsplit(endpoint)
+        port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+    except ValueError:
+        return endpoint
+    return f"{url.scheme}://{url.hostname}:{port}"
 
 
 def header_problem(headers: Sequence[tuple[str, str]]) -> str | None:

@@ -1,0 +1,90 @@
+"""What tells subscribers, put together: channels, activation, delivery, websockets.  Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ipf.converter import Stores, TwoBells, now, worker_name
+from ipf.doors import channel_policy
+from ipf.ports import Backoff, Channels, Compose
+from ipf.rest.subscription_status import set_status
+from ipf.settings import Settings
+from ipf.stages.activate import Activate, SetStatus
+from ipf.stages.compose import LegacyCompose
+from ipf.stages.deliver import Deliver
+from ipf.stages.sockets import Sockets
+from ipf.stages.worker import Worker
+from ipf.store.bindings import PostgresBindingTokens
+from ipf.subscriptions.status import Trigger, origins
+from ipf.wire.channels import open_channels
+
+Closer = Callable[[], Awaitable[object]]
+
+
+class Notifying:
+    """The stages after a commit, and what they share."""
+
+    def __init__(self, settings: Settings, stores: Stores, reactor: Any) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._reactor = reactor
+        self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        self._poll_seconds = settings.worker_poll_ms / 1000
+        self.bindings = PostgresBindingTokens(stores.fhir_database)
+        self.compose: Compose = LegacyCompose()
+        permits = channel_policy(settings).permits
+        self.channels: Channels = open_channels(settings, reactor, settings.base_url or "", permits)
+        self.sockets = Sockets(
+            stores.deliveries, self.bindings, self.compose, self._bell, reactor, now, poll_seconds=self._poll_seconds
+        )
+
+    def start(self, on_stop: Callable[[str, Closer], None]) -> None:
+        """Begin; `on_stop` is told how each part is stopped."""
+        seconds = self._settings.stop_seconds
+        activation, deliver = self._activation(), self._delivery()
+        activation.start()
+        deliver.start()
+        self.sockets.start()
+        on_stop("activation", partial(activation.stop, seconds))
+        on_stop("delivery", partial(deliver.stop, seconds))
+        on_stop("websockets", partial(self.sockets.stop, seconds))
+
+    def _activation(self) -> Worker:
+        activate = Activate(self._stores.deliveries, self._status_setter(origins(Trigger.ACTIVATED)))
+        return Worker(activate.step, self._bell, "subscription", self._poll_seconds, self._reactor, name="activate")
+
+    def _delivery(self) -> Deliver:
+        return Deliver(
+            self._stores.deliveries,
+            self.channels,
+            self.compose,
+            self._status_setter(origins(Trigger.EXHAUSTED)),
+            self._bell,
+            self._reactor,
+            now,
+            worker=worker_name(),
+            backoff=delivery_backoff(self._settings),
+            poll_seconds=self._poll_seconds,
+            lease_seconds=self._settings.delivery_timeout_ms / 1000 + 5,
+        )
+
+    def _status_setter(self, when: frozenset[str]) -> SetStatus:
+        stores = self._stores
+
+        async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+            await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, when=when)
+            stores.fhir_bell.ring("delivery")  # events were held until now
+
+        return set_one
+
+
+def delivery_backoff(settings: Settings) -> Backoff:
+    """The retry budget of a notification."""
+    return Backoff(
+        settings.delivery_backoff_base_ms,
+        settings.delivery_backoff_factor,
+        settings.delivery_backoff_max_ms,
+        settings.delivery_max_attempts,
+    )

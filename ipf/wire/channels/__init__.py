@@ -1,0 +1,32 @@
+"""Channels to subscribers, one module each behind `ports.Channel`, by their `Subscription.channel.type`.
+
+Adding one: a module beside these, and its line in `open_channels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.ports import Channels
+from ipf.settings import Settings
+from ipf.wire.channels.email import Email, MailServer
+from ipf.wire.channels.message import Message
+from ipf.wire.channels.rest_hook import RestHook
+from ipf.wire.channels.websocket import Websocket
+from ipf.wire.resolver import Permits
+
+
+def open_channels(settings: Settings, reactor: Any, source: str, permits: Permits | None) -> Channels:
+    """Every channel of this process.  `source`: the address under which messages say that they come from here.
+
+    `permits`: which addresses may be connected to.
+    """
+    seconds = settings.delivery_timeout_ms / 1000
+    rest_hook = RestHook(reactor, seconds, permits=permits)
+    server = MailServer.of(settings.smtp_url) if settings.smtp_url else None
+    return {
+        "rest-hook": rest_hook,
+        "websocket": Websocket(),
+        "message": Message(rest_hook, source),
+        "email": Email(reactor, server, seconds),
+    }

@@ -1,0 +1,216 @@
+"""The `email` channel: a notification in, one mail out through the operator's SMTP server.
+
+The text can be read by a person and tells no more than the content level allows: that something happened, which
+resources (`id-only`, `full-resource`), never what they hold.  What they hold goes along as an attachment, when the
+subscription asked for content.  Registered headers are not sent, except a `Subject`: they are credentials of HTTP.
+
+Without an SMTP server the channel is there and sends nothing, and says so (`unavailable`, decisions section 2).
+
+`IPF_SMTP_URL`: `smtp://[user:password@]host[:25][?from=address]` (TLS when the server offers it; always with a
+password), `smtps://...` (TLS from the start, port 465).  Certificates are verified.
+
+Source: https://hl7.org/fhir/R4/subscription.html ("email"); Backport guide, "Channels"; RFC 5321, RFC 6068.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, make_msgid
+from io import BytesIO
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.ssl import optionsForClientTLS
+from twisted.mail.smtp import ESMTPSenderFactory, SMTPClientError
+
+from ipf.ports import Channel, Clock, Delivered, Notification
+from ipf.wire.outbound import was_cancelled, why
+
+NOT_CONFIGURED = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
+
+_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+_WORDS = {"handshake": "is being set up", "heartbeat": "is in service; nothing happened since the last notification"}
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """Where mail is handed over.  `user` and `password` are given together or not at all."""
+
+    host: str
+    port: int
+    is_tls: bool
+    sender: str
+    user: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def of(cls, url: str) -> MailServer:
+        """From `IPF_SMTP_URL`.  ValueError names what is wrong, and shows nothing secret."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+            raise ValueError("expected smtp://host or smtps://host")
+        sender = parse_qs(parts.query).get("from", [f"ipf@{socket.getfqdn()}"])[0]
+        if not _ADDRESS.fullmatch(sender):
+            raise ValueError("the address in from= is no mail address")
+        if (parts.username is None) != (parts.password is None):
+            raise ValueError("expected user:password, or neither")
+        is_tls = parts.scheme == "smtps"
+        port = parts.port or (465 if is_tls else 25)
+        user, password = (unquote(part) if part is not None else None for part in (parts.username, parts.password))
+        return cls(parts.hostname, port, is_tls, sender, user, password)
+
+
+class Email:
+    """`Channel` over SMTP; `server` None: nothing is sent."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        server: MailServer | None,
+        timeout_seconds: float,
+        *,
+        clock: IReactorTime | None = None,
+        now: Clock = lambda: datetime.now(UTC),
+    ) -> None:
+        self._reactor = reactor
+        self._clock: IReactorTime = clock or reactor
+        self._server = server
+        self._timeout_seconds = timeout_seconds
+        self._now = now
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing is sent."""
+        return NOT_CONFIGURED if self._server is None else None
+
+    def place(self, endpoint: str) -> str:
+        """All mail goes through one server."""
+        return "smtp"
+
+    async def send(self, notification: Notification) -> Delivered:
+        """Hand the mail over; acknowledged when the server has taken it for every receiver."""
+        receivers = receivers_of(notification.url)
+        if self._server is None or not receivers:
+            return Delivered(None, 0, NOT_CONFIGURED if self._server is None else "the endpoint is no mailto: address")
+        started = self._clock.seconds()
+        mail = mail_of(notification, self._server.sender, receivers, self._now())
+        seconds = min(notification.timeout_seconds or self._timeout_seconds, self._timeout_seconds)
+        sending = Deferred.fromCoroutine(self._hand_over(self._server, receivers, mail))
+        late = self._clock.callLater(seconds, sending.cancel)
+        try:
+            error = await sending
+        except Exception as failure:
+            if late.active() and was_cancelled(failure):
+                raise CancelledError() from failure
+            error = _why(failure) if late.active() else f"the mail server did not answer within {seconds:g} s"
+        finally:
+            if late.active():
+                late.cancel()
+        return Delivered(None, round((self._clock.seconds() - started) * 1000), error, is_done=error is None)
+
+    async def _hand_over(self, server: MailServer, receivers: list[str], mail: bytes) -> str | None:
+        sent: Deferred[Any] = Deferred()
+        tls = optionsForClientTLS(server.host)
+        factory: Any = ESMTPSenderFactory(
+            server.user.encode() if server.user else None,
+            server.password.encode() if server.password else None,
+            server.sender,
+            receivers,
+            BytesIO(mail),
+            sent,
+            retries=0,
+            contextFactory=None if server.is_tls else tls,
+            requireAuthentication=server.user is not None,
+            requireTransportSecurity=server.user is not None and not server.is_tls,
+            heloFallback=server.user is None,
+        )
+        endpoint: Any = HostnameEndpoint(self._reactor, server.host, server.port)
+        connection: Any = await (wrapClientTLS(tls, endpoint) if server.is_tls else endpoint).connect(factory)
+        try:
+            count, answers = await sent
+        finally:
+            connection.transport.abortConnection()
+        refused = [f"{code} {_text(text)}" for _, code, text in answers if not 200 <= code < 300]
+        return f"refused for a receiver: {refused[0]}" if refused or count < len(receivers) else None
+
+
+_: type[Channel] = Email
+
+
+def receivers_of(endpoint: str) -> list[str]:
+    """The addresses of a `mailto:` URL; none when one of them is not plainly an address."""
+    scheme, _, rest = endpoint.partition(":")
+    if scheme.lower() != "mailto":
+        return []
+    found = [unquote(part).strip() for part in rest.partition("?")[0].split(",")]
+    return found if all(_ADDRESS.fullmatch(address) for address in found) else []
+
+
+def mail_of(notification: Notification, sender: str, receivers: list[str], now: datetime) -> bytes:
+    """The whole mail, lines ended as SMTP wants them."""
+    mail = EmailMessage(policy=SMTP)
+    mail["From"], mail["To"] = sender, ", ".join(receivers)
+    mail["Date"], mail["Message-ID"] = format_datetime(now), make_msgid(domain=sender.partition("@")[2])
+    mail["Subject"] = _subject(notification)
+    mail["X-Correlation-Id"] = notification.correlation_id
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(_body(notification))
+    attachment = _attachment_type(notification)
+    if notification.body and attachment:
+        main, _, sub = attachment.partition("/")
+        name = "notification.xml" if "xml" in sub else "notification.json"
+        mail.add_attachment(notification.body, maintype=main, subtype=sub, filename=name)
+    return mail.as_bytes()
+
+
+def _subject(notification: Notification) -> str:
+    for name, value in notification.headers:
+        if name.lower() == "subject":
+            return re.sub(r"[\x00-\x1f\x7f]+", " ", value)
+    count = len(notification.events)
+    what = f"{count} event{'s' if count != 1 else ''}" if count else notification.kind
+    return f"Subscription/{notification.subscription_id}: {what}"
+
+
+def _body(notification: Notification) -> str:
+    subscription = f"Subscription/{notification.subscription_id}"
+    if notification.kind in _WORDS:
+        return f"{subscription} {_WORDS[notification.kind]}.\n"
+    lines = [f"{subscription} has events:", ""]
+    for event in notification.events:
+        what = (
+            "" if notification.content == "empty" else f": {event.resource_type}/{event.id}, version {event.version_id}"
+        )
+        lines.append(f"- number {event.number}, {event.occurred_at.isoformat(timespec='seconds')}{what}")
+    return "\n".join([*lines, ""])
+
+
+def _attachment_type(notification: Notification) -> str | None:
+    """The media type of the attachment: that of `attach=`, else of a payload that is no text for people."""
+    kind = notification.content_type or "application/fhir+json"
+    base, _, parameters = kind.partition(";")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "attach" and "/" in value:
+            return value.strip().lower()
+    base = base.strip().lower()
+    return None if base.startswith("text/") or notification.content == "empty" else base
+
+
+def _text(answer: object) -> str:
+    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+    return re.sub(r"[^\x20-\x7e]+", " ", text)[:200]
+
+
+def _why(failure: Exception) -> str:
+    if isinstance(failure, SMTPClientError):
+        return f"the mail server refused: {failure.code} {_text(failure.resp)}"
+    return why(failure)

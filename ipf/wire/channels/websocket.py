@@ -1,0 +1,292 @@
+"""The `websocket` channel at `/websocket`: clients come here, say what they listen to, and are told.
+
+Text messages (interface specification "WebSocket"; Backport guide, "Channels"):
+
+    client                          server
+    bind <subscription id>          bound <subscription id>, then at each event: ping <subscription id> [, content]
+    bind-with-token <token>         a handshake Bundle for each subscription of the token, then notification Bundles
+    bind-with-token: <token>        the same; also {"bind-with-token": "<token>"}
+    anything else                   error <reason>
+
+A client proves who it is with a bearer token: in the `Authorization` header, or, since browsers cannot set that, as
+`Sec-WebSocket-Protocol: bearer-<token>` (or the pair `bearer, <token>`).  Who brings a bad one is refused with 401
+before the connection is opened.  A binding token speaks for itself.
+
+A client that does not read is cut off when `WAITING_BYTES` wait for it; it asks `$events` for what it missed.  One that
+sends what is too long, or nothing but errors, is cut off too.
+
+Source: RFC 6455; https://hl7.org/fhir/R4/subscription.html ("websocket").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from autobahn.twisted.resource import WebSocketResource
+from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
+from autobahn.websocket.types import ConnectionDeny
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
+from twisted.web.resource import IResource
+from zope.interface import implementer
+
+from ipf.errors import Category, Problem
+from ipf.ports import Authenticate, Channel, Delivered, Notification, Session, SocketClient, SocketHub
+
+log = Logger()
+
+WAITING_BYTES = 1024 * 1024
+LONGEST_MESSAGE = 16 * 1024
+MOST_BINDINGS = 1000
+MOST_ERRORS = 20
+PING_SECONDS = 30
+OPENING_SECONDS = 10
+MOST_CLIENTS = 10_000
+
+_PREFIX = "bearer-"
+_TOKEN = re.compile(r"bind-with-token\s*:?\s+(\S+)", re.IGNORECASE)
+
+
+class Websocket:
+    """`Channel` for what is not sent to an endpoint: clients are told by the hub (`stages/sockets.py`)."""
+
+    unavailable = None
+
+    def place(self, endpoint: str) -> str:
+        """Nothing is shared."""
+        return "websocket"
+
+    async def send(self, notification: Notification) -> Delivered:
+        """Acknowledged: there is nobody to ask.  A handshake goes to each client when it binds."""
+        return Delivered(None, 0, None, is_done=True)
+
+
+_: type[Channel] = Websocket
+
+
+async def everybody(bearer: str | None) -> Session:
+    """`Authenticate` where requests to /fhir are not authenticated either."""
+    return Session()
+
+
+def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> IResource:
+    """The resource to mount at `/websocket`."""
+    make: Any = WebSocketResource
+    mounted: IResource = make(SocketFactory(hub, reactor, authenticate))
+    return mounted
+
+
+class SocketFactory(WebSocketServerFactory):
+    """Twisted: makes a connection for each client."""
+
+    noisy = False
+
+    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> None:
+        super().__init__(reactor=reactor, server="ipf")  # type: ignore[no-untyped-call]  # Autobahn has no hints here
+        self.protocol = SocketConnection
+        options: Any = self
+        options.setProtocolOptions(
+            maxFramePayloadSize=LONGEST_MESSAGE,
+            maxMessagePayloadSize=LONGEST_MESSAGE,
+            openHandshakeTimeout=OPENING_SECONDS,
+            closeHandshakeTimeout=OPENING_SECONDS,
+            autoPingInterval=PING_SECONDS,
+            autoPingTimeout=PING_SECONDS,
+            maxConnections=MOST_CLIENTS,
+        )
+        self.hub = hub
+        self.authenticate = authenticate
+
+
+@implementer(IPushProducer)
+class SocketConnection(WebSocketServerProtocol):
+    """One client.  Messages that it sends are worked on one after another."""
+
+    factory: SocketFactory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._session: Session | None = None
+        self._asked: deque[bytes] = deque()
+        self._is_answering = False
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._is_paused = False
+        self._errors = 0
+        self._bindings = 0
+        self._is_cut = False
+
+    # -- who it is
+
+    async def _who(self, bearer: str | None) -> Session:
+        try:
+            return await self.factory.authenticate(bearer)
+        except Problem as refused:
+            deny: Any = ConnectionDeny
+            raise deny(refused.rendering.http_status, refused.text) from refused
+
+    def onConnect(self, request: Any) -> Any:
+        """Autobahn: a client opens; the answer is the subprotocol that is spoken."""
+        offered = list(request.protocols)
+        bearer = bearer_of(request.headers.get("authorization"), offered)
+        return Deferred.fromCoroutine(self._admit(bearer, offered))
+
+    async def _admit(self, bearer: str | None, offered: Sequence[str]) -> str | None:
+        if bearer is not None:
+            self._session = await self._who(bearer)
+        return chosen_of(offered)
+
+    def onOpen(self) -> None:
+        """Autobahn: the connection is there; whatever watched its write buffer before was the HTTP server."""
+        transport: Any = self.transport
+        transport.unregisterProducer()
+        transport.registerProducer(self, True)
+
+    # -- what it says
+
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:
+        """Autobahn: a message."""
+        if len(self._asked) >= MOST_BINDINGS:
+            self._cut()
+            return
+        self._asked.append(payload)
+        if not self._is_answering:
+            Deferred.fromCoroutine(self._answer_all())
+
+    async def _answer_all(self) -> None:
+        self._is_answering = True
+        try:
+            while self._asked:
+                await self._answer(self._asked.popleft().decode("utf-8", "replace").strip())
+        finally:
+            self._is_answering = False
+
+    async def _answer(self, text: str) -> None:
+        try:
+            self._bindings += 1
+            if self._bindings > MOST_BINDINGS:
+                raise Problem(Category.BUSINESS_RULE, "too many bindings on one connection")
+            await self._bind(text)
+        except Problem as problem:
+            self._error(problem.text)
+        except Exception:
+            log.failure("a websocket client could not be bound")
+            self._error("the server failed")
+
+    async def _bind(self, text: str) -> None:
+        token = token_of(text)
+        if token is not None:
+            if not await self.factory.hub.bind_with_token(self, token):
+                raise Problem(Category.NOT_FOUND, "the token binds no websocket subscription")
+            return
+        verb, _, subscription_id = text.partition(" ")
+        subscription_id = subscription_id.strip().removeprefix("Subscription/")
+        if verb.lower() != "bind" or not subscription_id:
+            raise Problem(Category.VALUE, "say 'bind <subscription id>' or 'bind-with-token <token>'")
+        if self._session is None:
+            self._session = await self.factory.authenticate(None)
+        await self.factory.hub.bind(self, self._session, subscription_id)
+        self.tell([f"bound {subscription_id}".encode()])
+
+    def _error(self, reason: str) -> None:
+        self._errors += 1
+        self.tell([f"error {reason}".encode()])
+        if self._errors >= MOST_ERRORS:
+            self.end("too many errors")
+
+    # -- what it is told
+
+    def tell(self, texts: Sequence[bytes]) -> bool:
+        """See `ports.SocketClient.tell`."""
+        if self._is_cut or self.state != self.STATE_OPEN:
+            return False
+        if not self._is_paused:
+            for text in texts:
+                self._say(text)
+            return True
+        self._waiting.extend(texts)
+        self._waiting_bytes += sum(map(len, texts))
+        if self._waiting_bytes > WAITING_BYTES:
+            self._cut()
+            return False
+        return True
+
+    def end(self, reason: str) -> None:
+        """See `ports.SocketClient.end`."""
+        if self.state == self.STATE_OPEN:
+            self.sendClose(1000, reason)
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self._waiting.clear()
+        self.dropConnection(abort=True)
+
+    def pauseProducing(self) -> None:
+        """Twisted: its socket takes no more."""
+        self._is_paused = True
+
+    def resumeProducing(self) -> None:
+        """Twisted: it takes more again."""
+        self._is_paused = False
+        while self._waiting and not self._is_paused:
+            text = self._waiting.popleft()
+            self._waiting_bytes -= len(text)
+            self._say(text)
+
+    def _say(self, text: bytes) -> None:
+        self.sendMessage(text)  # type: ignore[no-untyped-call]  # Autobahn has no hints here
+
+    def stopProducing(self) -> None:
+        """Twisted: the connection is gone."""
+
+    def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
+        """Autobahn: the connection has ended."""
+        self._asked.clear()
+        self._waiting.clear()
+        self.factory.hub.leave(self)
+
+
+_client: type[SocketClient] = SocketConnection
+
+
+def bearer_of(authorization: str | None, offered: Sequence[str]) -> str | None:
+    """The bearer token that a client brings, in a header or among the subprotocols that it offers."""
+    scheme, _, token = (authorization or "").strip().partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for name, following in zip(offered, [*offered[1:], ""], strict=True):
+        if name.lower().startswith(_PREFIX):
+            return name[len(_PREFIX) :]
+        if name.lower() == "bearer" and following:
+            return following
+    return None
+
+
+def chosen_of(offered: Sequence[str]) -> str | None:
+    """The subprotocol to answer: the first that is no token, else the first, since browsers insist on one."""
+    for name, before in zip(offered, ["", *offered[:-1]], strict=True):
+        if not name.lower().startswith(_PREFIX) and before.lower() != "bearer":
+            return name
+    return offered[0] if offered else None
+
+
+def token_of(text: str) -> str | None:
+    """The token of a `bind-with-token` message in any of its forms; None when it is another message."""
+    found = _TOKEN.fullmatch(text)
+    if found is not None:
+        return found.group(1)
+    if not text.startswith("{"):
+        return None
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(said, dict):
+        return None
+    token = said.get("bind-with-token") or (said.get("token") if said.get("type") == "bind-with-token" else None)
+    return token if isinstance(token, str) else None
