@@ -2,8 +2,8 @@
 
 Names and labels are those of decisions section 3.  A label never holds an id, a person's name or free text: each label
 has a closed set of values, and `source_system`, which senders choose, keeps its first `SOURCE_SYSTEMS` values apart and
-counts the rest as `other`.  Callers use the functions below and never see a label object; label children are looked up
-in a dictionary, so that counting costs about a microsecond.
+counts the rest as `other`.  Callers use the functions below and never see a label object; increments are gathered in
+the process (`tallies.py`) and written through by `flush`, once a second and before each scrape.
 
 With PROMETHEUS_MULTIPROC_DIR set (see `metrics_directory`) the values of all processes of the service are added up.
 """
@@ -11,7 +11,7 @@ With PROMETHEUS_MULTIPROC_DIR set (see `metrics_directory`) the values of all pr
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from collections.abc import Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,11 +23,11 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from ipf.errors import Category
 from ipf.telemetry.metrics_directory import VARIABLE
+from ipf.telemetry.tallies import Tallies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SOURCE_SYSTEMS = 200
@@ -80,6 +80,12 @@ _received_to_delivered = Histogram(
     registry=_REGISTRY,
     buckets=_LONG_SECONDS,
 )
+_audits = Counter(
+    "fhir_audit_records",
+    "Audit records that were written, or dropped because the store was away for too long",
+    ["outcome"],
+    registry=_REGISTRY,
+)
 _dlq_transitions = Counter(
     "interface_engine_dlq_transitions",
     "Messages that entered DEAD_LETTER, by the kind of their last failure.",
@@ -112,12 +118,77 @@ _delivery_seconds = Histogram(
     buckets=_LONG_SECONDS,
 )
 
+_queue = Gauge(
+    "interface_engine_queue_messages",
+    "Messages in each state now; delivered ones that are still kept.",
+    ("status",),
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
+_oldest = Gauge(
+    "interface_engine_queue_oldest_seconds",
+    "Age of the oldest message that is neither delivered nor a dead letter; 0: there is none.",
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
+_connections = Gauge(
+    "interface_engine_mllp_connections",
+    "Open connections of senders, by listener.",
+    ("listener",),
+    registry=_REGISTRY,
+    multiprocess_mode="livesum",
+)
+_http_requests = Counter(
+    "ipf_http_requests",
+    "HTTP requests answered, by route; status is 2xx, 3xx, 4xx or 5xx.",
+    ("route", "method", "status"),
+    registry=_REGISTRY,
+)
+_http_seconds = Histogram(
+    "ipf_http_request_duration_seconds",
+    "Time from a request's last byte to the end of its answer, by route.",
+    ("route",),
+    registry=_REGISTRY,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0),
+)
+_lag = Histogram(
+    "ipf_reactor_lag_seconds",
+    "How late a timer of the reactor fires, twice a second.",
+    ("process",),
+    registry=_REGISTRY,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+)
+_pool = Gauge(
+    "ipf_database_connections",
+    "Connections to PostgreSQL: idle, in_use; waiting: callers that wait for one.",
+    ("database", "state"),
+    registry=_REGISTRY,
+    multiprocess_mode="livesum",
+)
+_removed = Counter(
+    "ipf_retention_removed",
+    "Rows that retention removed.",
+    ("kind",),
+    registry=_REGISTRY,
+)
+_info = Gauge(
+    "ipf_build_info",
+    "1; the version is in the label.",
+    ("version",),
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
+
 ProcessCollector(registry=_REGISTRY)
 
 _systems: set[str] = set()
-_children: dict[tuple[str, ...], MetricWrapperBase] = {}
+_tallies = Tallies()
+_count, _observe = _tallies.count, _tallies.observe
 _REASONS = frozenset(each.name.lower() for each in Category) | {"stale"}
-_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+flush = _tallies.flush
+"""Write through what this process has counted."""
 
 
 def message_entered(status: str, source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
@@ -127,7 +198,7 @@ def message_entered(status: str, source_system: str, *, source_protocol: str = M
             source_system = OTHER
         else:
             _systems.add(source_system)
-    _child(_messages, status, source_protocol, source_system).inc(count)
+    _count(_messages, status, source_protocol, source_system, by=count)
 
 
 def message_received(source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
@@ -138,38 +209,84 @@ def message_received(source_system: str, *, source_protocol: str = MLLP, count: 
 def message_delivered(source_system: str, seconds: float, *, source_protocol: str = MLLP) -> None:
     """A message ended DELIVERED, `seconds` after its receipt."""
     message_entered("DELIVERED", source_system, source_protocol=source_protocol)
-    _received_to_delivered.observe(seconds)
+    _observe(_received_to_delivered, seconds)
 
 
 def duplicate_received(*, conflicting: bool) -> None:
     """A repeat was acknowledged; `conflicting`: its content differs from the stored message."""
-    _child(_duplicates, "different" if conflicting else "same").inc()
+    _count(_duplicates, "different" if conflicting else "same")
 
 
 def frame_rejected(code: str) -> None:
     """A frame was answered `AR` or `AE` and not stored as a message."""
-    _child(_rejects, code if code in ("AR", "AE") else OTHER).inc()
+    _count(_rejects, code if code in ("AR", "AE") else OTHER)
 
 
 def transformed(outcome: str, seconds: float) -> None:
     """A mapping ended with `SUCCESS` or `FAILURE` after `seconds`."""
-    _child(_transform_seconds, outcome).observe(seconds)
+    _observe(_transform_seconds, seconds, outcome)
 
 
 def fhir_posted(outcome: str, seconds: float) -> None:
     """A transaction Bundle was stored (`SUCCESS`) or not (`FAILURE`) after `seconds`."""
-    _child(_fhir_post_seconds, outcome).observe(seconds)
+    _observe(_fhir_post_seconds, seconds, outcome)
 
 
 def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
     """A message entered DEAD_LETTER.  `reason`: a `Category` name in any case, or `stale`; anything else is `other`."""
     reason = reason.lower()
-    _child(_dlq_transitions, source_protocol, reason if reason in _REASONS else OTHER).inc()
+    _count(_dlq_transitions, source_protocol, reason if reason in _REASONS else OTHER)
 
 
 def dead_letters(size: int) -> None:
     """How many messages are in DEAD_LETTER now."""
     _dlq_size.set(size)
+
+
+def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
+    """Messages in each state, and the age of the oldest one that waits."""
+    for status, count in counts.items():
+        _queue.labels(status).set(count)
+    _oldest.set(oldest_seconds)
+    _dlq_size.set(counts["DEAD_LETTER"])
+
+
+def mllp_connections(listener: str, count: int) -> None:
+    """How many senders are connected to a listener (its name is from the settings)."""
+    _connections.labels(listener).set(count)
+
+
+def http_answered(route: str, method: str, status: int, seconds: float) -> None:
+    """A request was answered.  `route`: one of a bounded set (`wire/routes.py`)."""
+    _count(_http_requests, route, method if method in _METHODS else OTHER, f"{status // 100}xx")
+    _observe(_http_seconds, seconds, route)
+
+
+def reactor_late(process: str, seconds: float) -> None:
+    """A timer of a process (`main`, `converter`) fired so late."""
+    _observe(_lag, seconds, process)
+
+
+def database_connections(database: str, idle: int, in_use: int, waiting: int) -> None:
+    """The pool of one database (`inbox`, `fhir`) in this process."""
+    _pool.labels(database, "idle").set(idle)
+    _pool.labels(database, "in_use").set(in_use)
+    _pool.labels(database, "waiting").set(waiting)
+
+
+def rows_removed(kind: str, count: int) -> None:
+    """Retention removed rows (`kind`: one of `Pruner.kinds`)."""
+    _count(_removed, kind, by=count)
+
+
+def build(version: str) -> None:
+    """What runs."""
+    _info.labels(version).set(1)
+
+
+def audit_records(outcome: str, count: int) -> None:
+    """Audit records were `written` or `dropped`."""
+    _count(_audits, outcome, by=count)
 
 
 def active_subscriptions(count: int) -> None:
@@ -180,12 +297,13 @@ def active_subscriptions(count: int) -> None:
 def notification_sent(succeeded: bool, seconds: float) -> None:
     """One delivery attempt ended after `seconds`."""
     outcome = SUCCESS if succeeded else FAILURE
-    _child(_deliveries, outcome).inc()
-    _child(_delivery_seconds, outcome).observe(seconds)
+    _count(_deliveries, outcome)
+    _observe(_delivery_seconds, seconds, outcome)
 
 
 def exposition() -> bytes:
     """All metrics as text, of all processes of the service."""
+    flush()
     if VARIABLE not in os.environ:
         return generate_latest(_REGISTRY)
     registry = CollectorRegistry()
@@ -202,12 +320,5 @@ def process_ended(pid: int) -> None:
 
 def sample(name: str, **labels: str) -> float:
     """The value of one series in this process, 0 when there is none (for tests and for `bin/bench`)."""
+    flush()
     return _REGISTRY.get_sample_value(name, labels) or 0.0
-
-
-def _child(metric: _Metric, *labels: str) -> _Metric:
-    key = (metric._name, *labels)
-    child = _children.get(key)
-    if child is None:
-        child = _children[key] = metric.labels(*labels)
-    return child  # type: ignore[return-value]  # a child has the class of its metric

@@ -56,6 +56,15 @@ class Health:
         states = await self._ask(self._components)
         return _answer({"status": self._status(states), "components": states})
 
+    async def states(self) -> Mapping[str, Mapping[str, Any]]:
+        """`{status, details}` of every component."""
+        return await self._ask(self._components)
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Names of the components that take health down."""
+        return frozenset(name for name, each in self._components.items() if each.required)
+
     async def readiness(self) -> Answer:
         """The required components only."""
         states = await self._ask({name: each for name, each in self._components.items() if each.required})

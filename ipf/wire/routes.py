@@ -1,0 +1,45 @@
+"""Which route a request took, as one of a bounded set of names: the label of the HTTP metrics.
+
+Ids, names of resource types and whatever else a client chooses are replaced by what stands there.  What nothing serves
+(404, 405) is `other`, so that a client who tries paths makes no series.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+OTHER = "other"
+MOST_ROUTES = 200
+
+_TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
+_NOT_SERVED = (404, 405)
+_known: set[str] = set()
+_WORDS = frozenset(
+    ("fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus", "metadata")
+    + ("messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource", "status", "rejects")
+    + ("unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config", "audit", "observe")
+    + ("system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search", ".well-known")
+    + ("smart-configuration", "profiles", "validate", "api", "content", "reindex", "export")
+)
+
+
+def route_of(path: Sequence[bytes], status: int) -> str:
+    """The route for the segments of a path that was answered with `status`: `/fhir/{type}/{id}`, `/admin/messages`."""
+    if status in _NOT_SERVED:
+        return OTHER
+    route = "/" + "/".join([_shown(segment) for segment in path[:6] if segment])
+    if route not in _known:
+        if len(_known) >= MOST_ROUTES:
+            return OTHER
+        _known.add(route)
+    return route
+
+
+def _shown(segment: bytes) -> str:
+    text = segment.decode("latin-1")
+    if text in _WORDS:
+        return text
+    if text.startswith("$"):
+        return "{operation}"
+    return "{type}" if _TYPE.fullmatch(text) else "{id}"
