@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import parse_criteria
-from ipf.ports import DEFAULT_TENANT, Answer, FhirStore, Json, Request, Terminology, Version
+from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
@@ -55,6 +55,7 @@ class World:
     terminology: Terminology | None = None
     reindex: Any = None
     conformance: Conformance | None = None
+    caller: Caller = OPEN
 
     @property
     def histories(self) -> Histories:
@@ -103,7 +104,7 @@ class World:
         sent = b"" if body is None else body if isinstance(body, bytes) else dumps(body)
         pairs = tuple(parse_qsl(query, keep_blank_values=True))
         segments = tuple(path.split("/")) if path else ()
-        request = Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant)
+        request = Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant, self.caller)
         return await handler(self.repository)(request)
 
     async def commit(self, *units: Unit) -> list[Any]:

@@ -1,0 +1,316 @@
+"""What scopes do to each interaction, on the store in memory and on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.fhir.json import loads
+from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
+from ipf.store.grants import PostgresGrants
+from tests.fakes.grants import MemoryGrants
+from tests.rest.test_search import entries
+from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World
+from tests.security.test_scopes import ADA, BOB, DOCTOR, LAB, OTHERS, VITAL, VITALS
+
+ORDER: Json = {"resourceType": "ServiceRequest", "id": "sr", "status": "active", "intent": "order",
+               "subject": {"reference": "Patient/p1"}}  # fmt: skip
+SEEN: Json = {**VITALS, "performer": [{"reference": "Practitioner/d"}], "basedOn": [{"reference": "ServiceRequest/sr"}]}
+VITALS_ONLY = f"system/Observation.cruds?category={VITAL}"
+SUBSCRIPTION: Json = {
+    "resourceType": "Subscription", "status": "requested", "reason": "test", "criteria": "Patient?gender=male",
+    "channel": {"type": "rest-hook", "endpoint": "https://subscriber.example.org/hook", "header": ["Authorization: x"]},
+}  # fmt: skip
+
+# (scopes, method, url, expected): a status, or the matches of a Bundle.
+TABLE: list[tuple[str, str, str, Any]] = [
+    ("system/Patient.r", "GET", "Patient/p1", 200),
+    ("system/Patient.r", "HEAD", "Patient/p1", 200),
+    ("system/Patient.r", "GET", "Patient/p1/_history", 200),
+    ("system/Patient.r", "GET", "Patient/p1/_history/1", 200),
+    ("system/Patient.s", "GET", "Patient/p1", 401),
+    ("system/Patient.s", "GET", "Patient/p1/_history/1", 401),
+    ("system/Patient.r", "GET", "Patient", 401),
+    ("system/Patient.r", "GET", "Patient/_history", 401),
+    ("system/Patient.s", "GET", "Patient", ["Patient/p1", "Patient/p2"]),
+    ("system/Patient.s", "GET", "Patient/_history", 200),
+    ("system/Patient.read", "GET", "Patient/p1", 200),
+    ("system/Patient.read", "GET", "Patient", ["Patient/p1", "Patient/p2"]),
+    ("system/Patient.write", "GET", "Patient/p1", 401),
+    ("system/Observation.cruds", "GET", "Patient/p1", 401),
+    ("system/Observation.cruds", "GET", "Patient/nobody", 401),
+    ("", "GET", "Patient/p1", 401),
+    ("", "GET", "metadata", 200),
+    ("", "OPTIONS", "Patient", 204),
+    # within the limits of a scope
+    (VITALS_ONLY, "GET", "Observation/o1", 200),
+    (VITALS_ONLY, "GET", "Observation/o2", 404),
+    (VITALS_ONLY, "GET", "Observation/o2/_history/1", 404),
+    (VITALS_ONLY, "GET", "Observation/o2/_history", 404),
+    (VITALS_ONLY, "GET", "Observation", ["Observation/o1", "Observation/o3"]),
+    (VITALS_ONLY, "GET", "Observation?category=laboratory", []),
+    (VITALS_ONLY, "GET", "Observation?_id=o2", []),
+    (VITALS_ONLY, "GET", "Observation?subject=Patient/p1", ["Observation/o1"]),
+    (VITALS_ONLY, "GET", "?_type=Observation", ["Observation/o1", "Observation/o3"]),
+    (VITALS_ONLY, "GET", "Patient/p1/Observation", ["Observation/o1"]),
+    (VITALS_ONLY, "DELETE", "Observation/o2", 401),
+    (VITALS_ONLY, "DELETE", "Observation/none", 204),
+    (VITALS_ONLY, "GET", "$export?_type=Observation", 401),
+    # over several types
+    ("system/Patient.rs", "GET", "", ["Patient/p1", "Patient/p2"]),
+    ("system/Patient.rs", "GET", "?_type=Patient", ["Patient/p1", "Patient/p2"]),
+    ("system/Patient.rs", "GET", "?_type=Patient,Observation", 401),
+    ("system/Patient.rs", "GET", "_history", 200),
+    ("", "GET", "", 401),
+    ("", "GET", "_history", 401),
+    ("openid", "GET", "_history", 401),
+    ("system/Observation.s", "GET", "Patient/p1/*", 401),
+    ("system/Patient.r", "GET", "Patient/p1/*", 401),
+    ("system/Patient.rs", "GET", "Patient/p1/*", ["Patient/p1"]),
+    ("system/Patient.r system/Observation.s", "GET", "Patient/p1/*", ["Observation/o1", "Observation/o2"]),
+    ("system/Patient.rs", "GET", "Patient/p1/Observation", 401),
+    # what other resources say
+    ("system/Patient.rs", "GET", "Patient?_has:Observation:patient:category=vital-signs", 401),
+    ("system/Observation.rs", "GET", "Observation?patient.gender=male", 401),
+    ("system/Observation.rs system/Patient.s", "GET", "Observation?patient.gender=male", ["Observation/o3"]),
+    ("system/Observation.rs system/Patient.s?gender=female", "GET", "Observation?patient.gender=male", []),
+    (f"system/Patient.s {VITALS_ONLY}", "GET", "Patient?_has:Observation:patient:category=laboratory", []),
+    ("system/Patient.rs", "GET", "Patient?_list=l", 401),
+    # operations
+    ("system/Patient.rs", "GET", "Patient/p1/$everything", ["Patient/p1"]),
+    ("system/Patient.rs", "GET", "Patient/p1/$everything?_type=Observation", 401),
+    ("system/Observation.rs", "GET", "Patient/p1/$everything", 401),
+    ("system/Patient.s system/Observation.rs", "GET", "Patient/p1/$everything", 401),
+    ("system/Patient.r system/Observation.s", "GET", "Patient/p1/$everything", ["Observation/o1", "Observation/o2"]),
+    ("system/Patient.rs", "GET", "$reindex", 401),
+    ("system/SearchParameter.r", "POST", "$reindex", 401),
+    ("system/Patient.rs", "GET", "Patient/p1/$nothing", 401),
+    # a type, an address and a method that are not there
+    ("system/Patient.rs", "GET", "Nothing", 404),
+    ("system/Patient.rs", "GET", "Patient/p1/nothing/1/2", 401),
+    ("system/Patient.cruds", "GET", "Patient/p1/nothing/1/2", 404),
+]
+
+PATIENT_TABLE: list[tuple[str, str, str, Any]] = [
+    ("patient/*.rs", "GET", "Patient/p1", 200),
+    ("patient/*.rs", "GET", "Patient/p2", 404),
+    ("patient/*.rs", "GET", "Patient", ["Patient/p1"]),
+    ("patient/*.rs", "GET", "Observation", ["Observation/o1", "Observation/o2"]),
+    ("patient/*.rs", "GET", "Observation/o3", 404),
+    ("patient/*.rs", "GET", "Observation?subject=Patient/p2", []),
+    ("patient/*.rs", "GET", "Patient/p2/Observation", []),
+    ("patient/*.rs", "GET", "Patient/p2/$everything", 404),
+    ("patient/*.rs", "GET", "Practitioner/d", 200),
+    ("patient/*.rs", "GET", "Subscription", 401),
+    ("patient/*.rs", "GET", "$export?_type=Patient", 401),
+    ("patient/*.rs", "GET", "Patient/$export", 401),
+    ("patient/*.rs", "DELETE", "Observation/o1", 401),
+    ("patient/*.cruds", "DELETE", "Observation/o3", 401),
+    ("patient/*.cruds", "DELETE", "Practitioner/d", 401),
+    ("patient/*.cruds", "DELETE", "Observation/o1", 204),
+]
+
+
+class ScopeSuite(Suite):
+    """Two patients, their observations, a doctor and an order."""
+
+    world: World
+
+    async def fill(self) -> None:
+        """Store them."""
+        self.world.caller = OPEN
+        for resource in (ADA, BOB, DOCTOR, ORDER, SEEN, LAB, OTHERS):
+            answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
+            self.assertEqual(answer.status, 201, answer.body)
+
+    async def ask(self, scopes: str, method: str, url: str, body: Any = None, **more: Any) -> Answer:
+        """One request of somebody who was granted this."""
+        patient = more.pop("patient", None)
+        self.world.caller = Caller("ada", "app", tuple(scopes.split()), patient=patient)
+        return await self.world.send(method, url, body, **more)
+
+    async def check(self, table: list[tuple[str, str, str, Any]], patient: str | None = None) -> None:
+        """Every row."""
+        await self.fill()
+        for scopes, method, url, expected in table:
+            answer = await self.ask(scopes, method, url, patient=patient, prefer="respond-async")
+            what = (scopes, method, url, answer.body)
+            if isinstance(expected, int):
+                self.assertEqual(answer.status, expected, what)
+            else:
+                self.assertEqual((answer.status, sorted(entries(answer))), (200, expected), what)
+                if "total" in (bundle := loads(answer.body)):
+                    self.assertEqual(bundle["total"], len(expected), what)
+            if answer.status == 401:
+                self.assertIn('Bearer error="insufficient_scope"', dict(answer.headers)["WWW-Authenticate"])
+
+    async def test_interactions(self) -> None:
+        """TABLE."""
+        await self.check(TABLE)
+
+    async def test_one_patient(self) -> None:
+        """PATIENT_TABLE."""
+        await self.check(PATIENT_TABLE, "p1")
+
+    async def test_nobody(self) -> None:
+        """Without a token: metadata; everything else 401, whether it is there or not."""
+        await self.fill()
+        self.world.caller = ANONYMOUS
+        for method, url, status in (("GET", "metadata", 200), ("GET", ".well-known/smart-configuration", 404),
+                                    ("GET", "Patient/p1", 401), ("GET", "Patient/none", 401), ("GET", "Nothing", 401),
+                                    ("POST", "", 401), ("OPTIONS", "Patient", 401),
+                                    ("GET", "a/b/c/d", 401)):  # fmt: skip
+            answer = await self.world.send(method, url)
+            self.assertEqual(answer.status, status, url)
+            if status == 401:
+                self.assertEqual(dict(answer.headers)["WWW-Authenticate"], "Bearer")
+
+    async def test_history_shows_what_may_be_seen(self) -> None:
+        """Each version is judged by what it says itself; a deletion says nothing."""
+        await self.fill()
+        await self.ask("system/*.cruds", "PUT", "Observation/o1", {**LAB, "id": "o1"})
+        await self.ask("system/*.cruds", "DELETE", "Observation/o3")
+        for url, expected in (("Observation/_history", ["o1", "o3"]), ("_history", ["o1", "o3"])):
+            found = loads((await self.ask(VITALS_ONLY, "GET", url)).body).get("entry", ())
+            self.assertEqual(sorted(one["resource"]["id"] for one in found), expected)
+            self.assertEqual({one["resource"]["meta"]["versionId"] for one in found}, {"1"})
+        self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o1/_history")).status, 404)
+        self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o3")).status, 404)
+
+    async def test_includes_bring_what_may_be_seen(self) -> None:
+        """What the caller may not see is left out, and not followed."""
+        await self.fill()
+        url = "Observation?_id=o1&_include=*&_include:iterate=ServiceRequest:subject"
+        for scopes, expected in (
+            ("system/*.rs", ["Patient/p1", "Practitioner/d", "ServiceRequest/sr"]),
+            ("system/Observation.rs system/Practitioner.r", ["Practitioner/d"]),
+            ("system/Observation.rs system/Patient.rs?gender=male", []),
+            ("system/Observation.rs", []),
+        ):
+            answer = await self.ask(scopes, "GET", url)
+            self.assertEqual(sorted(entries(answer, "include")), expected, scopes)
+        url = "Patient?_id=p1&_revinclude=Observation:subject"
+        for scopes, expected in ((f"system/Patient.rs {VITALS_ONLY}", ["Observation/o1"]), ("system/Patient.rs", [])):
+            self.assertEqual(entries(await self.ask(scopes, "GET", url), "include"), expected)
+        answer = await self.ask("patient/*.rs", "GET", "Patient/p1/$everything", patient="p1")
+        self.assertEqual(entries(answer, "include"), ["Practitioner/d"])
+
+    async def test_writes_stay_within_the_limits(self) -> None:
+        """Before and after a change; also where a patch or a condition would tell."""
+        await self.fill()
+        test = [{"op": "test", "path": "/status", "value": "amended"}]
+        patch = {"content_type": "application/json-patch+json"}
+        kind = "category=laboratory"
+        for scopes, method, url, body, headers, expected in (
+            (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {}, 201),
+            (VITALS_ONLY, "POST", "Observation", {**LAB, "id": None}, {}, 401),
+            (VITALS_ONLY, "PUT", "Observation/o1", LAB | {"id": "o1"}, {}, 401),
+            (VITALS_ONLY, "PUT", "Observation/o2", VITALS | {"id": "o2"}, {}, 401),
+            (VITALS_ONLY, "PUT", "Observation/o2", LAB, {"if_match": 'W/"9"'}, 401),
+            (VITALS_ONLY, "PUT", "Observation/new", LAB | {"id": "new"}, {}, 401),
+            (VITALS_ONLY, "PUT", "Observation/o1", SEEN | {"status": "amended"}, {}, 200),
+            (VITALS_ONLY, "PATCH", "Observation/o2", test, patch, 401),
+            (VITALS_ONLY, "PATCH", "Observation/o1", test, patch, 200),
+            (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 401),
+            (VITALS_ONLY, "DELETE", f"Observation?{kind}", None, {}, 401),
+            ("system/Observation.c", "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 401),
+            ("system/Observation.cs", "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 200),
+            ("system/Observation.u", "PUT", f"Observation?{kind}", {**LAB, "id": None}, {}, 401),
+            ("system/Observation.d", "DELETE", f"Observation?{kind}", None, {}, 401),
+            ("system/Observation.r", "PUT", "Observation/o1", VITALS, {}, 401),
+            ("system/Observation.cr", "PUT", "Observation/o9", VITALS | {"id": "o9"}, {}, 401),
+            ("system/Observation.u", "PUT", "Observation/o9", VITALS | {"id": "o9"}, {}, 201),
+            ("patient/*.cruds", "POST", "Observation", {**OTHERS, "id": None}, {}, 401),
+            ("patient/*.cruds", "POST", "Observation", {**LAB, "id": None}, {}, 201),
+            ("patient/*.cruds", "PUT", "Patient/p2", BOB, {}, 401),
+        ):
+            sent = (
+                {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
+            )
+            answer = await self.ask(scopes, method, url, sent, patient="p1", **headers)
+            self.assertEqual(answer.status, expected, (scopes, method, url, answer.body))
+        stored = await self.world.body("Observation/o2")
+        self.assertEqual(stored["meta"]["versionId"], "1")
+
+    async def test_whoever_may_not_read_is_not_shown_what_a_patch_left(self) -> None:
+        """PATCH answers without the resource."""
+        await self.fill()
+        patch = [{"op": "replace", "path": "/gender", "value": "other"}]
+        for scopes, shown in (("system/Patient.u", False), ("system/Patient.ru", True)):
+            answer = await self.ask(scopes, "PATCH", "Patient/p1", patch, content_type="application/json-patch+json")
+            self.assertEqual((answer.status, bool(answer.body)), (200, shown))
+
+    async def test_transactions_entry_by_entry(self) -> None:
+        """A transaction fails whole, at the place; a batch answers each."""
+        await self.fill()
+
+        def entry(method: str, url: str, resource: Json | None = None, **more: str) -> Json:
+            return {"request": {"method": method, "url": url, **more}, **({"resource": resource} if resource else {})}
+
+        new = {name: value for name, value in LAB.items() if name != "id"}
+        ours = [
+            entry("GET", "Patient/p1"),
+            entry("GET", f"{BASE}/Patient?_id=p2"),
+            entry("GET", "Observation/o2"),
+            entry("POST", "Patient", {"resourceType": "Patient"}),
+            entry("POST", "Observation", new),
+            entry("PUT", "Patient/p1", ADA),
+            entry("DELETE", "Patient/p2"),
+            entry("POST", "Patient", {"resourceType": "Patient"}, ifNoneExist="gender=male"),
+        ]
+        batch = {"resourceType": "Bundle", "type": "batch", "entry": ours}
+        answer = await self.ask(f"system/Patient.crs {VITALS_ONLY}", "POST", "", batch)
+        statuses = [one["response"]["status"][:3] for one in loads(answer.body)["entry"]]
+        self.assertEqual(statuses, ["200", "200", "404", "201", "401", "401", "401", "200"])
+        for number in (4, 5, 6):
+            whole = {"resourceType": "Bundle", "type": "transaction", "entry": [ours[3], ours[number]]}
+            answer = await self.ask(f"system/Patient.crs {VITALS_ONLY}", "POST", "", whole)
+            self.assertEqual(answer.status, 401, answer.body)
+        answer = await self.ask("system/*.cruds", "GET", "Patient")
+        self.assertEqual(len(entries(answer)), 3, "only the batch stored anything")
+
+    async def test_conditional_references_find_what_may_be_found(self) -> None:
+        """A reference by search is a search."""
+        await self.fill()
+        new = {**{name: value for name, value in LAB.items() if name != "id"},
+               "subject": {"reference": "Patient?gender=male"}}  # fmt: skip
+        bundle = {"resourceType": "Bundle", "type": "transaction",
+                  "entry": [{"request": {"method": "POST", "url": "Observation"}, "resource": new}]}  # fmt: skip
+        for scopes, status in (("system/Observation.c", 401), ("system/Observation.c system/Patient.r", 401),
+                               ("system/Observation.c system/Patient.s?gender=female", 401),
+                               ("system/Observation.c system/Patient.s", 200)):  # fmt: skip
+            self.assertEqual((await self.ask(scopes, "POST", "", bundle)).status, status, scopes)
+
+    async def test_exports(self) -> None:
+        """Types that may be read without limits; the files of a job are for whoever may read them."""
+        await self.fill()
+        self.world.export_hours = 1e6  # the clock of this world is not that of PostgreSQL
+        answer = await self.ask("system/Patient.rs", "GET", "$export", prefer="respond-async")
+        place = dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/")
+        for scopes, status in (("system/Patient.rs", 202), ("system/*.read", 202), ("system/Observation.rs", 401),
+                               ("system/Patient.rs?gender=male", 401), ("", 401)):  # fmt: skip
+            self.assertEqual((await self.ask(scopes, "GET", place)).status, status, scopes)
+        answer = await self.ask("system/*.read", "GET", "$export", prefer="respond-async")
+        place = dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/")
+        self.assertEqual((await self.ask("system/Patient.rs", "GET", place)).status, 401)
+
+    async def test_whose_subscription_it_is(self) -> None:
+        """The caller who wrote it last is kept, without a token nobody is."""
+        answer = await self.ask("system/Subscription.crus", "POST", "Subscription", SUBSCRIPTION)
+        self.assertEqual(answer.status, 201, answer.body)
+        id = loads(answer.body)["id"]
+        self.assertEqual(await self.creator(id), Caller("ada", "app", ("system/Subscription.crus",)))
+        self.assertEqual((await self.ask("system/Patient.cruds", "POST", "Subscription", SUBSCRIPTION)).status, 401)
+
+    async def creator(self, id: str) -> Caller | None:
+        """As the store keeps it."""
+        raise NotImplementedError
+
+
+class OnMemoryTests(ScopeSuite, OnMemory):
+    async def creator(self, id: str) -> Caller | None:
+        return await MemoryGrants(self.world.store).creator("default", id)
+
+
+class OnPostgresTests(ScopeSuite, OnPostgres):
+    async def creator(self, id: str) -> Caller | None:
+        return await PostgresGrants(self.database).creator("default", id)
