@@ -35,14 +35,17 @@ from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_f
 from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.snapshot import Snapshot
 from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery, Status
+from ipf.rest.audited import audited
 from ipf.rest.commit import commit
 from ipf.rest.conformance import DEFINITIONS, Conformance
-from ipf.rest.judged import judged
+from ipf.rest.judged import Submit, judged
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
+from ipf.stages.audit import AuditLog
 from ipf.stages.convert import Converter
 from ipf.stages.index_messages import IndexMessages
 from ipf.stages.worker import Worker
+from ipf.store.audit import PostgresAuditStore
 from ipf.store.bell import PostgresBell
 from ipf.store.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.codes import PostgresCodes
@@ -56,6 +59,7 @@ from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
+from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.wire.mapper_client import Codings, RemoteMapper
 from ipf.wire.remote import Credentials, Remote
@@ -272,6 +276,14 @@ def tell_findings(unit: Unit, errors: int, others: int) -> None:
     log.warn(event_line("validation", errors=errors, warnings=others), correlation_id=unit.correlation_id)
 
 
+def trail_of(settings: Settings, stores: Stores, reactor: Any) -> AuditLog | None:
+    """The audit trail of a part of this process; None when it is switched off."""
+    if not settings.audit_enabled:
+        return None
+    store = PostgresAuditStore(stores.fhir_database)
+    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audited)
+
+
 class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
@@ -282,10 +294,14 @@ class ConvertingPart:
         bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         load = partial(load_packages, settings, DEFINITIONS)
         conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
+        self._trail = trail_of(settings, stores, reactor)
+        submit: Submit = stores.submit
+        if self._trail is not None:
+            submit = audited(submit, self._trail.note, now, new_correlation_id)
         self.converter = Converter(
             stores.inbox,
             mapper,
-            judged(stores.submit, conformance, tell_findings),
+            judged(submit, conformance, tell_findings),
             worker=name,
             backoff=backoff_of(settings),
             passthrough_types=settings.passthrough_types,
@@ -320,6 +336,8 @@ class ConvertingPart:
         self.converter.stop()
         await self._indexing.stop(seconds)
         await self._worker.stop(seconds)
+        if self._trail is not None:
+            await self._trail.stop(seconds)
 
     async def _renew(self) -> None:
         try:

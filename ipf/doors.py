@@ -18,25 +18,29 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, aside, load_packages, now
+from ipf.converter import Stores, TwoBells, aside, load_packages, now, trail_of
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import Installation
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Request, SocketHub
+from ipf.rest.audit_store import AuditedStore
+from ipf.rest.audited import observer
 from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.permission import OPEN_PATHS
 from ipf.rest.repository import Repository
-from ipf.rest.router import handler
+from ipf.rest.router import Observe, handler
 from ipf.rest.terminology import TenantTerminology
+from ipf.security.audit import AuditRules
 from ipf.security.tenancy import Tenancy, placing
 from ipf.security.tokens import Rules
 from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Receiver
 from ipf.stages.receive import Listener as Entrance
+from ipf.store.audit import PostgresAuditStore
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.store.integrity import PostgresReferrers
@@ -50,6 +54,7 @@ from ipf.wire.admin import Gate
 from ipf.wire.bearer import Bearer
 from ipf.wire.channels import websocket
 from ipf.wire.http import FhirResource, site
+from ipf.wire.http_guard import HttpLimits
 from ipf.wire.mllp import MllpFactory
 from ipf.wire.mllp_gate import Gate as SenderGate
 from ipf.wire.mllp_gate import GatedMllpFactory, networks_of
@@ -126,6 +131,7 @@ class Doors:
         self.desk = Desk(installation, stores.inbox, aside)
         self._on_stop = on_stop
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
+        self._trail = trail_of(settings, stores, reactor)
         self.keys = key_source(settings) if settings.auth_enabled else None
         self.bearer = None if self.keys is None else Bearer(self.keys, rules_of(settings), seconds_now, OPEN_PATHS)
 
@@ -134,19 +140,28 @@ class Doors:
         settings, stores, bell = self._settings, self._stores, self._bell
         if self.keys is not None:
             Deferred.fromCoroutine(self.keys.start())
+        if self._trail is not None:
+            self._on_stop("audit trail", partial(self._trail.stop, settings.stop_seconds))
         gate = Gate(settings.admin_token, settings.admin_read_token)
         identify = None if self.bearer is None else placing(self.bearer.identify, tenancy_of(settings))
         health = Health(self._components(processes), reactor)
         mounts = {
-            "fhir": FhirResource(ringing(handler(self._repository(), identify), bell), refuse),
+            "fhir": FhirResource(ringing(handler(self._repository(), identify, self._observer()), bell), refuse),
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
             "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk),
             "actuator": actuator.resource(health),
             "websocket": websocket.resource(self._sockets, reactor),
         }
-        factory = site(mounts, max_body=settings.http_max_body_bytes)
+        factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
         port = await self._listen(settings.http_listen, factory, "HTTP")
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _observer(self) -> Observe | None:
+        """What tells the audit trail of requests."""
+        if self._trail is None:
+            return None
+        rules = AuditRules(self._settings.audit_reads, self._settings.audit_searches)
+        return observer(rules, self._trail.note, now, new_correlation_id)
 
     def _repository(self) -> Repository:
         """The FHIR server's parts."""
@@ -155,7 +170,7 @@ class Doors:
         load = partial(load_packages, settings, DEFINITIONS)
         conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
         return Repository(
-            stores.fhir,
+            AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database)),
             stores.matcher,
             now,
             PostgresHistories(stores.fhir_database),
@@ -278,6 +293,11 @@ def sender_gate(settings: Settings, listener: Listener) -> SenderGate | None:
         settings.mllp_peer_rate,
     )
     return None if gate.is_open and not is_mutual and not listener.endpoint.startswith("ssl:") else gate
+
+
+def http_limits(settings: Settings) -> HttpLimits:
+    """What an HTTP client may cost, and whose pages may ask."""
+    return HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins)
 
 
 def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:

@@ -28,6 +28,7 @@ async def _remove(entry: Entry, request: Request, repository: Repository) -> Ans
     unit = asked_by(request, entry)
     result = (await repository.commit_one(unit)).entries[0]
     headers = version_headers(result.version)[:1] if result.version is not None else []
+    about = (result.version,) if result.version is not None else ()
     if preference(request, "return") == "OperationOutcome":
-        return Answer(200, dumps(success(describe(result))), headers)
-    return Answer(204, b"", headers)
+        return Answer(200, dumps(success(describe(result))), headers, about=about)
+    return Answer(204, b"", headers, about=about)

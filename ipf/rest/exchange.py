@@ -101,7 +101,7 @@ def preference(request: Request, name: str) -> str | None:
 
 def version_answer(version: Version, status: int = 200) -> Answer:
     """The body of a version with its ETag and Last-Modified."""
-    return Answer(status, version.body, version_headers(version))
+    return Answer(status, version.body, version_headers(version), about=(version,))
 
 
 def version_headers(version: Version) -> list[tuple[str, str]]:
@@ -127,10 +127,10 @@ def written_answer(result: EntryResult, request: Request, findings: Sequence[Fin
         headers.append((VALIDATION, summary(findings)))
     form = preference(request, "return")
     if form == "minimal":
-        return Answer(result.status, b"", headers)
+        return Answer(result.status, b"", headers, about=(version,))
     if form == "OperationOutcome":
-        return Answer(result.status, dumps(success(describe(result), findings)), headers)
-    return Answer(result.status, version.body, headers)
+        return Answer(result.status, dumps(success(describe(result), findings)), headers, about=(version,))
+    return Answer(result.status, version.body, headers, about=(version,))
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -37,6 +37,7 @@ from ipf.rest.transaction import transaction
 from ipf.rest.update import conditional_update, update
 from ipf.rest.validate import validate
 from ipf.rest.vread import vread
+from ipf.security.audit import check_unchanging
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
@@ -131,6 +132,8 @@ async def perform(request: Request, repository: Repository) -> Answer:
     check_known(request)
     shape = _shape(request.path)
     check_route(shape, request)
+    if request.path:
+        check_unchanging(request.path[0], request.method)
     methods = ROUTES.get(shape)
     if methods is None:
         raise Problem(Category.NOT_FOUND, "there is nothing at this address")

@@ -15,20 +15,22 @@ from typing import Any
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
-from ipf.ports import Answer, Json, Request
+from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, request_for
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
 from ipf.rest.outcome import operation_outcome, success
 from ipf.rest.permission import check_entry, visible
 from ipf.rest.repository import Repository
-from ipf.rest.unit import Entry, EntryResult, Method, Unit, asked_by
+from ipf.rest.unit import Entry, EntryResult, Method, Outcome, Unit, asked_by
+from ipf.security.audit import check_unchanging
 
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
 
 __all__ = ["entries_of", "transaction"]
 
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH)
+_NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 _TOGETHER = 200  # entries of a batch in one database transaction
 
 
@@ -46,7 +48,8 @@ async def transaction(request: Request, repository: Repository, perform: Perform
     work.sort(items)
     await work.write()
     await work.read(perform)
-    return Answer(200, response(f"{kind}-response", [work.answers[number] for number in sorted(work.answers)]))
+    answers = [work.answers[number] for number in sorted(work.answers)]
+    return Answer(200, response(f"{kind}-response", answers), about=work.stored)
 
 
 def _items(bundle: Json) -> list[Any]:
@@ -66,6 +69,7 @@ class _Work:
     writes: dict[int, Entry] = field(default_factory=dict)
     reads: dict[int, Request] = field(default_factory=dict)
     answers: dict[int, ResponseEntry] = field(default_factory=dict)
+    stored: list[Version] = field(default_factory=list)
 
     def sort(self, items: Sequence[Any]) -> None:
         """Read every entry; one that cannot be read fails a transaction, and is answered as such in a batch."""
@@ -77,6 +81,7 @@ class _Work:
                 else:
                     entry = admitted_entry(item, place, self.request.base_url, self.repository)
                     check_entry(self.request.caller, entry)
+                    check_unchanging(entry.resource_type, entry.method)
                     self.writes[number] = entry
             except Problem as problem:
                 self._fail(number, problem)
@@ -101,6 +106,8 @@ class _Work:
                 self._fail(number, end)
             else:
                 self.answers[number] = self._written(end)
+                if end.version is not None and end.outcome not in _NOT_WRITTEN:
+                    self.stored.append(end.version)
 
     async def _store(self, units: Sequence[Unit]) -> list[EntryResult | Problem]:
         """Units of one entry each, in one database transaction."""

@@ -1,0 +1,165 @@
+"""Audit records on their way to their rows: off the path of the request, in batches, and never in its way.
+
+`AuditLog.note` takes a record at once.  A writer stores what has gathered, one statement for all of it, at most every
+`pause` seconds.  While the store is away records wait, up to `most`; what comes beyond that is dropped, counted and
+warned of: a request never fails or waits for its audit record.
+
+What survives a crash: what was written.  A process that is killed loses what it noted in its last `pause` seconds; a
+stop writes everything first.
+
+Source: interface specification "FHIR AuditEvent resources", rule 5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ipf.errors import Problem, StoreUnreachable
+from ipf.ports.audit import Audit, AuditStore
+from ipf.telemetry.logs import event_line
+
+log = Logger()
+
+BATCH = 500
+PAUSE_SECONDS = 0.1
+RETRY_SECONDS = 2.0
+
+
+class Count(Protocol):
+    """Metrics: so many records were `written` or `dropped`."""
+
+    def __call__(self, outcome: str, count: int) -> None:
+        """Count them."""
+
+
+class AuditLog:
+    """The queue and its writer.  `most`: records that may wait; `clock`: callLater."""
+
+    def __init__(
+        self,
+        store: AuditStore,
+        clock: Any,
+        *,
+        most: int = 50_000,
+        count: Count = lambda outcome, count: None,
+        pause: float = PAUSE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._most = most
+        self._count = count
+        self._pause = pause
+        self._waiting: deque[Audit] = deque()
+        self._timer: Any = None
+        self._writing: Deferred[None] | None = None
+        self._dropped = 0
+        self._away = False
+        self._idle: list[Deferred[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not written yet, without those being written."""
+        return len(self._waiting)
+
+    def note(self, audit: Audit) -> None:
+        """Keep a record; `ports.audit.Trail`."""
+        if len(self._waiting) >= self._most:
+            self._drop(1)
+            return
+        self._waiting.append(audit)
+        if self._timer is None and self._writing is None:
+            self._timer = self._clock.callLater(self._pause, self._begin)
+
+    async def stop(self, seconds: float) -> None:
+        """Write what waits, within `seconds`; what cannot be written is counted as dropped."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        timeout: Any = None
+        if self._waiting and self._writing is None:
+            self._begin()
+        if self._writing is not None:
+            done: Deferred[None] = Deferred()
+            self._idle.append(done)
+            timeout = self._clock.callLater(seconds, self._give_up)
+            await done
+        if timeout is not None and timeout.active():
+            timeout.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._waiting:
+            self._drop(len(self._waiting))
+            self._waiting.clear()
+
+    def _give_up(self) -> None:
+        for done in self._release():
+            done.callback(None)
+
+    def _release(self) -> list[Deferred[None]]:
+        idle, self._idle = self._idle, []
+        return idle
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._writing = Deferred.fromCoroutine(self._write())
+        if self._writing is not None and self._writing.called:
+            self._writing = None
+
+    async def _write(self) -> None:
+        """Store batch after batch; then sleep, or try again later when the store is away."""
+        delay = None
+        while self._waiting and delay is None:
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            delay = await self._store_batch(batch)
+        self._writing = None
+        if delay is not None:
+            self._timer = self._clock.callLater(delay, self._begin)
+        for done in self._release():
+            done.callback(None)
+
+    async def _store_batch(self, batch: list[Audit]) -> float | None:
+        """Seconds to wait before the next attempt, or None."""
+        try:
+            await self._store.append(batch)
+        except StoreUnreachable as problem:
+            if not self._away:
+                self._away = True
+                log.warn(event_line("audit_delayed", waiting=len(batch) + len(self._waiting), reason=problem.text))
+            self._waiting.extendleft(reversed(batch))
+            return RETRY_SECONDS
+        except Exception as failed:
+            reason = failed.text if isinstance(failed, Problem) else type(failed).__name__
+            log.warn(event_line("audit_not_written", count=len(batch), reason=reason))
+            await self._one_by_one(batch)
+        else:
+            self._count("written", len(batch))
+        if self._away or self._dropped:
+            log.info(event_line("audit_written_again", dropped=self._dropped))
+            self._away, self._dropped = False, 0
+        return None
+
+    async def _one_by_one(self, batch: list[Audit]) -> None:
+        """One record that cannot be stored costs only itself."""
+        if len(batch) == 1:
+            self._drop(1)
+            return
+        half = len(batch) // 2
+        for part in (batch[:half], batch[half:]):
+            try:
+                await self._store.append(part)
+            except StoreUnreachable:
+                self._waiting.extendleft(reversed(part))
+            except Exception:
+                await self._one_by_one(part)
+            else:
+                self._count("written", len(part))
+
+    def _drop(self, count: int) -> None:
+        if self._dropped == 0:
+            log.warn(event_line("audit_dropped", waiting=len(self._waiting), most=self._most))
+        self._dropped += count
+        self._count("dropped", count)

@@ -1,0 +1,118 @@
+"""The queue of the audit trail: batches, a store that is away, bounds, records that cannot be stored, stopping."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.ports.audit import Audit
+from ipf.stages.audit import PAUSE_SECONDS, RETRY_SECONDS, AuditLog
+from tests.contracts.audit import audit
+from tests.fakes.audit import MemoryAuditStore
+
+
+class _Choosy(MemoryAuditStore):
+    """Refuses whatever holds record 3."""
+
+    async def append(self, audits: Sequence[Audit]) -> None:
+        self.appends += 1
+        if any(one.id == audit(3).id for one in audits):
+            raise Problem(Category.INTERNAL, "no")
+        self.appends -= 1
+        await super().append(audits)
+
+
+class AuditLogTests(TestCase):
+    """On a clock that stands still."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryAuditStore()
+        self.counted: Counter[str] = Counter()
+        self.log = self.made(self.store)
+
+    def made(self, store: MemoryAuditStore, most: int = 100) -> AuditLog:
+        """A queue."""
+
+        def count(outcome: str, count: int) -> None:
+            self.counted[outcome] += count
+
+        return AuditLog(store, self.clock, most=most, count=count)
+
+    def test_what_gathers_is_written_together(self) -> None:
+        for number in range(5):
+            self.log.note(audit(number))
+        self.assertEqual(self.store.rows, {})
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((len(self.store.rows), self.store.appends), (5, 1))
+        self.log.note(audit(9))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((len(self.store.rows), self.store.appends), (6, 2))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_while_the_store_is_away_records_wait(self) -> None:
+        self.store.failing = StoreUnreachable()
+        for number in range(3):
+            self.log.note(audit(number))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((self.log.waiting, len(self.store.rows)), (3, 0))
+        self.log.note(audit(3))
+        self.clock.advance(RETRY_SECONDS)
+        self.assertEqual(self.log.waiting, 4)
+        self.store.failing = None
+        self.clock.advance(RETRY_SECONDS)
+        self.assertEqual([row.id for row in self.store.rows.values()], [audit(number).id for number in range(4)])
+        self.assertEqual(self.counted, {"written": 4})
+
+    def test_beyond_the_bound_records_are_dropped_and_counted(self) -> None:
+        self.store.failing = StoreUnreachable()
+        log = self.made(self.store, most=10)
+        for number in range(25):
+            log.note(audit(number))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((log.waiting, self.counted), (10, {"dropped": 15}))
+        self.store.failing = None
+        self.clock.advance(RETRY_SECONDS)
+        self.assertEqual(self.counted, {"dropped": 15, "written": 10})
+
+    def test_a_record_that_cannot_be_stored_costs_only_itself(self) -> None:
+        store = _Choosy()
+        log = self.made(store)
+        for number in range(7):
+            log.note(audit(number))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual(sorted(one.id for one in store.rows.values()),
+                         [audit(number).id for number in (0, 1, 2, 4, 5, 6)])  # fmt: skip
+        self.assertEqual(self.counted, {"written": 6, "dropped": 1})
+
+    def test_a_stop_writes_what_waits(self) -> None:
+        self.log.note(audit(1))
+        self.successResultOf(Deferred.fromCoroutine(self.log.stop(5)))
+        self.assertEqual(len(self.store.rows), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_stop_without_a_store_ends(self) -> None:
+        self.store.failing = StoreUnreachable()
+        for number in range(3):
+            self.log.note(audit(number))
+        self.successResultOf(Deferred.fromCoroutine(self.log.stop(5)))
+        self.assertEqual(self.counted, {"dropped": 3})
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_stop_does_not_wait_for_ever(self) -> None:
+        class Hanging(MemoryAuditStore):
+            async def append(self, audits: Sequence[Audit]) -> None:
+                await Deferred()
+
+        log = self.made(Hanging())
+        log.note(audit(1))
+        self.clock.advance(PAUSE_SECONDS)
+        stopping = Deferred.fromCoroutine(log.stop(5))
+        self.assertNoResult(stopping)
+        self.clock.advance(5)
+        self.successResultOf(stopping)
