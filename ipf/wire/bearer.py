@@ -47,6 +47,7 @@ class Bearer:
         """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
         if len(token) > LONGEST:
             raise _refusal(TokenRefused("it is too long"))
+        self._source.look()
         if self._generation != self._source.generation:
             self._generation = self._source.generation
             self._kept.clear()

@@ -63,16 +63,22 @@ class KeySource:
 
     async def current(self) -> KeySet:
         """The keys in use.  Problem UNAVAILABLE when there never were any."""
-        now = self._clock.seconds()
-        due = now - self._fetched_at >= FRESH_SECONDS and now - self._attempted_at >= RETRY_SECONDS
+        self.look()
         if self._keys is None:
-            if due or self._fetching is not None:
+            if self._is_due() or self._fetching is not None:
                 await self._refresh()
             if self._keys is None:
                 raise Problem(Category.UNAVAILABLE, "the keys of the identity provider are not known yet")
-        elif due:
-            Deferred.fromCoroutine(self._refresh())
         return self._keys
+
+    def look(self) -> None:
+        """Fetch keys that are old in the background; for those who use what was verified with them."""
+        if self._keys is not None and self._fetching is None and self._is_due():
+            Deferred.fromCoroutine(self._refresh())
+
+    def _is_due(self) -> bool:
+        now = self._clock.seconds()
+        return now - self._fetched_at >= FRESH_SECONDS and now - self._attempted_at >= RETRY_SECONDS
 
     async def renewed(self) -> KeySet:
         """The keys in use, after a token has named one that is not among them."""

@@ -19,7 +19,9 @@ AUDIENCE = "https://ipf.example.org/fhir"
 NOW = 1_800_000_000.0
 RULES = Rules(ISSUER)
 _ALGORITHMS = get_default_algorithms()
-_CURVES: dict[str, Any] = {"P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1, "secp256k1": ec.SECP256K1}
+_CURVES: dict[str, Any] = {
+    "P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1, "secp256k1": ec.SECP256K1,
+}  # fmt: skip
 
 
 @cache
