@@ -135,7 +135,7 @@ def _write(web: Any, answer: Answer) -> bytes:
     web.setResponseCode(answer.status)
     web.setHeader("Content-Type", answer.content_type)
     web.setHeader("Cache-Control", "no-store")
-    web.setHeader(correlation.HEADER, correlation.accept(web.getHeader("x-correlation-id")))
+    web.setHeader(correlation.HEADER, correlation.of(web.getHeader))
     return answer.body
 
 

@@ -82,6 +82,9 @@ class Remote:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], correlation_id: str) -> Reply:
         """One POST and its answer.  Problem UPSTREAM: it could not be had (nothing is known to be done)."""
         fields = {**headers, correlation.HEADER: correlation_id}
+        parent = correlation.traceparent(correlation_id)
+        if parent is not None:
+            fields[correlation.TRACEPARENT] = parent
         if self._tokens is None:
             return await self.exchange(url, body, fields)
         reply = await self.exchange(url, body, fields | {"Authorization": f"Bearer {await self._tokens.current()}"})

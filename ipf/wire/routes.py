@@ -15,13 +15,13 @@ MOST_ROUTES = 200
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _NOT_SERVED = (404, 405)
 _known: set[str] = set()
-_WORDS = frozenset(
-    ("fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus", "metadata")
-    + ("messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource", "status", "rejects")
-    + ("unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config", "audit", "observe")
-    + ("system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search", ".well-known")
-    + ("smart-configuration", "profiles", "validate", "api", "content", "reindex", "export")
-)
+_WORDS = frozenset((
+    "fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus",
+    "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
+    "status", "rejects", "unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config",
+    "audit", "observe", "system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search",
+    ".well-known", "smart-configuration", "profiles", "validate", "api", "content", "reindex", "export",
+))  # fmt: skip
 
 
 def route_of(path: Sequence[bytes], status: int) -> str:

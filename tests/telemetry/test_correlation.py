@@ -7,7 +7,11 @@ from uuid import UUID
 
 from twisted.trial.unittest import TestCase
 
-from ipf.telemetry.correlation import accept, new_correlation_id
+from ipf.telemetry.correlation import accept, first_span, new_correlation_id, of, traceparent
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACE_ID = "4bf92f35-77b3-4da6-a3ce-929d0e0e4736"
+SPAN = "00f067aa0ba902b7"
 
 
 class CorrelationTests(TestCase):
@@ -34,3 +38,27 @@ class CorrelationTests(TestCase):
             made = accept(given)
             self.assertNotEqual(made, own)
             self.assertEqual(UUID(made).version, 7)
+
+    def test_a_trace_id_is_taken_where_no_correlation_id_came(self) -> None:
+        own = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
+        for parent in (f"00-{TRACE}-{SPAN}-01", f" 00-{TRACE}-{SPAN}-00".encode(), f"01-{TRACE}-{SPAN}-01-more"):
+            self.assertEqual(accept(None, parent), TRACE_ID)
+            self.assertEqual(accept("nonsense", parent), TRACE_ID)
+            self.assertEqual(accept(own, parent), own)
+        self.assertEqual(of({"traceparent": f"00-{TRACE}-{SPAN}-01"}.get), TRACE_ID)
+
+    def test_what_is_no_traceparent_is_left_alone(self) -> None:
+        for parent in (
+            f"ff-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-01-more",
+            f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01",
+            f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE}-{SPAN}", "", "00", f"00-{TRACE}-{SPAN}-01\nx",
+        ):  # fmt: skip
+            self.assertEqual(UUID(accept(None, parent)).version, 7, parent)
+
+    def test_what_goes_out(self) -> None:
+        """The correlation id is the trace id; a receiver that is one of ours comes back to the same id."""
+        self.assertEqual(traceparent(TRACE_ID), f"00-{TRACE}-a3ce929d0e0e4736-00")
+        self.assertEqual(traceparent(TRACE_ID, SPAN), f"00-{TRACE}-{SPAN}-00")
+        self.assertEqual(accept(None, traceparent(TRACE_ID)), TRACE_ID)
+        self.assertIsNone(traceparent("00000000-0000-0000-0000-000000000000"))
+        self.assertEqual(first_span("4bf92f35-77b3-4da6-0000-000000000000"), "0000000000000001")

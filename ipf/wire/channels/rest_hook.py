@@ -268,6 +268,9 @@ def _headers(notification: Notification) -> Headers:
     if notification.body and not headers.hasHeader("Content-Type"):
         headers.addRawHeader("Content-Type", CONTENT_TYPE)
     headers.setRawHeaders(correlation.HEADER, [notification.correlation_id])
+    parent = correlation.traceparent(notification.correlation_id)
+    if parent is not None and not headers.hasHeader(correlation.TRACEPARENT):
+        headers.addRawHeader(correlation.TRACEPARENT, parent)
     return headers
 
 
