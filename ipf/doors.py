@@ -32,6 +32,7 @@ from ipf.rest.outcome import refuse
 from ipf.rest.permission import OPEN_PATHS
 from ipf.rest.repository import Repository
 from ipf.rest.router import Observe, handler
+from ipf.rest.subscription_status import set_status
 from ipf.rest.terminology import TenantTerminology
 from ipf.security.audit import AuditRules
 from ipf.security.tenancy import Tenancy, placing
@@ -50,6 +51,7 @@ from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire import actuator, admin
 from ipf.wire.actuator import Component, Health
+from ipf.wire.admin_subscriptions import SubscriptionDesk
 from ipf.wire.admin import Gate
 from ipf.wire.bearer import Bearer
 from ipf.wire.channels import websocket
@@ -148,7 +150,7 @@ class Doors:
         mounts = {
             "fhir": FhirResource(ringing(handler(self._repository(), identify, self._observer()), bell), refuse),
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
-            "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk),
+            "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions()),
             "actuator": actuator.resource(health),
             "websocket": websocket.resource(self._sockets, reactor),
         }
@@ -162,6 +164,17 @@ class Doors:
             return None
         rules = AuditRules(self._settings.audit_reads, self._settings.audit_searches)
         return observer(rules, self._trail.note, now, new_correlation_id)
+
+    def _subscriptions(self) -> SubscriptionDesk:
+        """What operators ask about subscriptions."""
+        stores = self._stores
+
+        async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+            store, matcher = stores.fhir, stores.matcher
+            return await set_status(tenant, id, status, error, store, matcher, now, correlation_id=correlation_id)
+
+        actor = "admin token" if self._settings.admin_token else "anonymous"
+        return SubscriptionDesk(stores.deliveries, change, self._bell, actor)
 
     def _repository(self) -> Repository:
         """The FHIR server's parts."""

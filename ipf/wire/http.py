@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from io import BytesIO
+from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -26,7 +28,9 @@ from twisted.web.server import Request as WebRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler, Request
-from ipf.telemetry import correlation
+from ipf.telemetry import correlation, metrics
+from ipf.wire.http_guard import HSTS, REPLACED, SECURITY_HEADERS, HttpLimits, channel_class, cors_headers, unpacked
+from ipf.wire.routes import route_of
 
 log = Logger()
 
@@ -79,7 +83,7 @@ class _Exchange:
     def __init__(self, web: Any) -> None:
         self._web = web
         self._gone = False
-        self.correlation_id = correlation.accept(web.getHeader(correlation.HEADER))
+        self.correlation_id = correlation.of(web.getHeader)
         web.notifyFinish().addErrback(self._leave)
 
     def _leave(self, _: Failure) -> None:
@@ -88,8 +92,8 @@ class _Exchange:
     def request(self, base_url: str | None) -> Request:
         """The request as a value.  Problem TOO_LARGE or VALUE when it cannot be read."""
         web = self._web
-        if getattr(web, "too_large", False):
-            raise Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
+        if web.refused is not None:
+            raise web.refused
         headers = {
             name.decode("latin-1").lower(): ", ".join(value.decode("latin-1") for value in values)
             for name, values in web.requestHeaders.getAllRawHeaders()
@@ -104,7 +108,8 @@ class _Exchange:
             path = path[:-1]
         base = base_url or _base_url(web, headers.get("host", ""))
         method = web.method.decode("latin-1")
-        return Request(method, path, tuple(pairs), headers, web.content.read(), base, self.correlation_id)
+        body, address = web.content.read(), getattr(web.getClientAddress(), "host", None) or ""
+        return Request(method, path, tuple(pairs), headers, body, base, self.correlation_id, address=address)
 
     def write(self, answer: Answer) -> None:
         """Send the answer, unless the client has gone."""
@@ -115,6 +120,8 @@ class _Exchange:
         web.setHeader(b"server", b"ipf")
         web.setHeader(correlation.HEADER, self.correlation_id)
         for name, value in answer.headers:
+            if name.lower() in REPLACED:
+                web.responseHeaders.removeHeader(name.encode("latin-1"))
             web.responseHeaders.addRawHeader(name.encode("latin-1"), value.encode("utf-8"))
         if answer.status not in _EMPTY:
             web.setHeader(b"content-length", b"%d" % len(answer.body))
@@ -126,16 +133,15 @@ class _Exchange:
 
 def _base_url(web: Any, host: str) -> str:
     """The address under which the caller knows the resource that serves it."""
-    address = web.getHost()
-    own = getattr(address, "host", "localhost"), getattr(address, "port", 80)
-    return _joined(bool(web.isSecure()), host, own, tuple(web.prepath))
+    if not _HOST.fullmatch(host):
+        address = web.getHost()
+        host = f"{getattr(address, 'host', 'localhost')}:{getattr(address, 'port', 80)}"
+    return _joined(bool(web.isSecure()), host, tuple(web.prepath))
 
 
 @lru_cache(maxsize=64)
-def _joined(is_secure: bool, host: str, own: tuple[str, int], prefix: tuple[bytes, ...]) -> str:
-    """The same for all requests of a client; `own` is used when the caller names no host that may stand in a URL."""
-    if not _HOST.fullmatch(host):
-        host = f"{own[0]}:{own[1]}"
+def _joined(is_secure: bool, host: str, prefix: tuple[bytes, ...]) -> str:
+    """The same for all requests of a client."""
     path = "/".join(part.decode("latin-1") for part in prefix)
     return f"{'https' if is_secure else 'http'}://{host}/{path}".rstrip("/")
 
@@ -144,9 +150,13 @@ class BoundedRequest(WebRequest):
     """Twisted's request, whose body is dropped once it is larger than `max_body`; `too_large` tells."""
 
     max_body = DEFAULT_MAX_BODY
+    origins: tuple[str, ...] = ()
     too_large = False
+    refused: Problem | None = None
+    preflight = False
     _received = 0
     _cut = False
+    began = 0.0
 
     def gotLength(self, length: int | None) -> None:
         """Twisted: the headers have been read, a body of `length` (None: unknown) follows."""
@@ -171,14 +181,57 @@ class BoundedRequest(WebRequest):
             transport.write(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n")
             transport.loseConnection()
 
+    def process(self) -> None:
+        """Twisted: the request is whole."""
+        self.began = perf_counter()
+        headers = self.responseHeaders
+        for name, value in SECURITY_HEADERS:
+            headers.addRawHeader(name, value)
+        if self.isSecure():  # type: ignore[no-untyped-call]  # Twisted has no types here
+            headers.addRawHeader(*HSTS)
+        if self.too_large:
+            self.refused = Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
+        elif self.requestHeaders.hasHeader(b"content-encoding"):
+            self._unpack()
+        if self.origins and self.path.startswith(b"/fhir"):
+            self._allow_pages()
+        super().process()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _unpack(self) -> None:
+        content: Any = self.content
+        encoding = ", ".join(self.requestHeaders.getRawHeaders("content-encoding", []))
+        try:
+            self.content = BytesIO(unpacked(encoding, content.read(), self.max_body))
+        except Problem as problem:
+            self.refused = problem
+
+    def _allow_pages(self) -> None:
+        """Say which web pages may read the answer; `preflight`: a page only asks whether it may ask."""
+        origin = self.getHeader("origin")
+        if origin is None:
+            return
+        asked = self.method == b"OPTIONS" and self.requestHeaders.hasHeader("access-control-request-method")
+        self.preflight = asked
+        self.responseHeaders.addRawHeader(b"Vary", b"Origin")
+        for name, value in cors_headers(self.origins, origin, asked):
+            self.responseHeaders.addRawHeader(name, value)
+
 
 class QuietSite(Site):
-    """A Site that formats no access log line."""
+    """A Site that formats no access log line, and whose connections are bounded."""
 
     displayTracebacks = False
 
+    def __init__(self, root: Resource, limits: HttpLimits, **options: Any) -> None:
+        super().__init__(root, **options)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        chosen: Any = channel_class(limits)
+        vars(self)["protocol"] = chosen  # Twisted's own would also negotiate HTTP/2, which has no such bounds
+
     def log(self, request: Any) -> None:
-        """Twisted: a request is done."""
+        """Twisted: a request is done, or its client has gone."""
+        route = route_of([*(request.prepath or ()), *(request.postpath or ())], request.code)
+        seconds = perf_counter() - request.began
+        metrics.http_answered(route, request.method.decode("latin-1"), request.code, seconds)
 
 
 class _Root(Resource):
@@ -192,8 +245,14 @@ class _Root(Resource):
     def getChildWithDefault(self, path: bytes, request: Any) -> IResource:
         """Twisted: the resource for the first segment; bodies too large are refused for all but `/fhir` here."""
         child: IResource = super().getChildWithDefault(path, request)  # type: ignore[no-untyped-call]  # Twisted has no types here
-        if getattr(request, "too_large", False) and not isinstance(child, FhirResource):
-            return _Refusal(413, b'{"error":"payload_too_large","message":"the body is larger than the limit"}')
+        if getattr(request, "preflight", False):
+            return _Refusal(204, b"")
+        refused: Problem | None = getattr(request, "refused", None)
+        if refused is not None and not isinstance(child, FhirResource):
+            kind = refused.rendering
+            return _Refusal(kind.http_status, b'{"error":"%s","message":"%s"}' % (
+                kind.admin_code.encode(), refused.text.encode()
+            ))  # fmt: skip
         return child
 
     def getChild(self, path: bytes, request: Any) -> IResource:
@@ -216,14 +275,22 @@ class _Refusal(Resource):
         request.setResponseCode(self._status)
         request.setHeader(b"server", b"ipf")
         request.setHeader(b"content-type", b"application/json")
-        request.setHeader(correlation.HEADER, correlation.accept(request.getHeader(correlation.HEADER)))
+        request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
         return self._body
 
 
-def site(mounts: Mapping[str, IResource], *, max_body: int = DEFAULT_MAX_BODY, timeout: float = 75.0) -> QuietSite:
+def site(
+    mounts: Mapping[str, IResource],
+    *,
+    max_body: int = DEFAULT_MAX_BODY,
+    timeout: float = 75.0,
+    limits: HttpLimits | None = None,
+) -> QuietSite:
     """One HTTP factory: `mounts` by first path segment (`fhir`, `admin`, `actuator`).
 
-    `max_body`: bytes that a request body may have; `timeout`: seconds of silence after which a connection is closed.
+    `max_body`: bytes that a request body may have, packed or not; `timeout`: seconds of silence after which a
+    connection is closed; `limits`: what else is bounded.
     """
-    bounded = type("BoundedRequest", (BoundedRequest,), {"max_body": max_body})
-    return QuietSite(_Root(mounts), requestFactory=bounded, timeout=timeout)  # type: ignore[no-untyped-call]  # Twisted has no types here
+    limits = limits or HttpLimits()
+    bounded = type("BoundedRequest", (BoundedRequest,), {"max_body": max_body, "origins": limits.origins})
+    return QuietSite(_Root(mounts), limits, requestFactory=bounded, timeout=timeout)

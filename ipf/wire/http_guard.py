@@ -1,0 +1,161 @@
+"""What an HTTP client may cost this server, and what every answer says to a browser.
+
+* Headers beyond the limit are answered 431.
+* A request must be there whole within `seconds` of its first byte, and a long body goes on for as long as it comes at
+  16 KiB a second; slower ones are answered 408 and cut off, however steadily they drip (slowloris).
+* A body with `Content-Encoding: gzip` is unpacked up to the limit of a body, so a small request cannot become a huge
+  one; any other encoding is answered 415.
+* No answer is kept by a cache, framed, or taken for another type of content than it says.
+* CORS is off.  With origins named, their pages may use what they have a token for; cookies and other ambient
+  credentials are never allowed.
+
+Source: RFC 9110 sections 8.4.1 and 15.5; RFC 6585 section 5; https://fetch.spec.whatwg.org/#http-cors-protocol;
+https://cheatsheetseries.owasp.org/cheatsheets/REST_Security_Cheat_Sheet.html
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
+
+from ipf.errors import Category, Problem
+
+SLOWEST_BYTES = 16 * 1024  # a second, of a long body
+_GZIP = 16 + zlib.MAX_WBITS
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+_EXPOSED = (
+    b"Location, Content-Location, ETag, Last-Modified, X-Correlation-Id, WWW-Authenticate, Retry-After, X-Progress"
+)
+_ACCEPTED = (
+    b"Authorization, Content-Type, Content-Encoding, Accept, Prefer, If-Match, If-None-Match, If-None-Exist, "
+    b"If-Modified-Since, X-Correlation-Id"
+)
+_PREFLIGHT_SECONDS = b"600"
+
+SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"X-Content-Type-Options", b"nosniff"),
+    (b"Cache-Control", b"no-store"),
+    (b"Content-Security-Policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    (b"Referrer-Policy", b"no-referrer"),
+)
+REPLACED = frozenset(name.lower().decode() for name, _ in SECURITY_HEADERS)
+"""Of these an answer has one only: its own, when it has one."""
+HSTS = (b"Strict-Transport-Security", b"max-age=31536000")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one HTTP listener: bytes of headers, seconds for a request, origins of web pages (`*`: any)."""
+
+    header_bytes: int = 64 * 1024
+    seconds: float = 120.0
+    origins: tuple[str, ...] = ()
+
+
+class GuardedChannel(HTTPChannel):
+    """One HTTP/1.1 connection within bounds."""
+
+    header_bytes = 64 * 1024
+    seconds = 120.0
+    _deadline: IDelayedCall | None = None
+    _began = 0.0
+    _since = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: bytes from the client."""
+        super().dataReceived(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        if self._deadline is not None:
+            self._since += len(data)
+        elif not self._handlingRequest and (self.requests or self._buffer):  # in the middle of a request
+            self._since = len(data)
+            self._watch(self.seconds, 0.0)
+
+    def lineReceived(self, line: bytes) -> None:
+        """Twisted: the request line or a header."""
+        if self._receivedHeaderSize + len(line) > self.header_bytes:
+            self._refuse(b"431 Request Header Fields Too Large")
+            return
+        super().lineReceived(line)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Twisted: one line is larger than all may be."""
+        self._refuse(b"431 Request Header Fields Too Large")
+
+    def allContentReceived(self) -> None:
+        """Twisted: the request is whole."""
+        self._stop_deadline()
+        super().allContentReceived()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Twisted: it is gone."""
+        self._stop_deadline()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _watch(self, seconds: float, waited: float) -> None:
+        later: Any = self.callLater  # the reactor's; Twisted's types call it something else
+        self._deadline = later(seconds, self._look, waited)
+
+    def _look(self, waited: float) -> None:
+        self._deadline = None
+        waited += self.seconds if not waited else 1.0
+        if self.requests and self._transferDecoder is not None and waited < self.seconds + self._since / SLOWEST_BYTES:
+            self._watch(1.0, waited)
+            return
+        self._refuse(b"408 Request Timeout")
+
+    def _refuse(self, status: bytes) -> None:
+        self._stop_deadline()
+        transport: Any = self.transport
+        transport.write(b"HTTP/1.1 " + status + b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        self.timeoutConnection()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None and self._deadline.active():
+            self._deadline.cancel()
+        self._deadline = None
+
+
+def channel_class(limits: HttpLimits) -> type[GuardedChannel]:
+    """The channel of a listener with these limits."""
+    members = {"header_bytes": limits.header_bytes, "seconds": limits.seconds, "totalHeadersSize": limits.header_bytes}
+    return type("GuardedChannel", (GuardedChannel,), members | {"MAX_LENGTH": limits.header_bytes})
+
+
+def unpacked(encoding: str, body: bytes, limit: int) -> bytes:
+    """A body without its Content-Encoding.  Problem MEDIA_TYPE, VALUE, or TOO_LARGE as soon as it exceeds the limit."""
+    word = encoding.strip().lower()
+    if word in ("", "identity"):
+        return body
+    if word not in ("gzip", "x-gzip"):
+        raise Problem(Category.MEDIA_TYPE, "this server takes bodies as they are, or with Content-Encoding: gzip")
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        whole = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise Problem(Category.VALUE, "the body is no valid gzip") from None
+    if len(whole) > limit:
+        raise Problem(Category.TOO_LARGE, "the unpacked body is larger than this server accepts")
+    if not unpacker.eof or unpacker.unused_data:
+        raise Problem(Category.VALUE, "the body is no complete gzip, or something follows it")
+    return whole
+
+
+def cors_headers(origins: tuple[str, ...], origin: str, is_preflight: bool) -> list[tuple[bytes, bytes]]:
+    """What allows the page of an origin to read the answer; nothing for an origin that is not named."""
+    if "*" not in origins and origin not in origins:
+        return []
+    found = [(b"Access-Control-Allow-Origin", b"*" if "*" in origins else origin.encode("latin-1"))]
+    if not is_preflight:
+        return [*found, (b"Access-Control-Expose-Headers", _EXPOSED)]
+    return [
+        *found,
+        (b"Access-Control-Allow-Methods", _METHODS),
+        (b"Access-Control-Allow-Headers", _ACCEPTED),
+        (b"Access-Control-Max-Age", _PREFLIGHT_SECONDS),
+    ]
