@@ -120,6 +120,7 @@ class SubscriptionHealth:
     last_error: str | None
     error: str | None
     resource: Json
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,21 @@ class DeliveryQueue(Protocol):
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """(tenant, id) of subscriptions that wait for activation."""
+
+    async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
+        """A subscription for reading, with token 0; None when there is none (any more)."""
+
+    async def ended(self, limit: int) -> list[tuple[str, str]]:
+        """(tenant, id) of subscriptions whose `end` has come and that fire or are delivered still."""
+
+    async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
+        """At most `limit` of the events with these numbers, both included, in order."""
+
+    async def resend(self, tenant: str, subscription_id: str, first: int) -> int | None:
+        """Have the events from this number on sent again, in order; how many are due then.
+
+        None: it is not active, or of a channel that is never leased.
+        """
 
     async def active(self) -> int:
         """How many subscriptions are active, all tenants."""

@@ -14,7 +14,7 @@ from ipf.store.quoting import Statement
 
 _HEALTH = """
 SELECT s.rid, s.id, s.status, s.last_event_number, s.delivered_number, s.success_count, s.failure_count,
-       s.last_attempt_at, s.last_attempt_succeeded, s.last_error, s.error, v.body
+       s.last_attempt_at, s.last_attempt_succeeded, s.last_error, s.error, v.body, p.name
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 WHERE s.status <> 'deleted' AND """
@@ -76,4 +76,4 @@ def _attempt(row: Row) -> Attempt:
 
 
 def _health(row: Row) -> SubscriptionHealth:
-    return SubscriptionHealth(*[*row[:-1], loads(row[-1])])
+    return SubscriptionHealth(*[*row[:-2], loads(row[-2]), row[-1]])

@@ -9,7 +9,7 @@ Source: interface specification "Message administration", "Admin API", "Correlat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
@@ -27,22 +27,32 @@ from ipf.telemetry import correlation
 from ipf.wire import admin_mapping as mapping
 from ipf.wire import admin_messages as messages
 from ipf.wire import admin_unmapped as unmapped
+from ipf.wire.admin_subscriptions import SubscriptionDesk
+from ipf.wire.admin_subscriptions import routes as subscription_routes
 
 log = Logger()
 
 Work = Callable[[Request], Awaitable[Answer]]
 Run = Callable[[IRequest, Work], Awaitable[bytes]]
 
-OPEN_PATHS = frozenset({("admin", "observe", "openapi.json")})
+Routes = Callable[[Klein, Run], None]
+"""Adds further paths to the application."""
+
+OPEN_PATHS = frozenset({("admin", "observe", "openapi.json"), ("admin", "openapi.json")})
 _READS = frozenset({"GET", "HEAD"})
 
 
 def resource(
-    inbox: Inbox, bell: Bell, gate: Gate, codes: CodeQueue | None = None, desk: MappingDesk | None = None
+    inbox: Inbox,
+    bell: Bell,
+    gate: Gate,
+    codes: CodeQueue | None = None,
+    desk: MappingDesk | None = None,
+    subscriptions: SubscriptionDesk | None = None,
 ) -> IResource:
     """The resource to mount at `/admin`.
 
-    `codes` and `desk`: without them there is nothing at their paths.
+    `codes`, `desk`, `subscriptions`: without them there is nothing at their paths.
     """
 
     async def run(web: IRequest, work: Work) -> bytes:
@@ -54,6 +64,8 @@ def resource(
         _code_routes(app, run, codes, bell)
     if desk is not None:
         _mapping_routes(app, run, desk, bell)
+    if subscriptions is not None:
+        subscription_routes(app, run, subscriptions)
     return app.resource()
 
 
@@ -68,13 +80,22 @@ class Gate:
         """Problem UNAUTHORIZED, or FORBIDDEN for a change with the read-only token."""
         if self._expected is None or request.path in OPEN_PATHS:
             return
+        who = self.who(request)
+        if not who:
+            raise Problem(Category.UNAUTHORIZED, "a valid admin token is required")
+        if who != "admin" and request.method not in _READS:
+            raise Problem(Category.FORBIDDEN, "this token may only read")
+
+    def who(self, request: Request) -> str:
+        """`admin`, or `admin-read`, by the token that was sent; "" for anybody else, and while none is asked for."""
+        if self._expected is None:
+            return ""
         scheme, _, given = request.headers.get("authorization", "").strip().partition(" ")
         sent = _digest(given.strip())
         is_full, is_reading = compare_digest(sent, self._expected), compare_digest(sent, self._reading or b"")
-        if scheme.lower() != "bearer" or not (is_full or is_reading):
-            raise Problem(Category.UNAUTHORIZED, "a valid admin token is required")
-        if not is_full and request.method not in _READS:
-            raise Problem(Category.FORBIDDEN, "this token may only read")
+        if scheme.lower() != "bearer":
+            return ""
+        return "admin" if is_full else "admin-read" if is_reading else ""
 
 
 def _digest(token: str) -> bytes:
@@ -213,7 +234,8 @@ def read_request(web: Any) -> Request:
         headers=headers,
         body=web.content.read() if web.content is not None else b"",
         base_url="",
-        correlation_id=correlation.accept(headers.get("x-correlation-id")),
+        correlation_id=correlation.accept(headers.get("x-correlation-id"), headers.get("traceparent")),
+        address=getattr(web.getClientAddress(), "host", None) or "",
     )
 
 
