@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import Json
+from ipf.ports.caller import SYSTEM, Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
 
-    `last_event_number`: of its newest event when it was leased.
+    `last_event_number`: of its newest event when it was leased.  `creator`: within whose grants it is told.
     """
 
     tenant: str
@@ -26,6 +27,7 @@ class Lease:
     attempt_count: int
     failing_since: datetime | None
     last_event_number: int = 0
+    creator: Caller = SYSTEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,10 @@ class Notification:
     content: str = "full-resource"
     events: Sequence[Event] = ()
     timeout_seconds: float | None = None
+
+
+Sieve = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]
+"""Those events that the subscriber may know of, in order."""
 
 
 class Compose(Protocol):

@@ -51,6 +51,7 @@ from ipf.ports import (
     Lease,
     Terms,
 )
+from ipf.ports.delivery import Sieve
 from ipf.stages.activate import SetStatus
 from ipf.stages.attempts import attempt_of, budget_seconds, correlation_of, instant, reason_of, retry_delay_seconds
 from ipf.stages.places import Places, Wait
@@ -94,7 +95,8 @@ class Deliver:
     """The stage, with its worker; `step` takes leases, and returns while their coroutines work on.
 
     `compose` makes the notifications, `channels` send them.  `lease_seconds` must be longer than the channels' time
-    limit.  `clock` measures, `now` tells the time of day, `chance` in [0, 1) spreads waits.
+    limit.  `clock` measures, `now` tells the time of day, `chance` in [0, 1) spreads waits.  `sieve` leaves out events
+    that the subscriber may not know of (`release.py`).
     """
 
     def __init__(
@@ -113,11 +115,13 @@ class Deliver:
         lease_seconds: float = 30.0,
         at_once: int = AT_ONCE,
         chance: Callable[[], float] = random.random,
+        sieve: Sieve | None = None,
     ) -> None:
         self._queue = queue
         self._channels = channels
         self._compose = compose
         self._chance = chance
+        self._sieve = sieve
         self._places = Places(clock, chance)
         self._set_status = set_status
         self._clock = clock
@@ -219,12 +223,15 @@ class Deliver:
             if run.is_heartbeat and not events and not await self._send_one(run, ()):
                 return
             run.is_heartbeat = False
-            for start in range(0, len(events), size):
-                if not await self._send_one(run, events[start : start + size]):
+            sent = events if self._sieve is None else await self._persist(run, partial(self._sieve, run.lease, events))
+            for start in range(0, len(sent), size):
+                if not await self._send_one(run, sent[start : start + size]):
                     return
                 if self._gives_way(run):
                     more = False
                     break
+            else:
+                run.delivered_to = events[-1].number if events else run.delivered_to  # also of what was passed over
             if not await self._settle(run, keep=more):
                 return
 

@@ -40,6 +40,7 @@ from ipf.ports import (
     SocketHub,
     Terms,
 )
+from ipf.ports.delivery import Sieve
 from ipf.stages.attempts import attempt_of
 from ipf.stages.worker import Worker
 from ipf.telemetry import metrics
@@ -85,10 +86,12 @@ class Sockets:
         now: Clock,
         *,
         poll_seconds: float = 1.0,
+        sieve: Sieve | None = None,
     ) -> None:
         self._queue = queue
         self._tokens = tokens
         self._compose = compose
+        self._sieve = sieve
         self._clock = clock
         self._now = now
         self._streams: dict[int, Stream] = {}
@@ -197,8 +200,9 @@ class Sockets:
         if stream is None or not await self._refresh(stream):
             return
         size = max(stream.terms.max_count, 1)
-        for start in range(0, len(events), size):
-            await self._tell(stream, events[start : start + size])
+        told = events if self._sieve is None else await self._sieve(stream.lease, events)
+        for start in range(0, len(told), size):
+            await self._tell(stream, told[start : start + size])
         stream.known = max(stream.known, events[-1].number)
 
     async def _refresh(self, stream: Stream) -> bool:

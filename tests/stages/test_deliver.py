@@ -185,6 +185,27 @@ class DeliverTests(TestCase):
         self.assertEqual(row.ledger[0].correlation_id, "c-a1")
         self.assertEqual(metrics.sample("fhir_subscription_delivery_total", outcome="success") - before, 250)
 
+    def test_what_the_subscriber_may_not_know_of_is_passed_over(self) -> None:
+        async def sieve(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
+            return [event for event in events if event.number % 3 == 0 and event.number < 240]
+
+        row, none = self.queue.add("a", 250), self.queue.add("b", 0)
+        self.start(sieve=sieve)
+        self.assertEqual(self.far.sent, [f"a{n}" for n in range(3, 240, 3)])
+        self.assertEqual((row.delivered, none.delivered, row.until), (250, 0, None))
+
+    def test_a_failure_holds_the_cursor_before_what_was_passed_over(self) -> None:
+        async def sieve(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
+            return [event for event in events if event.number in (2, 4)]
+
+        row = self.queue.add("a", 5)
+        self.far.answers["a"] = Delivered(500, 5, None)
+        self.start(sieve=sieve)
+        self.assertEqual((self.far.sent, row.delivered, row.attempt_count), (["a2"], 0, 1))
+        self.far.answers.clear()
+        self.clock.advance(10)
+        self.assertEqual((self.far.sent, row.delivered, row.attempt_count), (["a2", "a2", "a4"], 5, 0))
+
     def test_a_ring_starts_it(self) -> None:
         self.start()
         self.queue.add("a", 1)
