@@ -9,15 +9,16 @@ from typing import Any
 from ipf.converter import Stores, TwoBells, now, worker_name
 from ipf.doors import channel_policy
 from ipf.ports import Backoff, Channels, Compose
+from ipf.rest.commit import refresh
+from ipf.rest.compose import Composer
 from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
 from ipf.stages.activate import Activate, SetStatus
-from ipf.stages.compose import LegacyCompose
 from ipf.stages.deliver import Deliver
 from ipf.stages.sockets import Sockets
 from ipf.stages.worker import Worker
 from ipf.store.bindings import PostgresBindingTokens
-from ipf.subscriptions.status import Trigger, origins
+from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels
 
 Closer = Callable[[], Awaitable[object]]
@@ -33,12 +34,28 @@ class Notifying:
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         self._poll_seconds = settings.worker_poll_ms / 1000
         self.bindings = PostgresBindingTokens(stores.fhir_database)
-        self.compose: Compose = LegacyCompose()
+        self.compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url or "")
         permits = channel_policy(settings).permits
         self.channels: Channels = open_channels(settings, reactor, settings.base_url or "", permits)
         self.sockets = Sockets(
             stores.deliveries, self.bindings, self.compose, self._bell, reactor, now, poll_seconds=self._poll_seconds
         )
+
+        self._activate = Activate(
+            stores.deliveries,
+            self._status_setter(origins(Trigger.ACTIVATED)),
+            self.channels,
+            self.compose,
+            now,
+            self._status_setter(FIRING),
+            self._unserved,
+        )
+
+    async def _unserved(self) -> list[tuple[str, str, str]]:
+        """What changed meanwhile in other processes may have taken a topic away."""
+        matcher = self._stores.matcher
+        await refresh(self._stores.fhir, matcher)
+        return [(one.tenant, one.id, one.reason) for one in matcher.unserved.values() if one.status != "error"]
 
     def start(self, on_stop: Callable[[str, Closer], None]) -> None:
         """Begin; `on_stop` is told how each part is stopped."""
@@ -47,12 +64,13 @@ class Notifying:
         activation.start()
         deliver.start()
         self.sockets.start()
+        on_stop("handshakes", self._activate.stop)
         on_stop("activation", partial(activation.stop, seconds))
         on_stop("delivery", partial(deliver.stop, seconds))
         on_stop("websockets", partial(self.sockets.stop, seconds))
 
     def _activation(self) -> Worker:
-        activate = Activate(self._stores.deliveries, self._status_setter(origins(Trigger.ACTIVATED)))
+        activate = self._activate
         return Worker(activate.step, self._bell, "subscription", self._poll_seconds, self._reactor, name="activate")
 
     def _delivery(self) -> Deliver:

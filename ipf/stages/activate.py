@@ -1,22 +1,28 @@
-"""Activation: a Subscription that was accepted as `requested` becomes `active`.
+"""Activation: a Subscription that was accepted as `requested` becomes `active`, and its life ends when it is over.
 
-What arrives: ids of subscriptions in status `requested`, from the delivery queue.  What leaves: the status `active`,
-written by `set_status` as a new version of the Subscription, in one transaction with the service's own row.  Legacy
-subscriptions are activated without a call to the endpoint (decisions section 6).  A crash in between leaves the row
-`requested`, and the next step takes it again.
+What arrives: subscriptions in status `requested`, whose end has come, or that cannot be served any more, from the
+delivery queue and the matching index.  What leaves: a new version of the Subscription, written by `set_status` in one
+transaction with the service's own row.  A crash in between leaves the row as it was, and the next step takes it again.
+
+A subscription that follows the guide is sent a handshake first, over its channel: an acknowledgement makes it
+`active`, anything else `error`.  The others are activated without a call (decisions section 6).  A channel that this
+server never sends over makes `error` with the reason.
 
 The specification expects activation "within about a second": the writer of a Subscription rings the bell, and the poll
-deadline of this stage's worker is one second.
+deadline of this stage's worker is one second.  Handshakes are sent side by side, so that one slow endpoint delays
+nobody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports import DeliveryQueue
+from ipf.ports import HANDSHAKE, Attempt, Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 
 log = Logger()
 
@@ -24,28 +30,114 @@ BATCH = 100
 
 # set_status(tenant, subscription id, status, error text or None): Problem when it cannot be written.
 SetStatus = Callable[[str, str, str, str | None], Awaitable[None]]
+Waiting = tuple[str, str]
+"""(tenant, subscription id)"""
+
+
+async def _none_unserved() -> Sequence[tuple[str, str, str]]:
+    return ()
 
 
 class Activate:
-    """The stage; `step` activates up to `BATCH` subscriptions."""
+    """The stage; `step` moves up to `BATCH` subscriptions of each kind.
 
-    def __init__(self, queue: DeliveryQueue, set_status: SetStatus) -> None:
+    `set_status` activates (or refuses) what is `requested`, `end` writes `off` or `error` in any other status.
+    `unserved()`: (tenant, id, reason) of subscriptions that fire nothing although they should.
+    """
+
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        set_status: SetStatus,
+        channels: Channels | None = None,
+        compose: Compose | None = None,
+        now: Clock = lambda: datetime.now(UTC),
+        end: SetStatus | None = None,
+        unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str]]]] = _none_unserved,
+    ) -> None:
         self._queue = queue
         self._set_status = set_status
-        self._refused: dict[tuple[str, str], str] = {}
+        self._channels = channels or {}
+        self._compose = compose
+        self._now = now
+        self._end = end
+        self._unserved = unserved
+        self._refused: dict[Waiting, str] = {}
+        self._shaking: dict[Waiting, Deferred[None]] = {}
 
     async def step(self) -> bool:
-        """True when at least one subscription was activated.  StoreUnreachable passes through."""
-        activated = 0
-        waiting = await self._queue.requested(BATCH)
+        """True when at least one subscription was moved.  StoreUnreachable passes through."""
+        moved = await self._finish() if self._end is not None else 0
+        waiting = await self._queue.requested(BATCH + len(self._shaking))
         self._refused = {each: self._refused[each] for each in waiting if each in self._refused}
-        for tenant, subscription_id in waiting:
-            activated += await self._activate(tenant, subscription_id)
-        return activated > 0
+        for each in waiting:
+            if each not in self._shaking:
+                moved += await self._activate(*each)
+        return moved > 0
+
+    async def stop(self) -> None:
+        """Wait for the handshakes under way; each ends with its time limit at the latest."""
+        await gatherResults(list(self._shaking.values()))
+
+    async def _finish(self) -> int:
+        """Those whose end has come, and those that cannot be served any more."""
+        moved = 0
+        for tenant, id in await self._queue.ended(BATCH):
+            moved += await self._try(self._end, tenant, id, "off", None)
+        for tenant, id, reason in await self._unserved():
+            moved += await self._try(self._end, tenant, id, "error", f"it cannot be served any more: {reason}")
+        return moved
 
     async def _activate(self, tenant: str, subscription_id: str) -> bool:
+        """Whether it was moved; a handshake goes on by itself."""
+        lease = await self._queue.peek(tenant, subscription_id) if self._compose is not None else None
+        if lease is None or self._compose is None:
+            return await self._try(self._set_status, tenant, subscription_id, "active", None)
+        terms = self._compose.terms(lease.resource)
+        channel = self._channels.get(terms.channel_type)
+        reason = channel.unavailable if channel else f"this server has no channel {terms.channel_type}"
+        if channel is None or reason is not None or not terms.needs_handshake:
+            status = "active" if reason is None else "error"
+            return await self._try(self._set_status, tenant, subscription_id, status, reason)
+        work = Deferred.fromCoroutine(self._shake(lease, self._compose, channel))
+        if not work.called:
+            self._shaking[tenant, subscription_id] = work
+            work.addBoth(self._shaken, (tenant, subscription_id))
+        return bool(work.called)
+
+    def _shaken(self, result: object, which: Waiting) -> None:
+        self._shaking.pop(which, None)
+
+    async def _shake(self, lease: Lease, compose: Compose, channel: Channel) -> None:
+        """Send the handshake; the ledger says how it went.  While the store is away nothing changes: it is repeated."""
         try:
-            await self._set_status(tenant, subscription_id, "active", None)
+            notification = await compose.handshake(lease)
+            attempted_at = self._now()
+            delivered = await channel.send(notification)
+            reason = None if delivered.succeeded else delivered.error or f"HTTP status {delivered.http_status}"
+            took = delivered.http_status, delivered.duration_ms, reason, notification.correlation_id
+            attempt = Attempt(0, attempted_at, delivered.succeeded, *took, kind=HANDSHAKE)
+            await self._queue.record(lease.tenant, lease.subscription_id, [attempt])
+        except StoreUnreachable:
+            return
+        except Problem as problem:
+            reason = f"none can be made: {problem.text}"
+        which = lease.tenant, lease.subscription_id
+        try:
+            if reason is None:
+                await self._try(self._set_status, *which, "active", None)
+            else:
+                await self._try(self._set_status, *which, "error", f"the handshake failed: {reason}")
+        except StoreUnreachable:
+            return
+
+    async def _try(
+        self, set_status: SetStatus | None, tenant: str, subscription_id: str, status: str, error: str | None
+    ) -> bool:
+        if set_status is None:
+            return False
+        try:
+            await set_status(tenant, subscription_id, status, error)
         except StoreUnreachable:
             raise
         except Problem as problem:
@@ -54,5 +146,8 @@ class Activate:
                 log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
             self._refused[tenant, subscription_id] = str(problem)
             return False
-        log.info("Subscription/{id} is active", id=subscription_id)
+        if error is None:
+            log.info("Subscription/{id} is {status}", id=subscription_id, status=status)
+        else:
+            log.warn("Subscription/{id} is {status}: {reason}", id=subscription_id, status=status, reason=error)
         return True

@@ -14,6 +14,8 @@ from datetime import datetime
 from ipf.fhir.json import loads
 from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Event, Lease
 from ipf.store.database import Row
+from ipf.store.delivery_lifecycle import STATEMENTS as LIFECYCLE
+from ipf.store.delivery_lifecycle import Lifecycle
 from ipf.store.delivery_reports import STATEMENTS as REPORTS
 from ipf.store.delivery_reports import Reports
 from ipf.store.delivery_sockets import STATEMENTS as SOCKETS
@@ -168,7 +170,7 @@ RETURNING rid""",
 )
 
 STATEMENTS = (
-    LEASE, HEARTBEATS, EVENTS, SETTLE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS,
+    LEASE, HEARTBEATS, EVENTS, SETTLE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS, *LIFECYCLE,
 )  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def columns(attempts: Sequence[Attempt]) -> Iterator[str]:
     yield joined(attempt.to_event_number for attempt in attempts)
 
 
-class PostgresDeliveryQueue(Reports, Sockets):
+class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
     """`ports.DeliveryQueue` on a Database that was opened with `statements=STATEMENTS`."""
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:

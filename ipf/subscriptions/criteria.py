@@ -38,14 +38,17 @@ class Wish:
     topic_url: str = ""
     filters: tuple[str, ...] = ()
     ends_at: datetime | None = None
+    status: str = ""
 
 
 def wish_of(tenant: str, id: str, subscription: Json) -> Wish:
     """The wish of a Subscription; never raises."""
     criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
+    status = str(subscription.get("status", ""))
     if topic is None:
-        return Wish(tenant, id, criteria, ends_at=end_of(subscription))
-    return Wish(tenant, id, criteria, topic.partition("|")[0], filters_of(subscription), end_of(subscription))
+        return Wish(tenant, id, criteria, ends_at=end_of(subscription), status=status)
+    url, filters = topic.partition("|")[0], filters_of(subscription)
+    return Wish(tenant, id, criteria, url, filters, end_of(subscription), status)
 
 
 def end_of(subscription: Json) -> datetime | None:

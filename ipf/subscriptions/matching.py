@@ -48,6 +48,7 @@ class Unserved:
 
     tenant: str
     id: str
+    status: str
     reason: str
 
 
@@ -125,7 +126,7 @@ class MatchingIndex:
         except Problem as refused:
             text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
             log.warn(text, subscription_id=wish.id, reason=refused.text)
-            self.unserved[rid] = Unserved(wish.tenant, wish.id, refused.text)
+            self.unserved[rid] = Unserved(wish.tenant, wish.id, wish.status, refused.text)
             return
         places = self._places[rid] = []
         for name, query in queries.items():

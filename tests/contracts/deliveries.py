@@ -221,6 +221,38 @@ class DeliveryQueueContract(Writing):
         assert health is not None
         self.assertEqual((health.delivered_number, health.success_count), (3, 3))
 
+    async def test_reading_and_resending(self) -> None:
+        """Events by number; those that are sent again are due from the number on; who held the lease has lost it."""
+        rid = await self.subscribe("s1")
+        for id_ in ("a", "b", "c"):
+            await self.fire(rid, id_)
+        (held,) = await self.lease()
+        self.assertTrue(await self.queue.settle(held, DeliveryEnd(3, [], keep_until=held.until)))
+        read = await self.queue.between("default", "s1", 2, 9, 5)
+        self.assertEqual([(one.number, one.id, one.method) for one in read], [(2, "b", "PUT"), (3, "c", "PUT")])
+        self.assertEqual(len(await self.queue.between("default", "s1", 1, 3, 2)), 2)
+        self.assertEqual(await self.queue.between("other", "s1", 1, 3, 2), [])
+        seen = await self.queue.peek("default", "s1")
+        assert seen is not None
+        self.assertEqual((seen.token, seen.last_event_number, seen.resource["id"]), (0, 3, "s1"))
+        self.assertIsNone(await self.queue.peek("default", "nobody"))
+        self.assertEqual(await self.queue.resend("default", "s1", 2), 2)
+        self.assertFalse(await self.queue.settle(held, DeliveryEnd(3, [])))
+        (again,) = await self.lease()
+        self.assertEqual(await self.pending(again), [(2, "b"), (3, "c")])
+        self.assertIsNone(await self.queue.resend("default", "nobody", 1))
+        await self._become(rid, "error", 2)
+        self.assertIsNone(await self.queue.resend("default", "s1", 1))
+
+    async def test_the_end_comes(self) -> None:
+        """Subscriptions whose end has come, while they fire."""
+        rid, past = await self.subscribe("s1"), datetime(2024, 1, 1, tzinfo=UTC)
+        self.assertEqual(await self.queue.ended(5), [])
+        for status, expected in (("error", [("default", "s1")]), ("off", [])):
+            state = SubscriptionState("default", rid, "s1", status, ends_at=past)
+            await self.write(subscriptions_change=True, subscriptions=[state])
+            self.assertEqual(await self.queue.ended(5), expected)
+
     async def _become(self, rid: int, status: str, number: int) -> None:
         resource = {"resourceType": "Subscription", "id": "s1", "status": status}
         state = SubscriptionState("default", rid, "s1", status)

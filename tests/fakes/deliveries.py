@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from ipf.fhir.json import loads
@@ -179,6 +179,36 @@ class MemoryDeliveryQueue:
             self._keep(rid, made)
             numbers = [attempt.to_event_number or attempt.event_number for attempt in made if attempt.succeeded]
             self._cursors[rid].delivered = max([self._cursors[rid].delivered, *numbers])
+
+    async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
+        """See `ports.DeliveryQueue.peek`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        return None if found is None else replace(self._lease_of(*found, self._clock()), token=0)
+
+    async def ended(self, limit: int) -> list[tuple[str, str]]:
+        """See `ports.DeliveryQueue.ended`."""
+        self._store.check()
+        states = [stream.state for _, stream, _ in self._all() if stream.state.status not in ("off", "deleted")]
+        over = [one for one in states if one.ends_at is not None and one.ends_at <= self._clock()]
+        return [(one.tenant, one.id) for one in over[:limit]]
+
+    async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
+        """See `ports.DeliveryQueue.between`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        return [] if found is None else [one for one in found[1].events if first <= one.number <= last][:limit]
+
+    async def resend(self, tenant: str, subscription_id: str, first: int) -> int | None:
+        """See `ports.DeliveryQueue.resend`."""
+        self._store.check()
+        found = self._find(tenant, subscription_id)
+        if found is None or found[1].state.status != "active" or found[1].state.channel_type == "websocket":
+            return None
+        cursor = found[2]
+        cursor.delivered = min(cursor.delivered, first - 1)
+        cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
+        return len(found[1].events) - cursor.delivered
 
     async def holders(self) -> list[str]:
         """See `ports.DeliveryQueue.holders`."""

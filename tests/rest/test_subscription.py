@@ -14,11 +14,14 @@ from ipf.ports import DEFAULT_TENANT, DeliveryQueue, Json, SubscriptionState, Ve
 from ipf.rest.subscription_status import set_status
 from ipf.store.deliveries import PostgresDeliveryQueue
 from ipf.subscriptions.notification import notification
+from ipf.subscriptions.notification_topic import Telling
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.test_transaction import bundle, entry
 from tests.rest.world import CORRELATION_ID, OnMemory, OnPostgres, Suite, World, delete, issues, patient, put, unit
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def subscription(criteria: str = "Patient?identifier=urn:mrn|1", **members: Any) -> Json:
@@ -191,7 +194,7 @@ class LifeSuite(Suite):
         events = await self.queue.events(lease, 10)
         self.assertEqual([(event.number, event.id, event.version_id) for event in events], [(1, "a", 1), (2, "a", 2)])
         self.assertEqual((events[1].body, events[1].correlation_id), (changed.body, CORRELATION_ID))
-        told = notification(lease.resource, events[1])
+        told = notification(lease.resource, events[1:2], Telling("", NOW, 2))
         self.assertEqual((told.method, told.url), ("PUT", "https://hook.example.org/Patient/a"))
 
     async def test_status_changes_are_versions_of_the_resource(self) -> None:
