@@ -70,6 +70,7 @@ NAME = "IPF_CONVERTER_NAME"  # set by the service for its converter processes; n
 _INBOX_BELLS = frozenset(("inbox", BELL))
 _LOOK_SECONDS = 5.0  # a lost ring costs no more
 _INDEX_SECONDS = 1.0  # how often an idle process looks for messages that search does not know yet
+_SWITCH_SECONDS = 0.0005
 CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
 
 
@@ -160,7 +161,7 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
         inbox_database,
         fhir_database,
         PostgresInbox(inbox_database),
-        PostgresFhirStore(fhir_database),
+        PostgresFhirStore(fhir_database, aside),
         PostgresBell(inbox_url, reactor=reactor),
         PostgresBell(fhir_url, reactor=reactor),
         PostgresDeliveryQueue(fhir_database),
@@ -281,7 +282,7 @@ def trail_of(settings: Settings, stores: Stores, reactor: Any) -> AuditLog | Non
     if not settings.audit_enabled:
         return None
     store = PostgresAuditStore(stores.fhir_database)
-    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audited)
+    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records)
 
 
 class ConvertingPart:
@@ -354,8 +355,10 @@ async def recover_stale(settings: Settings, stores: Stores) -> Sequence[StaleRec
 def tune_collector() -> None:
     """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves).
 
-    Again when maps were replaced, or those before would stay for ever.
+    Again when maps were replaced, or those before would stay for ever.  And a thread that plans a large transaction
+    gives way soon when the reactor has something to do (the default of 5 ms is waited for several times an answer).
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -384,8 +387,10 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     part = ConvertingPart(settings, stores, mapper_of(settings, installation, reactor), reactor, name)
     tune_collector()
     part.start()
+    LoopingCall(metrics.flush).start(1.0)
     await parent.gone
     await part.stop(settings.stop_seconds)
+    metrics.flush()
     await stores.close()
 
 

@@ -6,6 +6,7 @@ A TCP listener binds loopback, unless it names an interface, while FHIR tokens o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -18,9 +19,9 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, aside, load_packages, now, trail_of
+from ipf.converter import Stores, TwoBells, aside, load_packages, mapper_of, now, trail_of
 from ipf.errors import Category, Problem
-from ipf.mapping.desk import Desk
+from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Request, SocketHub
 from ipf.rest.audit_store import AuditedStore
@@ -31,6 +32,7 @@ from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.permission import OPEN_PATHS
 from ipf.rest.repository import Repository
+from ipf.rest.rehearsal import Rehearse
 from ipf.rest.router import Observe, handler
 from ipf.rest.subscription_status import set_status
 from ipf.rest.terminology import TenantTerminology
@@ -42,17 +44,21 @@ from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Receiver
 from ipf.stages.receive import Listener as Entrance
 from ipf.store.audit import PostgresAuditStore
+from ipf.store.effects import PostgresEffects
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.store.integrity import PostgresReferrers
+from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
-from ipf.wire import actuator, admin
+from ipf.watching import Watching
+from ipf.wire import actuator, admin, admin_audit
 from ipf.wire.actuator import Component, Health
-from ipf.wire.admin_subscriptions import SubscriptionDesk
 from ipf.wire.admin import Gate
+from ipf.wire.admin_routes import Operations
+from ipf.wire.admin_subscriptions import SubscriptionDesk
 from ipf.wire.bearer import Bearer
 from ipf.wire.channels import websocket
 from ipf.wire.http import FhirResource, site
@@ -61,6 +67,7 @@ from ipf.wire.mllp import MllpFactory
 from ipf.wire.mllp_gate import Gate as SenderGate
 from ipf.wire.mllp_gate import GatedMllpFactory, networks_of
 from ipf.wire.mllp_limits import Limits
+from ipf.wire.observe_http import Beside
 from ipf.wire.oidc import KeySource
 from ipf.wire.processes import ConverterProcesses
 from ipf.wire.remote import Remote, Reply
@@ -125,7 +132,9 @@ class Doors:
         installation: Installation,
         on_stop: Callable[[str, Closer], None],
         sockets: SocketHub,
+        watching: Watching,
     ) -> None:
+        self._watching = watching
         self._sockets = sockets
         self._settings = settings
         self._stores = stores
@@ -147,16 +156,39 @@ class Doors:
         gate = Gate(settings.admin_token, settings.admin_read_token)
         identify = None if self.bearer is None else placing(self.bearer.identify, tenancy_of(settings))
         health = Health(self._components(processes), reactor)
+        operators = admin.resource(
+            stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions(),
+            more=self._admin_routes(), watch=self._watch(gate),
+        )  # fmt: skip
         mounts = {
             "fhir": FhirResource(ringing(handler(self._repository(), identify, self._observer()), bell), refuse),
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
-            "admin": admin.resource(stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions()),
+            "admin": Beside(operators, self._watching.mounts(health, gate)),
             "actuator": actuator.resource(health),
             "websocket": websocket.resource(self._sockets, reactor),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
         port = await self._listen(settings.http_listen, factory, "HTTP")
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _admin_routes(self) -> list[admin.Routes]:
+        """Paths of the admin API with stores of their own."""
+        return [admin_audit.routes(PostgresAuditStore(self._stores.fhir_database)), self._operations()]
+
+    def _operations(self) -> Operations:
+        """Effects, replay, jobs, rejects, settings."""
+        settings, stores = self._settings, self._stores
+        mapper = mapper_of(settings, self._installation, reactor)
+        rehearsal = Rehearse(
+            stores.inbox, mapper, stores.fhir, stores.matcher, now, settings.passthrough_types, as_claimed
+        )
+        given = frozenset(name for name, value in os.environ.items() if value.strip())
+        desk, effects = PostgresMessageDesk(stores.inbox_database), PostgresEffects(stores.fhir_database)
+        return Operations(stores.inbox, stores.codes, desk, effects, rehearsal, settings, given, __version__)
+
+    def _watch(self, gate: Gate) -> admin_audit.Watch | None:
+        """What tells the audit trail of operators."""
+        return None if self._trail is None else admin_audit.watcher(self._trail.note, gate.who, now, new_correlation_id)
 
     def _observer(self) -> Observe | None:
         """What tells the audit trail of requests."""
@@ -197,13 +229,14 @@ class Doors:
             reindex=PostgresReindexQueue(stores.fhir_database),
             export_hours=settings.export_hours,
             integrity=integrity if settings.referential_integrity else None,
+            aside=aside,
         )
 
     def _components(self, processes: Callable[[], ConverterProcesses | None]) -> dict[str, Component]:
         stores = self._stores
 
         async def inbox() -> Mapping[str, Any]:
-            return {status.value: count for status, count in (await stores.inbox.unfinished()).items()}
+            return await self._watching.queue()
 
         async def fhir() -> None:
             await stores.fhir_database.one("SELECT 1")
@@ -215,7 +248,7 @@ class Doors:
             return {"processes": children.wanted if children is not None else 0}
 
         provider = {} if self.keys is None else {"identity_provider": Component(self.keys.check, required=False)}
-        return provider | {
+        return provider | self._watching.downstream() | {
             "inbox": Component(inbox),
             "fhir": Component(fhir),
             "converters": Component(converters, required=False),
@@ -267,6 +300,7 @@ class Doors:
             if gate is None
             else GatedMllpFactory(listener.name, door(tenant), reactor, limits, gate, door)
         )
+        factory.connections_changed = partial(metrics.mllp_connections, listener.name)
         port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
 
         async def stop() -> None:
@@ -280,7 +314,7 @@ class Doors:
         factory.noisy = False
         try:
             port: IListeningPort = await serverFromString(reactor, place).listen(factory)
-        except (CannotListenError, ValueError) as error:
+        except (CannotListenError, ValueError, LookupError) as error:
             raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
         log.info("{what} listens on {place}", what=what, place=place)
         return port

@@ -39,6 +39,7 @@ from ipf.converter import (
     is_dead,
     mapper_of,
     maps_folder,
+    now,
     open_installation,
     open_stores,
     recover_stale,
@@ -51,19 +52,23 @@ from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
 from ipf.notifying import Notifying
-from ipf.ports import Status
 from ipf.rest.commit import refresh
 from ipf.settings import Settings
+from ipf.stages.audit_retention import EVERY_SECONDS, AuditRetention
 from ipf.stages.convert import report_recovery
 from ipf.stages.export import Export
+from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
+from ipf.store.audit import PostgresAuditStore
 from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.exports import PostgresExports
+from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.migrate import migrate
 from ipf.store.reindex import PostgresReindexQueue
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
+from ipf.watching import Watching
 from ipf.wire.processes import ConverterProcesses
 
 log = Logger(namespace="ipf.service")
@@ -161,17 +166,22 @@ class Ipf(Service):
         installation = await open_installation(settings, stores, reactor, snapshot)
         await self._release_the_dead(stores)
         await self._recovery(stores)
+        watching = Watching(settings, stores, reactor, self._on_stop)
+        watching.start()
         notifying = Notifying(settings, stores, reactor)
         notifying.start(self._on_stop)
         self._export(stores)
         self._reindex(stores)
+        self._jobs(stores)
+        self._audit_retention(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
-        doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets)
+        doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets, watching)
         await doors.open_http(lambda: self._processes)
         await doors.open_mllp()
         self._reload_on_hangup(doors.desk, stores)
         tune_collector()
+        watching.accepting()
         log.info("event=started ipf accepts messages")
 
     def _reload_on_hangup(self, desk: Desk, stores: Stores) -> None:
@@ -239,7 +249,6 @@ class Ipf(Service):
         async def recover_while_running() -> None:
             try:
                 await recover()
-                metrics.dead_letters((await stores.inbox.unfinished())[Status.DEAD_LETTER])
                 metrics.active_subscriptions(await stores.deliveries.active())
             except StoreUnreachable:
                 pass  # the store says so itself; the next round finds what is stale then
@@ -271,6 +280,14 @@ class Ipf(Service):
         worker.start()
         self._on_stop("export", partial(worker.stop, settings.stop_seconds))
 
+    def _jobs(self, stores: Stores) -> None:
+        """Work on many messages that operators asked for."""
+        settings, bell = self._settings, TwoBells(stores.inbox_bell, stores.fhir_bell)
+        jobs = Jobs(PostgresMessageDesk(stores.inbox_database), bell, partial(deferLater, reactor))
+        worker = Worker(jobs.step, bell, None, settings.worker_poll_ms / 1000, reactor, name="jobs")
+        worker.start()
+        self._on_stop("jobs", partial(worker.stop, settings.stop_seconds))
+
     def _reindex(self, stores: Stores) -> None:
         """Index entries of search parameters that were added; nobody waits for them, so jobs are polled for."""
 
@@ -283,6 +300,14 @@ class Ipf(Service):
         worker = Worker(reindex.step, bell, None, _REINDEX_POLL_SECONDS, reactor, name="reindex")
         worker.start()
         self._on_stop("reindex", partial(worker.stop, self._settings.stop_seconds))
+
+    def _audit_retention(self, stores: Stores) -> None:
+        """Old audit records go, where the operator asked for it."""
+        settings = self._settings
+        if settings.audit_enabled and settings.audit_purge:
+            store, pause = PostgresAuditStore(stores.fhir_database), partial(deferLater, reactor)
+            retention = AuditRetention(store, settings.audit_days, now, pause)
+            self._every(EVERY_SECONDS, retention.run, "audit retention")
 
     def _conversion(self, stores: Stores, installation: Installation, urls: tuple[str, str]) -> None:
         """In converter processes, or in this one."""

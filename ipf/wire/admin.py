@@ -10,6 +10,7 @@ Source: interface specification "Message administration", "Admin API", "Correlat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
@@ -27,6 +28,7 @@ from ipf.telemetry import correlation
 from ipf.wire import admin_mapping as mapping
 from ipf.wire import admin_messages as messages
 from ipf.wire import admin_unmapped as unmapped
+from ipf.wire.admin_audit import Watch
 from ipf.wire.admin_subscriptions import SubscriptionDesk
 from ipf.wire.admin_subscriptions import routes as subscription_routes
 
@@ -49,15 +51,22 @@ def resource(
     codes: CodeQueue | None = None,
     desk: MappingDesk | None = None,
     subscriptions: SubscriptionDesk | None = None,
+    *,
+    more: Sequence[Routes] = (),
+    watch: Watch | None = None,
 ) -> IResource:
     """The resource to mount at `/admin`.
 
     `codes`, `desk`, `subscriptions`: without them there is nothing at their paths.
+    `more`: further paths.  `watch`: told of every request, for the audit trail.
     """
 
     async def run(web: IRequest, work: Work) -> bytes:
-        request = read_request(web)
-        return write_answer(web, request, await respond(gate, request, work))
+        request, began = read_request(web), datetime.now(UTC)
+        answer = await respond(gate, request, work)
+        if watch is not None:
+            watch(request, answer, began)
+        return write_answer(web, request, answer)
 
     app = _application(run, inbox, bell)
     if codes is not None:
@@ -66,6 +75,8 @@ def resource(
         _mapping_routes(app, run, desk, bell)
     if subscriptions is not None:
         subscription_routes(app, run, subscriptions)
+    for add in more:
+        add(app, run)
     return app.resource()
 
 
