@@ -5,13 +5,16 @@ Adding one: a module beside these, and its line in `open_channels`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from ipf.ports import Channels
+from ipf.security.vault import Vault
 from ipf.settings import Settings
 from ipf.wire.channels.email import Email, MailServer
 from ipf.wire.channels.message import Message
 from ipf.wire.channels.rest_hook import RestHook
+from ipf.wire.channels.sealed import SealedChannel
 from ipf.wire.channels.websocket import Websocket
 from ipf.wire.resolver import Permits
 
@@ -22,7 +25,9 @@ def open_channels(settings: Settings, reactor: Any, source: str, permits: Permit
     `permits`: which addresses may be connected to.
     """
     seconds = settings.delivery_timeout_ms / 1000
-    rest_hook = RestHook(reactor, seconds, permits=permits)
+    vault = Vault(settings.secret_key)
+    hook = RestHook(reactor, seconds, permits=permits)
+    rest_hook = SealedChannel(hook, vault, settings.signing_secret, lambda: datetime.now(UTC))
     server = MailServer.of(settings.smtp_url) if settings.smtp_url else None
     return {
         "rest-hook": rest_hook,

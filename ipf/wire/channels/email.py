@@ -138,8 +138,7 @@ class Email:
             count, answers = await sent
         finally:
             connection.transport.abortConnection()
-        refused = [f"{code} {_text(text)}" for _, code, text in answers if not 200 <= code < 300]
-        return f"refused for a receiver: {refused[0]}" if refused or count < len(receivers) else None
+        return f"refused for a receiver: {_refusal(answers)}" if count < len(receivers) else None
 
 
 _: type[Channel] = Email
@@ -155,8 +154,8 @@ def receivers_of(endpoint: str) -> list[str]:
 
 
 def mail_of(notification: Notification, sender: str, receivers: list[str], now: datetime) -> bytes:
-    """The whole mail, lines ended as SMTP wants them."""
-    mail = EmailMessage(policy=SMTP)
+    """The whole mail, with the line ends that Twisted makes those of SMTP."""
+    mail = EmailMessage(policy=SMTP.clone(linesep="\n"))
     mail["From"], mail["To"] = sender, ", ".join(receivers)
     mail["Date"], mail["Message-ID"] = format_datetime(now), make_msgid(domain=sender.partition("@")[2])
     mail["Subject"] = _subject(notification)
@@ -210,7 +209,13 @@ def _text(answer: object) -> str:
     return re.sub(r"[^\x20-\x7e]+", " ", text)[:200]
 
 
+def _refusal(answers: Any) -> str:
+    """The first answer of the server that is no acceptance, of (receiver, code, text)."""
+    return next((f"{code} {_text(text)}" for _, code, text in answers or () if not 200 <= code < 300), "")
+
+
 def _why(failure: Exception) -> str:
     if isinstance(failure, SMTPClientError):
-        return f"the mail server refused: {failure.code} {_text(failure.resp)}"
+        said = _refusal(failure.addresses) or f"{failure.code} {_text(failure.resp)}"
+        return f"the mail server refused: {said}"
     return why(failure)

@@ -259,18 +259,19 @@ def bearer_of(authorization: str | None, offered: Sequence[str]) -> str | None:
     scheme, _, token = (authorization or "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    for name, following in zip(offered, [*offered[1:], ""], strict=True):
+    for number, name in enumerate(offered):
         if name.lower().startswith(_PREFIX):
             return name[len(_PREFIX) :]
-        if name.lower() == "bearer" and following:
-            return following
+        if name.lower() == "bearer" and number + 1 < len(offered):
+            return offered[number + 1]
     return None
 
 
 def chosen_of(offered: Sequence[str]) -> str | None:
     """The subprotocol to answer: the first that is no token, else the first, since browsers insist on one."""
-    for name, before in zip(offered, ["", *offered[:-1]], strict=True):
-        if not name.lower().startswith(_PREFIX) and before.lower() != "bearer":
+    for number, name in enumerate(offered):
+        is_token = number > 0 and offered[number - 1].lower() == "bearer"
+        if not name.lower().startswith(_PREFIX) and not is_token:
             return name
     return offered[0] if offered else None
 

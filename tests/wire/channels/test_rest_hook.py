@@ -13,8 +13,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Delivered, Notification
-from ipf.wire.outbound import why
 from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
+from ipf.wire.outbound import why
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"

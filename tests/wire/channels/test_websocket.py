@@ -1,0 +1,254 @@
+"""Websockets over real sockets: Autobahn's client against our resource, mounted as the service mounts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autobahn.twisted.websocket import WebSocketClientFactory, WebSocketClientProtocol
+from treq.client import HTTPClient
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, DeferredQueue
+from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent
+
+from ipf.errors import Category, Problem
+from ipf.ports import Notification, Session, SocketClient
+from ipf.wire.channels import websocket
+from ipf.wire.channels.websocket import Websocket, bearer_of, chosen_of, everybody, token_of
+from ipf.wire.http import site
+
+
+class Hub:
+    """Binds whatever is asked, except `nobody`."""
+
+    def __init__(self) -> None:
+        self.bound: list[tuple[SocketClient, str, str]] = []
+        self.left: list[SocketClient] = []
+
+    async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
+        if subscription_id == "nobody":
+            raise Problem(Category.NOT_FOUND, "there is no websocket subscription with this id")
+        if subscription_id == "broken":
+            raise RuntimeError("a bug")
+        self.bound.append((client, session.tenant, subscription_id))
+
+    async def bind_with_token(self, client: SocketClient, token: str) -> Sequence[str]:
+        if token != "good":
+            raise Problem(Category.UNAUTHORIZED, "the binding token is unknown or has expired")
+        self.bound.append((client, "by token", token))
+        client.tell([b'{"resourceType":"Bundle"}'])
+        return ["s1"]
+
+    def leave(self, client: SocketClient) -> None:
+        self.left.append(client)
+
+
+class Caller(WebSocketClientProtocol):
+    """Autobahn's client, as a queue of what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: Deferred[None] = Deferred()
+        self.heard: DeferredQueue[str] = DeferredQueue()
+        self.closed: Deferred[tuple[int | None, str | None]] = Deferred()
+        self.answer: object = None
+
+    def onConnect(self, response: object) -> None:
+        self.answer = response
+
+    def onOpen(self) -> None:
+        self.opened.callback(None)
+
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:
+        self.heard.put(payload.decode())
+
+    def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
+        if not self.opened.called:
+            self.opened.errback(ConnectionError(reason))
+        self.closed.callback((code, reason))
+
+
+async def by_token(bearer: str | None) -> Session:
+    """Authentication is on, and one token is good."""
+    if bearer != "jwt.of.north":
+        raise Problem(Category.UNAUTHORIZED, "no valid token")
+    return Session("north")
+
+
+class WebsocketTests(TestCase):
+    timeout = 20
+
+    def setUp(self) -> None:
+        self.hub = Hub()
+        self.callers: list[Caller] = []
+
+    def listen(self, authenticate=everybody) -> None:
+        resource = websocket.resource(self.hub, reactor, authenticate)
+        port = reactor.listenTCP(0, site({"websocket": resource}, timeout=1.0), interface="127.0.0.1")
+        self.number = port.getHost().port
+        self.addCleanup(port.stopListening)
+        self.addCleanup(self.end)
+
+    async def end(self) -> None:
+        for caller in self.callers:
+            caller.dropConnection(abort=True)
+        await deferLater(reactor, 0.02)
+
+    async def call(self, *protocols: str, headers: dict[str, str] | None = None) -> Caller:
+        factory = WebSocketClientFactory(
+            f"ws://127.0.0.1:{self.number}/websocket", protocols=list(protocols), headers=headers or {}
+        )
+        factory.noisy = False
+        factory.protocol = Caller
+        caller = await TCP4ClientEndpoint(reactor, "127.0.0.1", self.number).connect(factory)
+        self.callers.append(caller)
+        await caller.opened
+        return caller
+
+    async def say(self, caller: Caller, text: str) -> str:
+        caller.sendMessage(text.encode())
+        return await caller.heard.get()
+
+    async def test_bind(self) -> None:
+        self.listen()
+        caller = await self.call()
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+        self.assertEqual(await self.say(caller, " bind  s2\n"), "bound s2")
+        (client, tenant, id), (same, _, second) = self.hub.bound
+        self.assertEqual((tenant, id, second, same is client), ("default", "s1", "s2", True))
+        self.assertTrue(client.tell([b"ping s1", b'{"resourceType":"Patient"}']))
+        self.assertEqual(await caller.heard.get(), "ping s1")
+        self.assertEqual(await caller.heard.get(), '{"resourceType":"Patient"}')
+
+    async def test_errors_are_said(self) -> None:
+        """And the connection lives on; a bug is logged and not shown."""
+        self.listen()
+        caller = await self.call()
+        for text, answer in (
+            ("bind nobody", "error there is no websocket subscription with this id"),
+            ("hello", "error say 'bind <subscription id>' or 'bind-with-token <token>'"),
+            ("bind ", "error say 'bind <subscription id>' or 'bind-with-token <token>'"),
+            ("bind-with-token bad", "error the binding token is unknown or has expired"),
+            ("bind broken", "error the server failed"),
+            ("bind s1", "bound s1"),
+        ):
+            self.assertEqual(await self.say(caller, text), answer)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    async def test_a_client_that_says_nothing_but_nonsense_is_sent_away(self) -> None:
+        self.listen()
+        caller = await self.call()
+        for _ in range(20):
+            caller.sendMessage(b"nonsense")
+        self.assertEqual(await caller.closed, (1000, "too many errors"))
+
+    async def test_a_message_that_is_too_long_ends_it(self) -> None:
+        self.listen()
+        caller = await self.call()
+        caller.sendMessage(b"x" * 20_000)
+        await caller.closed
+        self.assertEqual(len(self.hub.left), 1)
+
+    async def test_token_binding(self) -> None:
+        self.listen()
+        for text in ("bind-with-token good", "bind-with-token: good", '{"bind-with-token":"good"}'):
+            self.assertEqual(await self.say(await self.call(), text), '{"resourceType":"Bundle"}')
+
+    async def test_bearer(self) -> None:
+        """In either form; a bad one does not get in; without one only a binding token binds."""
+        self.listen(by_token)
+        caller = await self.call("bearer-jwt.of.north")
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+        self.assertEqual(caller.answer.protocol, "bearer-jwt.of.north")
+        caller = await self.call("fhir", "bearer-jwt.of.north")
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+        self.assertEqual(caller.answer.protocol, "fhir")
+        caller = await self.call(headers={"Authorization": "Bearer jwt.of.north"})
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+        self.assertEqual({tenant for _, tenant, _ in self.hub.bound}, {"north"})
+        with self.assertRaisesRegex(ConnectionError, "401"):
+            await self.call("bearer-somebody.else")
+        caller = await self.call()
+        self.assertEqual(await self.say(caller, "bind s1"), "error no valid token")
+        self.assertEqual(await self.say(caller, "bind-with-token good"), '{"resourceType":"Bundle"}')
+
+    async def test_a_silent_client_is_not_closed_by_the_http_server(self) -> None:
+        self.listen()
+        caller = await self.call()
+        await deferLater(reactor, 1.3)
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+
+    async def test_a_client_that_does_not_read_is_cut_off(self) -> None:
+        """After a bounded amount; nobody waits for it."""
+        self.listen()
+        caller = await self.call()
+        await self.say(caller, "bind s1")
+        client = self.hub.bound[0][0]
+        caller.transport.pauseProducing()
+        told, text = 0, b"x" * 10_000
+        while client.tell([text]) and told < 5000:
+            told += 1
+            if not told % 50:
+                await deferLater(reactor, 0)
+        self.assertLess(told, 2000)
+        self.assertFalse(client.tell([text]))
+        caller.transport.resumeProducing()
+        await caller.closed
+        await deferLater(reactor, 0.01)
+        self.assertEqual(self.hub.left, [client])
+
+    async def test_a_client_that_reads_slowly_gets_everything_in_order(self) -> None:
+        self.listen()
+        caller = await self.call()
+        await self.say(caller, "bind s1")
+        client = self.hub.bound[0][0]
+        caller.transport.pauseProducing()
+        for number in range(200):
+            self.assertTrue(client.tell([b"%d " % number + b"x" * 4000]))
+            if not number % 50:
+                await deferLater(reactor, 0)
+        caller.transport.resumeProducing()
+        for number in range(200):
+            self.assertEqual((await caller.heard.get()).partition(" ")[0], str(number))
+
+    async def test_plain_http_is_answered(self) -> None:
+        """A browser that comes by accident is told."""
+        self.listen()
+        answer = await HTTPClient(Agent(reactor)).get(f"http://127.0.0.1:{self.number}/websocket", unbuffered=True)
+        self.assertIn(answer.code, (400, 426, 200))
+
+
+class FormsTests(TestCase):
+    def test_tokens(self) -> None:
+        for text, token in (
+            ("bind-with-token abc", "abc"),
+            ("bind-with-token: abc", "abc"),
+            ("Bind-With-Token   abc", "abc"),
+            ('{"bind-with-token": "abc"}', "abc"),
+            ('{"type": "bind-with-token", "token": "abc"}', "abc"),
+            ('{"bind-with-token": 7}', None),
+            ("{nonsense", None),
+            ("[1]", None),
+            ("bind abc", None),
+            ("bind-with-token", None),
+        ):
+            self.assertEqual(token_of(text), token, text)
+
+    def test_bearers(self) -> None:
+        for header, offered, bearer, chosen in (
+            (None, [], None, None),
+            ("Bearer a.b", [], "a.b", None),
+            ("Basic xyz", ["fhir"], None, "fhir"),
+            (None, ["bearer-a.b"], "a.b", "bearer-a.b"),
+            (None, ["bearer-a.b", "fhir"], "a.b", "fhir"),
+            (None, ["bearer", "a.b"], "a.b", "bearer"),
+            (None, ["Bearer-a.b"], "a.b", "Bearer-a.b"),
+        ):
+            self.assertEqual((bearer_of(header, offered), chosen_of(offered)), (bearer, chosen), (header, offered))
+
+    async def test_the_channel_sends_nothing_itself(self) -> None:
+        channel = Websocket()
+        self.assertTrue((await channel.send(Notification("", "", (), None, "c"))).succeeded)
+        self.assertIsNone(channel.unavailable)
