@@ -34,7 +34,7 @@ from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.snapshot import Snapshot
-from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery, Status
+from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery
 from ipf.rest.audited import audited
 from ipf.rest.commit import commit
 from ipf.rest.conformance import DEFINITIONS, Conformance
@@ -61,6 +61,7 @@ from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
+from ipf.telemetry.meter import Meter
 from ipf.wire.mapper_client import Codings, RemoteMapper
 from ipf.wire.remote import Credentials, Remote
 
@@ -77,29 +78,6 @@ CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
 def now() -> datetime:
     """The clock of the whole house."""
     return datetime.now(UTC)
-
-
-class Meter:
-    """`stages.convert.Meter` on Prometheus."""
-
-    def transformed(self, outcome: str, seconds: float) -> None:
-        """One mapping call."""
-        metrics.transformed(outcome, seconds)
-
-    def posted(self, outcome: str, seconds: float) -> None:
-        """One FHIR transaction."""
-        metrics.fhir_posted(outcome, seconds)
-
-    def settled(self, message: Claimed, status: Status, seconds: float) -> None:
-        """A row reached a state."""
-        if status is Status.DELIVERED:
-            metrics.message_delivered(message.source_system, seconds)
-        else:
-            metrics.message_entered(status, message.source_system)
-
-    def dead_lettered(self, reason: str) -> None:
-        """A row became a dead letter."""
-        metrics.dead_lettered(reason)
 
 
 @dataclass

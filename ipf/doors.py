@@ -23,7 +23,7 @@ from ipf.converter import Stores, TwoBells, aside, load_packages, mapper_of, now
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
-from ipf.ports import DEFAULT_TENANT, Answer, Handler, Request, SocketHub
+from ipf.ports import DEFAULT_TENANT, Answer, Authenticate, Handler, Request, SocketHub
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import observer
 from ipf.rest.conformance import DEFINITIONS, Conformance
@@ -31,14 +31,15 @@ from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
 from ipf.rest.outcome import refuse
 from ipf.rest.permission import OPEN_PATHS
-from ipf.rest.repository import Repository
 from ipf.rest.rehearsal import Rehearse
+from ipf.rest.repository import Repository
 from ipf.rest.router import Observe, handler
 from ipf.rest.subscription_status import set_status
 from ipf.rest.terminology import TenantTerminology
 from ipf.security.audit import AuditRules
 from ipf.security.tenancy import Tenancy, placing
 from ipf.security.tokens import Rules
+from ipf.security.vault import Vault
 from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Receiver
@@ -89,6 +90,11 @@ def is_protected(settings: Settings) -> bool:
 def seconds_now() -> float:
     """Seconds since 1970, as tokens count them."""
     return now().timestamp()
+
+
+def bearer_of(keys: KeySource, settings: Settings) -> Bearer:
+    """What turns tokens into callers."""
+    return Bearer(keys, rules_of(settings), seconds_now, OPEN_PATHS, tenancy_of(settings))
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -144,7 +150,7 @@ class Doors:
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         self._trail = trail_of(settings, stores, reactor)
         self.keys = key_source(settings) if settings.auth_enabled else None
-        self.bearer = None if self.keys is None else Bearer(self.keys, rules_of(settings), seconds_now, OPEN_PATHS)
+        self.bearer = None if self.keys is None else bearer_of(self.keys, settings)
 
     async def open_http(self, processes: Callable[[], ConverterProcesses | None]) -> None:
         """`/fhir`, `/mapping`, `/admin` and `/actuator` on one listener."""
@@ -165,11 +171,15 @@ class Doors:
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
             "admin": Beside(operators, self._watching.mounts(health, gate)),
             "actuator": actuator.resource(health),
-            "websocket": websocket.resource(self._sockets, reactor),
+            "websocket": websocket.resource(self._sockets, reactor, *self._session()),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
         port = await self._listen(settings.http_listen, factory, "HTTP")
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
+
+    def _session(self) -> tuple[Authenticate, ...]:
+        """Who a websocket client is, where tokens are asked for."""
+        return () if self.bearer is None else (self.bearer.session,)
 
     def _admin_routes(self) -> list[admin.Routes]:
         """Paths of the admin API with stores of their own."""
@@ -225,6 +235,7 @@ class Doors:
             conformance=conformance,
             terminology=TenantTerminology(conformance),
             max_bundle_entries=settings.max_bundle_entries,
+            vault=Vault(settings.secret_key),
             exports=PostgresExports(stores.fhir_database),
             reindex=PostgresReindexQueue(stores.fhir_database),
             export_hours=settings.export_hours,

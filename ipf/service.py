@@ -32,7 +32,6 @@ from zope.interface import implementer
 from ipf.converter import (
     NAME,
     ConvertingPart,
-    Meter,
     Stores,
     TwoBells,
     backoff_of,
@@ -68,6 +67,7 @@ from ipf.store.migrate import migrate
 from ipf.store.reindex import PostgresReindexQueue
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
+from ipf.telemetry.meter import Meter
 from ipf.watching import Watching
 from ipf.wire.processes import ConverterProcesses
 
@@ -215,6 +215,8 @@ class Ipf(Service):
             log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not https: its keys can be forged on the way")
         if self._settings.channel_security == "permissive":
             log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may go out unprotected")
+        if self._settings.secret_key is None:
+            log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 
     async def _databases(self) -> tuple[str, str]:
         """URLs of both databases; an embedded server is started when none are given."""

@@ -168,6 +168,12 @@ class Database:
         """False from the moment the server was found gone until a connection succeeds again."""
         return not self._down
 
+    @property
+    def usage(self) -> tuple[int, int, int]:
+        """Connections that are idle and in use, and callers that wait for one."""
+        idle = len(self._idle)
+        return idle, len(self._all) - idle, len(self._waiting)
+
     # -- use
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:

@@ -7,10 +7,11 @@ Nothing is removed while the request waits: the stage `stages/retention.py` of o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import orjson
 from klein import Klein
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
@@ -19,10 +20,8 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Json, Request
 from ipf.ports.observe import Pruner, RetentionPolicy
-from ipf.wire.admin import read_request, write_answer
+from ipf.wire.admin import Gate, read_request, respond, write_answer
 from ipf.wire.admin_messages import refusal, timestamp
-
-log = Logger()
 
 JSON = "application/json"
 
@@ -63,14 +62,16 @@ async def run(pruner: Pruner, policy: RetentionPolicy, count: Count, request: Re
 
 
 def resource(
-    pruner: Pruner, policy: RetentionPolicy, count: Count, admits: Callable[[Request], bool]
+    pruner: Pruner, policy: RetentionPolicy, count: Count, gate: Gate
 ) -> IResource:
     """The resource to mount at `/admin/retention`."""
     app = Klein()
 
-    async def answered(web: IRequest, work: Callable[[Request], Awaitable[Answer]]) -> bytes:
+    async def answered(web: Any, work: Callable[[Request], Awaitable[Answer]]) -> bytes:
         request = read_request(web)
-        return write_answer(web, request, await _respond(request, admits, work))
+        if b"dry_run" in web.uri.partition(b"?")[2].split(b"&"):  # without a value, which Twisted leaves out
+            request = replace(request, query=(*request.query, ("dry_run", "")))
+        return write_answer(web, request, await respond(gate, request, work))
 
     @app.route("/", methods=["GET"])
     async def shown(web: IRequest) -> bytes:
@@ -85,21 +86,6 @@ def resource(
         return await answered(web, _no_route(failure.value))
 
     return app.resource()
-
-
-async def _respond(
-    request: Request, admits: Callable[[Request], bool], work: Callable[[Request], Awaitable[Answer]]
-) -> Answer:
-    if not admits(request):
-        refused = Problem(Category.UNAUTHORIZED, "a valid admin token is required")
-        return refusal(refused, ("WWW-Authenticate", "Bearer"))
-    try:
-        return await work(request)
-    except Problem as problem:
-        return refusal(problem)
-    except Exception:
-        log.failure("a request about retention failed", correlation_id=request.correlation_id)
-        return refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))
 
 
 def _no_route(error: object) -> Callable[[Request], Awaitable[Answer]]:

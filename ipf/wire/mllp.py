@@ -349,7 +349,7 @@ class MllpFactory(Factory):
         self.clock = clock
         self.limits = limits or Limits()
         self.held = 0  # bytes of unfinished frames, all connections
-        self._connections_changed = connections_changed
+        self.connections_changed = connections_changed
         self._connections: set[Mllp] = set()
         self._stopping = False
         self._all_closed: Deferred[None] | None = None
@@ -370,12 +370,12 @@ class MllpFactory(Factory):
     def opened(self, connection: Mllp) -> None:
         """A connection was made."""
         self._connections.add(connection)
-        self._connections_changed(len(self._connections))
+        self.connections_changed(len(self._connections))
 
     def closed(self, connection: Mllp) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
-        self._connections_changed(len(self._connections))
+        self.connections_changed(len(self._connections))
         if self._all_closed is not None and not self._connections:
             self._all_closed.callback(None)
             self._all_closed = None

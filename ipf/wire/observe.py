@@ -143,6 +143,8 @@ def answer(body: Mapping[str, Any], status: int = 200, headers: tuple[tuple[str,
 def refusal(problem: Problem, *headers: tuple[str, str]) -> Answer:
     """The error body of decisions section 3."""
     shown = problem.rendering
+    if problem.category is Category.UNAUTHORIZED:
+        headers = (*headers, ("WWW-Authenticate", "Bearer"))
     return answer({"error": shown.admin_code, "message": problem.text}, shown.http_status, headers)
 
 

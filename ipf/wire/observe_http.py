@@ -25,26 +25,27 @@ from ipf.wire.observe_openapi import document
 
 log = Logger()
 
-Admits = Callable[[Request], bool]
-"""Whether a request may be answered: the admin token."""
+Check = Callable[[Request], None]
+"""The admin token: Problem UNAUTHORIZED when a request may not be answered."""
 Work = Callable[[Request], Awaitable[Answer]]
 
 
-def resource(observe: Observe, admits: Admits, version: str) -> IResource:
+def resource(observe: Observe, check: Check, version: str) -> IResource:
     """The resource to mount at `/admin/observe`."""
     app = Klein()
     described = Answer(200, orjson.dumps(document(version)), (), JSON)
 
     async def run(web: IRequest, work: Work) -> bytes:
         request = read_request(web)
-        if not admits(request):
-            refused = Problem(Category.UNAUTHORIZED, "a valid admin token is required")
-            return write_answer(web, request, refusal(refused, ("WWW-Authenticate", "Bearer")))
 
         def failed() -> None:
             log.failure("an observe request failed", correlation_id=request.correlation_id)
 
-        return write_answer(web, request, await respond(work(request), failed))
+        async def checked() -> Answer:
+            check(request)
+            return await work(request)
+
+        return write_answer(web, request, await respond(checked(), failed))
 
     @app.route("/system", methods=["GET"])
     async def system(web: IRequest) -> bytes:
@@ -92,6 +93,13 @@ class Beside(Resource):
         self._main = main
         for name, each in own.items():
             self.putChild(name.encode("ascii"), each)
+
+    def getChildWithDefault(self, path: bytes, request: Any) -> IResource:
+        """Twisted: the resource of the first segment; Klein knows the end of a path as an empty segment."""
+        if not request.postpath:
+            request.postpath.append(b"")
+        child: IResource = super().getChildWithDefault(path, request)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return child
 
     def getChild(self, path: bytes, request: Any) -> IResource:
         """Twisted: the segment is given back, `main` looks at it itself."""

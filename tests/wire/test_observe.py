@@ -120,14 +120,15 @@ class ObserveTests(TestCase):
         self.token = ""
         root = Resource()
         main = Resource()
-        root.putChild(b"admin", Beside(main, {"observe": resource(observe, self.admits, "1.2.3")}))
+        root.putChild(b"admin", Beside(main, {"observe": resource(observe, self.check_token, "1.2.3")}))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}"
 
-    def admits(self, request: Request) -> bool:
-        return not self.token or request.headers.get("authorization") == f"Bearer {self.token}"
+    def check_token(self, request: Request) -> None:
+        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
+            raise Problem(Category.UNAUTHORIZED, "a token is needed")
 
     async def ask(
         self, path: str, query: str = "", method: str = "GET", template: str = "", **headers: str

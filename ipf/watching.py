@@ -1,0 +1,192 @@
+"""What watches the service while it runs, put together.  Part of the composition root.
+
+Gauges, counts by hour, retention, the reactor's lag, what systemd is told, and the doors of the observability API.
+None of it is needed for a message to get through: whatever fails here is logged, and the next round tries again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.web.resource import IResource
+
+from ipf import __version__
+from ipf.converter import Stores, TwoBells, now, worker_name
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.ports import Status
+from ipf.ports.observe import RetentionPolicy
+from ipf.settings import Settings
+from ipf.stages.retention import Retention, would_remove
+from ipf.stages.worker import Worker
+from ipf.store.database import Database
+from ipf.store.observe import PostgresObservatory
+from ipf.store.retention import PostgresPruner
+from ipf.telemetry import metrics
+from ipf.wire import admin_retention, observe_http
+from ipf.wire.actuator import Component, Health
+from ipf.wire.admin import Gate
+from ipf.wire.observe import Facts, Observe
+from ipf.wire.remote import Remote
+from ipf.wire.systemd import Systemd
+
+log = Logger(namespace="ipf.watching")
+
+GAUGES_SECONDS = 5.0
+COUNT_SECONDS = 20.0
+RETENTION_POLL_SECONDS = 60.0
+LAG_SECONDS = 0.5
+
+Closer = Callable[[], Awaitable[object]]
+
+
+class Watching:
+    """Started once the stores are open; `on_stop(what, close)` is told how each part ends."""
+
+    def __init__(
+        self, settings: Settings, stores: Stores, reactor: Any, on_stop: Callable[[str, Closer], None]
+    ) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._reactor = reactor
+        self._on_stop = on_stop
+        self._began = reactor.seconds()
+        self._observatory = PostgresObservatory(stores.inbox_database, stores.fhir_database)
+        self._pruner = PostgresPruner(stores.inbox_database, stores.fhir_database)
+        self._policy = RetentionPolicy(settings.retention_days, settings.dead_letter_days, settings.history_days)
+        self.systemd = Systemd(os.environ, reactor)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        metrics.build(__version__)
+        self._every(GAUGES_SECONDS, self._look, "looking at the queue")
+        self._every(COUNT_SECONDS, self._count, "counting messages by hour")
+        watch_process("main", self._reactor, self._on_stop)
+        retention = Retention(
+            self._pruner, self._policy, worker_name(), now, partial(deferLater, self._reactor), self._reactor.seconds
+        )
+        bell = TwoBells(self._stores.inbox_bell, self._stores.fhir_bell)
+        worker = Worker(retention.step, bell, None, RETENTION_POLL_SECONDS, self._reactor, name="retention")
+        worker.start()
+
+        async def stop() -> None:
+            retention.stop()
+            await worker.stop(self._settings.stop_seconds)
+
+        self._on_stop("retention", stop)
+
+    def accepting(self) -> None:
+        """The doors are open: systemd may know; and when they begin to close."""
+        self.systemd.ready()
+
+        async def stop() -> None:
+            self.systemd.stopping()
+
+        self._on_stop("systemd", stop)
+
+    def mounts(self, health: Health, gate: Gate) -> Mapping[str, IResource]:
+        """What answers below `/admin` beside the admin API, by its first segment."""
+        settings = self._settings
+        toggles = {
+            "auth_enabled": bool(settings.auth_enabled),
+            "validation_mode": settings.validation_mode,
+            "channel_security_mode": settings.channel_security,
+            "multitenancy_mode": str(settings.multitenancy),
+        }
+        facts = Facts(__version__, toggles, lambda: self._reactor.seconds() - self._began)
+        observe = Observe(self._observatory, health, facts, now)
+        count = partial(would_remove, self._pruner, self._policy, now)
+        return {
+            "observe": observe_http.resource(observe, gate.check, __version__),
+            "retention": admin_retention.resource(self._pruner, self._policy, count, gate),
+        }
+
+    def downstream(self) -> dict[str, Component]:
+        """Parts elsewhere: shown, and never taking readiness down."""
+        url = self._settings.mapping_url
+        if url is None:
+            return {}
+        remote = Remote(self._reactor, 1.5, "the mapping service")
+
+        async def mapping() -> Mapping[str, Any]:
+            reply = await remote.get(f"{url.rstrip('/')}/metadata", {"Accept": "application/fhir+json"})
+            if reply.status >= 500:
+                raise Problem(Category.UPSTREAM, f"the mapping service answers {reply.status}")
+            return {"http_status": reply.status}
+
+        return {"mapping": Component(mapping, required=False)}
+
+    async def queue(self) -> Mapping[str, int]:
+        """Sizes of the queues, for the health of the inbox."""
+        return {status.value: count for status, count in (await self._observatory.queue()).items()}
+
+    async def _look(self) -> None:
+        counts, oldest = await self._observatory.queue(), await self._observatory.oldest_waiting()
+        age = 0.0 if oldest is None else max((now() - oldest).total_seconds(), 0.0)
+        metrics.queue({status.value: count for status, count in counts.items()}, age)
+        open_rows = sum(counts[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))
+        dead = counts[Status.DEAD_LETTER]
+        self.systemd.status(f"{open_rows} messages in the queue, the oldest for {age:.0f} s; {dead} dead letters")
+        for name, database in (("inbox", self._stores.inbox_database), ("fhir", self._stores.fhir_database)):
+            measure_pool(name, database)
+
+    async def _count(self) -> None:
+        while await self._observatory.count_received():
+            await deferLater(self._reactor, 0.05)
+
+    def _every(self, seconds: float, work: Callable[[], Awaitable[None]], what: str) -> None:
+        async def guarded() -> None:
+            try:
+                await work()
+            except StoreUnreachable:
+                pass  # the store says so itself
+            except Exception:
+                log.failure("{what} failed", what=what)
+
+        repeat(seconds, lambda: Deferred.fromCoroutine(guarded()), self._reactor, what, self._on_stop)
+
+
+def measure_pool(name: str, database: Database) -> None:
+    """The connections of one database, as gauges."""
+    idle, in_use, waiting = database.usage
+    metrics.database_connections(name, idle, in_use, waiting)
+
+
+def watch_process(name: str, reactor: Any, on_stop: Callable[[str, Closer], None]) -> None:
+    """Write metrics through once a second, and measure how late the reactor's timers fire."""
+    expected = reactor.seconds() + LAG_SECONDS
+
+    def look() -> None:
+        nonlocal expected
+        metrics.reactor_late(name, max(reactor.seconds() - expected, 0.0))
+        metrics.flush()
+        expected = reactor.seconds() + LAG_SECONDS
+        call[0] = reactor.callLater(LAG_SECONDS, look)
+
+    call = [reactor.callLater(LAG_SECONDS, look)]
+
+    async def stop() -> None:
+        if call[0].active():
+            call[0].cancel()
+        metrics.flush()
+
+    on_stop("metrics", stop)
+
+
+def repeat(
+    seconds: float, work: Callable[[], Any], reactor: Any, what: str, on_stop: Callable[[str, Closer], None]
+) -> None:
+    """Call `work` now and every so many seconds."""
+    loop = LoopingCall(work)
+    loop.clock = reactor
+    loop.start(seconds, now=True)
+
+    async def stop() -> None:
+        loop.stop()
+
+    on_stop(what, stop)
