@@ -9,15 +9,18 @@ from typing import Any
 from ipf.converter import Stores, TwoBells, now, worker_name
 from ipf.doors import channel_policy
 from ipf.ports import Backoff, Channels, Compose
+from ipf.ports.delivery import Sieve
 from ipf.rest.commit import refresh
 from ipf.rest.compose import Composer
 from ipf.rest.subscription_status import set_status
 from ipf.settings import Settings
 from ipf.stages.activate import Activate, SetStatus
 from ipf.stages.deliver import Deliver
+from ipf.stages.release import Release
 from ipf.stages.sockets import Sockets
 from ipf.stages.worker import Worker
 from ipf.store.bindings import PostgresBindingTokens
+from ipf.store.grants import PostgresGrants
 from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels
 
@@ -35,10 +38,21 @@ class Notifying:
         self._poll_seconds = settings.worker_poll_ms / 1000
         self.bindings = PostgresBindingTokens(stores.fhir_database)
         self.compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url or "")
+        self._sieve: Sieve | None = None
+        if settings.auth_enabled:
+            release = Release(PostgresGrants(stores.fhir_database), self.compose)
+            self.compose, self._sieve = release, release.sieve
         permits = channel_policy(settings).permits
         self.channels: Channels = open_channels(settings, reactor, settings.base_url or "", permits)
         self.sockets = Sockets(
-            stores.deliveries, self.bindings, self.compose, self._bell, reactor, now, poll_seconds=self._poll_seconds
+            stores.deliveries,
+            self.bindings,
+            self.compose,
+            self._bell,
+            reactor,
+            now,
+            poll_seconds=self._poll_seconds,
+            sieve=self._sieve,
         )
 
         self._activate = Activate(
@@ -86,6 +100,7 @@ class Notifying:
             backoff=delivery_backoff(self._settings),
             poll_seconds=self._poll_seconds,
             lease_seconds=self._settings.delivery_timeout_ms / 1000 + 5,
+            sieve=self._sieve,
         )
 
     def _status_setter(self, when: frozenset[str]) -> SetStatus:

@@ -72,6 +72,16 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
     return passes(found.test, resource_type, version.id, version.last_updated, extract(resource), resource)
 
 
+def may_hold(caller: Caller, right: str, resource: Json) -> bool:
+    """The same for a stored resource that is at hand in parsed form."""
+    kind = str(resource["resourceType"])
+    found = permit(caller, kind, right)
+    if found is None or found.test is None:
+        return found is not None
+    when = datetime.fromisoformat(resource["meta"]["lastUpdated"])
+    return passes(found.test, kind, str(resource["id"]), when, extract(resource), resource)
+
+
 def may_see(caller: Caller, version: Version) -> bool:
     """Whether a version may be shown: to whoever may read it, or find it."""
     kind = version.resource_type

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 
-from ipf.ports import ANONYMOUS, Caller, Request
-from ipf.security.access import Unauthorized
+from ipf.ports import ANONYMOUS, Caller, Request, Session
+from ipf.security.access import Unauthorized, may_hold
+from ipf.security.tenancy import Tenancy
 from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, verify
 from ipf.wire.oidc import KeySource
 
@@ -25,12 +28,18 @@ class Bearer:
     """Callers by their tokens.  `now`: seconds since 1970; `open_paths`: answered without looking at a token."""
 
     def __init__(
-        self, source: KeySource, rules: Rules, now: Callable[[], float], open_paths: Collection[tuple[str, ...]] = ()
+        self,
+        source: KeySource,
+        rules: Rules,
+        now: Callable[[], float],
+        open_paths: Collection[tuple[str, ...]] = (),
+        tenancy: Tenancy | None = None,
     ) -> None:
         self._source = source
         self._rules = rules
         self._now = now
         self._open_paths = frozenset(open_paths)
+        self._tenancy = tenancy or Tenancy()
         self._kept: dict[bytes, Caller] = {}
         self._generation = -1
 
@@ -82,6 +91,17 @@ class Bearer:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
         self._kept[key] = caller
+
+    async def session(self, token: str | None) -> Session:
+        """Who a websocket client is: without a token nobody, who binds with a binding token only.
+
+        Problem UNAUTHORIZED, FORBIDDEN (tenant) or UNAVAILABLE.
+        """
+        if token is None:
+            return Session(may=lambda _: False)
+        caller = await self.caller_of(token)
+        until = None if caller.expires_at is None else datetime.fromtimestamp(caller.expires_at, UTC)
+        return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until)
 
 
 def _refusal(reason: TokenRefused) -> Unauthorized:
