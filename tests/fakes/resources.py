@@ -327,7 +327,8 @@ class MemoryTransaction:
         change = writes.changes[change_number]
         version, stream = change.version, self._store.streams[subscription_rid]
         number, named = len(stream.events) + 1, (version.resource_type, version.id, version.version_id)
-        stream.events.append(Event(number, *named, version.last_updated, change.correlation_id, version.body))
+        at, method = version.last_updated, version.method
+        stream.events.append(Event(number, *named, at, change.correlation_id, version.body, method))
 
 
 _: type[FhirStore] = MemoryFhirStore
