@@ -164,7 +164,7 @@ def origins(value: str) -> tuple[str, ...]:
 def secret(value: str) -> str | None:
     """A secret that keys are made of; blank means unset."""
     word = value.strip()
-    if word and len(word) < 16:
+    if any(len(one) < 16 for one in word.split()):
         raise ValueError("expected at least 16 characters")
     return word or None
 

@@ -37,4 +37,4 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
     admitted = {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
     if admitted.get("status") == "active":  # offered, as the guide allows; it begins as requested all the same
         admitted["status"] = "requested"
-    return admitted
+    return repository.vault.sealed(admitted)

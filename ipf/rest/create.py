@@ -6,17 +6,20 @@ from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, parameters, resource_body, written_answer
 from ipf.rest.repository import Repository
+from ipf.rest.secrets import in_clear
 from ipf.rest.unit import Entry, Method, asked_by
 
 
 async def create(request: Request, repository: Repository) -> Answer:
     """201 with a server id; with If-None-Exist and one match 200 and nothing written, with several 412."""
     (resource_type,) = request.path
-    resource = admit(resource_body(request, resource_type), repository)
+    sent = resource_body(request, resource_type)
+    resource = admit(sent, repository)
     search = request.headers.get("if-none-exist")
     query = None
     if search is not None:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(asked_by(request, entry))
-    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
+    answer = written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
+    return in_clear(answer, sent, repository)

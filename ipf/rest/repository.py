@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ipf.errors import Problem
 from ipf.fhir.validation import Finding
 from ipf.ports import DEFAULT_TENANT, Clock, FhirStore, Json, Matcher, ReindexQueue, Terminology
+from ipf.ports.aside import Aside, here
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.rest.commit import commit
@@ -18,6 +19,7 @@ from ipf.rest.conformance import Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.together import Together
 from ipf.rest.unit import EntryResult, Unit, UnitResult
+from ipf.security.vault import Vault
 from ipf.subscriptions.policy import ChannelPolicy
 
 
@@ -30,7 +32,8 @@ class Repository:
     SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
     `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
     references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
-    the request.
+    the request. `aside`: where large Bundles are read and planned. `vault`: what seals
+    the secrets of Subscriptions.
     """
 
     store: FhirStore
@@ -50,6 +53,8 @@ class Repository:
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     tenant: str = DEFAULT_TENANT
+    vault: Vault = field(default_factory=Vault)
+    aside: Aside = here
     together: Together = field(default_factory=Together, compare=False)
 
     def remarks(self, result: EntryResult) -> list[Finding]:
@@ -68,4 +73,4 @@ class Repository:
         return result
 
     async def _commit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        return await commit(units, self.store, self.matcher, self.clock)
+        return await commit(units, self.store, self.matcher, self.clock, aside=self.aside)

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
+from ipf.fhir.sealed import masked
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.binary import raw
 from ipf.rest.create import create
@@ -111,7 +112,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
             if identify is not None:
                 request = await identify(request)
             own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
-            answer = cut(await perform(request, own), look)
+            answer = cut(hidden(await perform(request, own)), look)
             sent = raw(answer) if form is Format.RAW else write(answer, look, form)
         except Problem as problem:
             answer = _refuse(problem, request)
@@ -125,6 +126,12 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
         return sent
 
     return handle
+
+
+def hidden(answer: Answer) -> Answer:
+    """The answer without the secrets of Subscriptions, whatever interaction it comes from."""
+    body = masked(answer.body)
+    return answer if body is answer.body else replace(answer, body=body)
 
 
 async def perform(request: Request, repository: Repository) -> Answer:

@@ -19,6 +19,7 @@ from ipf.fhir.index import EMPTY, extract
 from ipf.fhir.json import dumps
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query
+from ipf.fhir.sealed import kept
 from ipf.fhir.topic import is_served, read_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import Change, Json, Version
@@ -203,6 +204,7 @@ class UnitPlan:
         entry, state = pending.entry, pending.state
         resource = self._completed(pending, names)
         if pending.key[1] == "Subscription":
+            resource = self._with_secrets(pending, resource)
             self._check_topic(pending, resource)
         if state is not None and state.alive and _is_stored(state, resource, pending.key[2]):
             pending.result = EntryResult(200, Outcome.UNCHANGED, state.version)
@@ -211,6 +213,14 @@ class UnitPlan:
         version = self._write(pending.key, state, resource, entry)
         outcome = Outcome.CREATED if created else Outcome.UPDATED
         pending.result = EntryResult(201 if created else 200, outcome, version)
+
+    def _with_secrets(self, pending: Pending, resource: Json) -> Json:
+        """Masked headers are those that are stored."""
+        try:
+            return kept(resource, pending.state.resource if pending.state is not None else None)
+        except Problem as refused:
+            place = pending.entry.place
+            raise (refused if place is None else refused.inside(place)) from refused
 
     def _check_topic(self, pending: Pending, resource: Json) -> None:
         """What a subscriber asks for must be served; pausing is possible also when it no longer is."""

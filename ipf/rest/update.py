@@ -7,6 +7,7 @@ from ipf.ports import Answer, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, creates_only, if_match, resource_body, written_answer
 from ipf.rest.repository import Repository
+from ipf.rest.secrets import in_clear
 from ipf.rest.unit import Entry, Method, asked_by
 
 
@@ -16,23 +17,25 @@ async def update(request: Request, repository: Repository) -> Answer:
     `If-None-Match: *` only creates: 412 when the resource is there.
     """
     resource_type, id = request.path
-    resource = admit(resource_body(request, resource_type), repository)
+    sent = resource_body(request, resource_type)
+    resource = admit(sent, repository)
     if resource.get("id") != id:
         raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     entry = Entry(Method.UPDATE, resource_type, id, resource, if_match=version, must_be_new=must_be_new)
-    return await _store(entry, request, repository)
+    return in_clear(await _store(entry, request, repository), sent, repository)
 
 
 async def conditional_update(request: Request, repository: Repository) -> Answer:
     """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
     (resource_type,) = request.path
-    resource = admit(resource_body(request, resource_type), repository)
+    sent = resource_body(request, resource_type)
+    resource = admit(sent, repository)
     query = condition(resource_type, request.query)
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     id = resource.get("id")
     entry = Entry(Method.UPDATE, resource_type, id, resource, query, if_match=version, must_be_new=must_be_new)
-    return await _store(entry, request, repository)
+    return in_clear(await _store(entry, request, repository), sent, repository)
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipf.fhir.json import loads
+from ipf.fhir.sealed import masked
 from ipf.ports import Attempt, Event, Lease
 from ipf.store.database import Database, Row
 from ipf.store.quoting import Statement, joined, printable
@@ -117,6 +118,6 @@ class Sockets:
 
 
 def event_of(row: Row) -> Event:
-    """An event of its columns."""
+    """An event of its columns; of a Subscription that changed, without its secrets."""
     number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
-    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, body.encode(), method)
+    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, masked(body.encode()), method)

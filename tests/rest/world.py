@@ -24,6 +24,7 @@ from ipf.rest.integrity import Integrity
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Entry, Method, Unit
+from ipf.security.vault import Vault
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
 from ipf.store.integrity import PostgresReferrers
@@ -55,6 +56,7 @@ class World:
     terminology: Terminology | None = None
     reindex: Any = None
     conformance: Conformance | None = None
+    vault: Vault = field(default_factory=Vault)
     caller: Caller = OPEN
 
     @property
@@ -88,6 +90,7 @@ class World:
             exports=self.exports,
             export_hours=self.export_hours,
             conformance=self.conformance,
+            vault=self.vault,
             integrity=Integrity(store, self.referrers) if self.integrity else None,
         )
 

@@ -1,7 +1,7 @@
 """The last step before a notification leaves: its secrets are opened, and it is signed.
 
-A header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.  Without
-one the key of the server is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`), and without that nothing is signed.
+A header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.
+Without one the key of the server is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`), and without that nothing is signed.
 
 `X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`, where hex is HMAC-SHA256 over `<t>.<body>`: the receiver computes it
 again, compares in constant time, and refuses a `t` that is too old.
@@ -19,7 +19,7 @@ from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.security.vault import Sealed, Vault
 
 SIGNATURE = "X-Ipf-Signature"
-SIGNING_SECRET = "X-Ipf-Signing-Secret"  # noqa: S105  # a name
+SIGNING_SECRET = "X-Ipf-Signing-Secret"
 
 
 class SealedChannel:

@@ -1,0 +1,200 @@
+"""Secrets of Subscriptions: sealed at rest, shown to nobody but who sent them, opened and signed on their way out."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Problem
+from ipf.fhir.json import dumps, loads
+from ipf.fhir.sealed import MASK, kept, masked
+from ipf.ports import DEFAULT_TENANT, Delivered, Json, Notification
+from ipf.rest.subscription_status import set_status
+from ipf.security.vault import Sealed, Vault
+from ipf.wire.channels.sealed import SealedChannel, signature
+from tests.rest.world import OnMemory, issues
+
+KEY = "0123456789abcdef"
+SECRET = 'Bearer s3cret "quoted"'
+ENDPOINT = "https://hook.example.org/fhir"
+
+
+def subscription(*headers: str, **members: Any) -> Json:
+    channel = {"type": "rest-hook", "endpoint": ENDPOINT, "header": list(headers)}
+    criteria = {"reason": "r", "status": "requested", "criteria": "Patient?"}
+    return {"resourceType": "Subscription", **criteria, "channel": channel, **members}
+
+
+class VaultTests(TestCase):
+    def test_there_and_back(self) -> None:
+        for vault in (Vault(KEY), Vault(), Vault(f"{KEY} another-key-of-ours")):
+            for value in (SECRET, "a", "\xff\t~", "x" * 4000):
+                sealed = vault.seal(value)
+                self.assertNotIn(value if len(value) > 1 else "\n", sealed)
+                self.assertEqual((vault.open(sealed), vault.seal(sealed), vault.seal(value)), (value, sealed, sealed))
+                self.assertEqual(masked(sealed.encode()), MASK.encode())
+
+    def test_keys_are_replaced(self) -> None:
+        old = Vault(KEY).seal(SECRET)
+        both = Vault(f"a-newer-key-of-ours {KEY}")
+        self.assertEqual(both.open(old), SECRET)
+        self.assertNotEqual(both.seal(SECRET), old)
+
+    def test_what_cannot_be_opened(self) -> None:
+        sealed = Vault(KEY).seal(SECRET)
+        for vault, text in (
+            (Vault(), sealed),
+            (Vault("some-other-key-000"), sealed),
+            (Vault(KEY), sealed[:-6] + "AAAA=="),
+            (Vault(KEY), "ipf-sealed:1:"),
+            (Vault(KEY), "ipf-sealed:1:AAAA"),
+            (Vault(KEY), "ipf-sealed:0:_w=="),
+        ):
+            with self.assertRaises(Sealed) as caught:
+                vault.open(text)
+            self.assertNotIn("s3cret", str(caught.exception))
+
+    def test_what_is_no_secret_stays(self) -> None:
+        sealed = Vault(KEY).sealed(subscription("Accept: a/b", "X-Key: k"))
+        self.assertEqual(sealed["channel"]["header"][0], "Accept: a/b")
+        self.assertIn("ipf-sealed:1:", sealed["channel"]["header"][1])
+
+    def test_masks_keep_what_is_stored(self) -> None:
+        stored = subscription("A: 1", "B: 2", "A: 3")
+        found = kept(subscription("a: ***", "B: new", "A: ***"), stored)
+        self.assertEqual(found["channel"]["header"], ["A: 1", "B: new", "A: 3"])
+        for headers in (("C: ***",), ("B: ***", "B: ***")):
+            with self.assertRaises(Problem):
+                kept(subscription(*headers), stored)
+        with self.assertRaises(Problem):
+            kept(subscription("A: ***"), None)
+
+
+class AnswerTests(OnMemory):
+    """Through the FHIR server."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.world.vault = Vault(KEY)
+        sent = subscription(f"Authorization: {SECRET}", "X-Key: k3y-of-mine")
+        self.created = await self.world.send("POST", "Subscription", sent, content_type="application/fhir+json")
+        self.made = loads(self.created.body)["id"]
+        self.here = f"Subscription/{self.made}"
+
+    async def test_only_the_creator_sees_it(self) -> None:
+        headers = loads(self.created.body)["channel"]["header"]
+        self.assertEqual(headers, [f"Authorization: {SECRET}", "X-Key: k3y-of-mine"])
+        stored = await self.world.body(self.here)
+        self.assertNotIn("s3cret", str(stored))
+        batch = {"resourceType": "Bundle", "type": "batch", "entry": [{"request": {"method": "GET", "url": self.here}}]}
+        for method, url, body in (
+            ("GET", self.here, None),
+            ("GET", f"{self.here}?_format=xml", None),
+            ("GET", f"{self.here}/_history/1", None),
+            ("GET", f"{self.here}/_history", None),
+            ("GET", "Subscription/_history", None),
+            ("GET", "_history", None),
+            ("GET", "Subscription?url=https://hook.example.org/fhir", None),
+            ("GET", "Subscription?_elements=channel", None),
+            ("POST", "", batch),
+        ):
+            answer = await self.world.send(method, url, body, content_type="application/fhir+json")
+            self.assertIn(b"***", answer.body, url)
+            for word in (b"s3cret", b"k3y", b"ipf-sealed"):
+                self.assertNotIn(word, answer.body, url)
+
+    async def test_a_masked_update_keeps_the_secret(self) -> None:
+        shown = loads((await self.world.send("GET", self.here)).body)
+        before = await self.world.body(self.here)
+        again = await self.world.send("PUT", self.here, shown)
+        self.assertEqual((again.status, (await self.world.body(self.here))["meta"]), (200, before["meta"]))
+        changed = await self.world.send("PUT", self.here, {**shown, "reason": "another"})
+        self.assertEqual(changed.status, 200)
+        self.assertNotIn(b"s3cret", changed.body)
+        self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
+
+    async def test_the_same_in_clear_changes_nothing(self) -> None:
+        sent = subscription(f"Authorization: {SECRET}", "X-Key: k3y-of-mine", id=self.made)
+        answer = await self.world.send("PUT", self.here, sent)
+        self.assertEqual(loads(answer.body)["meta"]["versionId"], "1")
+
+    async def test_a_new_secret_and_a_kept_one(self) -> None:
+        answer = await self.world.send("PUT", self.here, subscription("Authorization: n3w", "X-Key: ***", id=self.made))
+        self.assertEqual(loads(answer.body)["channel"]["header"], ["Authorization: n3w", "X-Key: ***"])
+        stored = await self.world.body(self.here)
+        opened = [self.world.vault.open(one.partition(": ")[2]) for one in stored["channel"]["header"]]
+        self.assertEqual(opened, ["n3w", "k3y-of-mine"])
+
+    async def test_a_mask_for_nothing_is_refused(self) -> None:
+        answer = await self.world.send("POST", "Subscription", subscription("Authorization: ***"))
+        self.assertEqual(answer.status, 422)
+        self.assertEqual(issues(answer)[0][2], "Subscription.channel.header[0]")
+
+    async def test_a_patch(self) -> None:
+        change = [{"op": "add", "path": "/channel/header/-", "value": "X-More: m0re"}]
+        answer = await self.world.send("PATCH", self.here, dumps(change), content_type="application/json-patch+json")
+        self.assertEqual(answer.status, 200)
+        stored = await self.world.body(self.here)
+        self.assertNotIn("m0re", str(stored))
+        self.assertNotIn(b"s3cret", answer.body)
+
+    async def test_the_services_own_change_keeps_it(self) -> None:
+        before = await self.world.body(self.here)
+        one = self.world.repository
+        await set_status(DEFAULT_TENANT, self.made, "active", None, one.store, one.matcher, one.clock)
+        after = await self.world.body(self.here)
+        self.assertEqual((after["status"], after["channel"]), ("active", before["channel"]))
+
+    async def test_without_a_key_it_is_masked_all_the_same(self) -> None:
+        self.world.vault = Vault()
+        made = loads((await self.world.send("POST", "Subscription", subscription("Authorization: pl4in"))).body)
+        self.assertEqual(made["channel"]["header"], ["Authorization: pl4in"])
+        shown = await self.world.send("GET", f"Subscription/{made['id']}")
+        self.assertEqual(loads(shown.body)["channel"]["header"], ["Authorization: ***"])
+
+
+class Far:
+    """A channel that keeps what it was given."""
+
+    unavailable = None
+    sent: Notification
+
+    def place(self, endpoint: str) -> str:
+        return "here"
+
+    async def send(self, notification: Notification) -> Delivered:
+        self.sent = notification
+        return Delivered(200, 1, None)
+
+
+class SendingTests(TestCase):
+    async def send(self, *headers: tuple[str, str], body: bytes | None = b"{}", secret: str | None = None) -> Any:
+        self.far = Far()
+        channel = SealedChannel(self.far, Vault(KEY), secret, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        return await channel.send(Notification("PUT", ENDPOINT, headers, body, "c"))
+
+    async def test_secrets_are_opened(self) -> None:
+        await self.send(("Authorization", Vault(KEY).seal(SECRET)), ("Accept", "a/b"))
+        self.assertEqual(list(self.far.sent.headers), [("Authorization", SECRET), ("Accept", "a/b")])
+
+    async def test_a_lost_key_is_a_failure_that_tells_nothing(self) -> None:
+        delivered = await self.send(("Authorization", Vault("some-other-key-000").seal(SECRET)))
+        self.assertFalse(delivered.succeeded)
+        self.assertIn("cannot be decrypted", delivered.error)
+        self.assertFalse(hasattr(self.far, "sent"))
+
+    async def test_signatures(self) -> None:
+        """By hand: HMAC-SHA256 of the time, a dot, and the body."""
+        for body in (b'{"resourceType":"Patient"}', None):
+            await self.send(body=body, secret="key-of-the-server")
+            ((name, value),) = self.far.sent.headers
+            expected = hmac.new(b"key-of-the-server", b"1767225600." + (body or b""), sha256).hexdigest()
+            self.assertEqual((name, value), ("X-Ipf-Signature", f"t=1767225600,v1={expected}"))
+
+    async def test_a_subscriptions_own_key_goes_first_and_is_not_sent(self) -> None:
+        await self.send(("x-ipf-signing-SECRET", Vault(KEY).seal("own")), secret="key-of-the-server")
+        self.assertEqual(list(self.far.sent.headers), [("X-Ipf-Signature", signature("own", b"{}", 1767225600))])
