@@ -7,7 +7,8 @@ same record is printed for a person.  A level below the limit costs one comparis
 
 Lines that operators search for are built by `event_line` (specification, "Log events"):
 `log.info(event_line("dlq", message_id=7), correlation_id=...)`.  Such a line is never treated as a format string, so
-what a sender wrote cannot break it.  Bearer tokens and passwords in URLs are masked wherever they appear.
+what a sender wrote cannot break it.  Other lines at WARN and above that repeat are counted (`repeats.py`).  Bearer
+tokens and passwords in URLs are masked wherever they appear.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import orjson
 from constantly import NamedConstant
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent
 from zope.interface import implementer
+
+from ipf.telemetry.repeats import Repeats
 
 SCHEMA_VERSION = "1.0"
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR")
@@ -97,10 +100,18 @@ class LogWriter:
         self._render: Callable[[LogEvent], bytes] = human_line if human else json_line
         limit = _RANK[level][1]
         self._shown = frozenset(each for each, (_, value) in _RANK.items() if value >= limit)
+        self._repeats = Repeats()
 
     def __call__(self, event: LogEvent) -> None:
         if event.get("log_level", LogLevel.info) not in self._shown:
             return
+        seconds = event.get("log_time") or time.time()
+        for held in self._repeats.ended(seconds):
+            self._write(held)
+        if type(event.get("log_format")) is Line or self._repeats.admits(event, seconds):
+            self._write(event)
+
+    def _write(self, event: LogEvent) -> None:
         try:
             line = self._render(event)
         except Exception as error:
