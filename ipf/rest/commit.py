@@ -27,6 +27,7 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
+from ipf.ports.aside import LARGE, Aside, here
 from ipf.rest.knowledge import Knowledge, Question, asks_for, question
 from ipf.rest.plan import Plan, make_plan
 from ipf.rest.unit import Unit, UnitResult
@@ -36,16 +37,26 @@ _ATTEMPTS_TOGETHER = 3
 
 
 async def commit(
-    units: Sequence[Unit], store: FhirStore, matcher: Matcher, clock: Clock, *, attempts: int = 16
+    units: Sequence[Unit],
+    store: FhirStore,
+    matcher: Matcher,
+    clock: Clock,
+    *,
+    attempts: int = 16,
+    aside: Aside = here,
 ) -> list[UnitResult | Problem]:
     """Store every unit, whole or not at all; one result or Problem for each, in order.
 
     `attempts`: how often a single unit is planned again after another writer was first; then its Problem is
-    WriteConflict.  Raises StoreUnreachable when nothing is known about any unit.
+    WriteConflict.  `aside`: where many entries are planned.  Raises StoreUnreachable when nothing is known
+    about any unit.
     """
-    committer = _Committer(store, matcher, clock, attempts)
+    if sum([len(unit.entries) for unit in units]) < LARGE:
+        aside = here
+    committer = _Committer(store, matcher, clock, attempts, aside)
     results: list[UnitResult | Problem] = []
-    for _, run in groupby(enumerate(map(question, units)), key=_run):
+    questions: list[Question] = await aside(lambda: [question(unit) for unit in units])
+    for _, run in groupby(enumerate(questions), key=_run):
         results += await committer.store_all([asked for _, asked in run])
     return results
 
@@ -59,11 +70,12 @@ def _run(numbered: tuple[int, Question]) -> int:
 class _Committer:
     """The parts that a commit works with."""
 
-    def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, attempts: int) -> None:
+    def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, attempts: int, aside: Aside) -> None:
         self._store = store
         self._matcher = matcher
         self._clock = clock
         self._attempts = attempts
+        self._aside = aside
 
     async def store_all(self, questions: Sequence[Question]) -> list[UnitResult | Problem]:
         """Results of units that share transactions as long as they can."""
@@ -100,7 +112,7 @@ class _Committer:
                 knowledge.learn(creating, await transaction.lock(creating))
             rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
             reindex: Sequence[ReindexRequest] = ()
-            plan = make_plan(questions, View(knowledge, asks.conditions, self._matcher), _now(self._clock), rids)
+            plan = await self._planned(questions, View(knowledge, asks.conditions, self._matcher), rids)
             if plan.changes or plan.receipts:
                 reindex = _reindex(plan) if changing else ()
                 events = list(self._events(plan))
@@ -110,6 +122,13 @@ class _Committer:
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # searches of this process know it from now on
         return plan.results
+
+    async def _planned(self, questions: Sequence[Question], view: View, rids: Iterator[int]) -> Plan:
+        """The plan; aside only where nothing of it looks at the subscriptions, which belong to the reactor."""
+        now = _now(self._clock)
+        aside = here if any(asked.unit.changes_subscriptions for asked in questions) else self._aside
+        plan: Plan = await aside(lambda: make_plan(questions, view, now, rids))
+        return plan
 
     def _events(self, plan: Plan) -> Iterator[NewEvent]:
         match = self._matcher.match

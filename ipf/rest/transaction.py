@@ -16,6 +16,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json, Request, Version
+from ipf.ports.aside import here
 from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, request_for
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
@@ -32,10 +33,22 @@ __all__ = ["entries_of", "transaction"]
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH)
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 _TOGETHER = 200  # entries of a batch in one database transaction
+_LARGE_BODY = 100_000  # bytes from which on a Bundle is read, and its answer written, aside
 
 
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Carry out a transaction or batch Bundle; `perform` answers its reads."""
+    aside = repository.aside if len(request.body) >= _LARGE_BODY else here
+    work: _Work = await aside(lambda: _work(request, repository))
+    ends = await work.write()
+    await aside(lambda: work.answer(ends))
+    await work.read(perform)
+    body: bytes = await aside(work.response)
+    return Answer(200, body, about=work.stored)
+
+
+def _work(request: Request, repository: Repository) -> _Work:
+    """The Bundle in a request, read.  Problem VALUE, TOO_LARGE, or what is wrong with an entry."""
     bundle = resource_body(request, "Bundle")
     kind = bundle.get("type")
     if kind not in ("transaction", "batch"):
@@ -46,10 +59,7 @@ async def transaction(request: Request, repository: Repository, perform: Perform
         text = f"a Bundle may have {repository.max_bundle_entries} entries, this one has {len(items)}"
         raise Problem(Category.TOO_LARGE, text, "Bundle.entry")
     work.sort(items)
-    await work.write()
-    await work.read(perform)
-    answers = [work.answers[number] for number in sorted(work.answers)]
-    return Answer(200, response(f"{kind}-response", answers), about=work.stored)
+    return work
 
 
 def _items(bundle: Json) -> list[Any]:
@@ -88,10 +98,10 @@ class _Work:
         if self.whole:
             _refuse_shared_names(self.writes.values())
 
-    async def write(self) -> None:
-        """Store the writes: as one unit, or each as its own."""
+    async def write(self) -> list[tuple[int, EntryResult | Problem]]:
+        """Store the writes, as one unit, or each as its own; how each of them ended."""
         if not self.writes:
-            return
+            return []
         if self.whole:
             unit = asked_by(self.request, *self.writes.values(), distinct=True)
             ends: Sequence[EntryResult | Problem] = (await self.repository.commit_one(unit)).entries
@@ -101,7 +111,11 @@ class _Work:
             units = [asked_by(self.request, self.writes[number]) for number in numbers]
             parts = [units[start : start + _TOGETHER] for start in range(0, len(units), _TOGETHER)]
             ends = [end for part in parts for end in await self._store(part)]
-        for number, end in zip(numbers, ends, strict=True):
+        return list(zip(numbers, ends, strict=True))
+
+    def answer(self, ends: Iterable[tuple[int, EntryResult | Problem]]) -> None:
+        """Answer the writes."""
+        for number, end in ends:
             if isinstance(end, Problem):
                 self._fail(number, end)
             else:
@@ -113,7 +127,8 @@ class _Work:
         """Units of one entry each, in one database transaction."""
         if self.repository.integrity is not None:
             return [await self._store_checked(unit) for unit in units]
-        results = await commit(units, self.repository.store, self.repository.matcher, self.repository.clock)
+        own = self.repository
+        results = await commit(units, own.store, own.matcher, own.clock, aside=own.aside)
         return [result if isinstance(result, Problem) else result.entries[0] for result in results]
 
     async def _store_checked(self, unit: Unit) -> EntryResult | Problem:
@@ -135,6 +150,11 @@ class _Work:
             else:
                 tag = dict(answer.headers).get("ETag")
                 self.answers[number] = ResponseEntry(_status(answer.status), etag=tag, resource=answer.body)
+
+    def response(self) -> bytes:
+        """The Bundle of the answers."""
+        answers = [self.answers[number] for number in sorted(self.answers)]
+        return response(f"{'transaction' if self.whole else 'batch'}-response", answers)
 
     def _fail(self, number: int, problem: Problem) -> None:
         if self.whole:

@@ -31,6 +31,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.aside import LARGE, Aside, here
 from ipf.store import asks as asking
 from ipf.store import exports, grants, history, integrity
 from ipf.store import names as naming
@@ -126,10 +127,14 @@ _HIGHEST_VERSION = 2**31 - 1
 
 
 class PostgresFhirStore:
-    """`ports.FhirStore` on a Database that was opened with `statements=STATEMENTS`."""
+    """`ports.FhirStore` on a Database that was opened with `statements=STATEMENTS`.
 
-    def __init__(self, database: Database) -> None:
+    `aside`: where the statements of many changes are written.
+    """
+
+    def __init__(self, database: Database, aside: Aside = here) -> None:
         self._database = database
+        self._aside = aside
         self._names = Names(database)
         self._rids = iter(range(0))
         self._rid_lock = DeferredLock()
@@ -141,7 +146,7 @@ class PostgresFhirStore:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[FhirTransaction]:
         async with self._database.session() as session:
-            yield PostgresFhirTransaction(session, self._names)
+            yield PostgresFhirTransaction(session, self._names, self._aside)
 
     async def new_rid(self) -> int:
         """See `ports.FhirStore.new_rid`."""
@@ -209,9 +214,10 @@ class PostgresFhirStore:
 class PostgresFhirTransaction:
     """`ports.FhirTransaction`: the first statement begins it, `commit` ends it."""
 
-    def __init__(self, session: Session, names: Names) -> None:
+    def __init__(self, session: Session, names: Names, aside: Aside) -> None:
         self._session = session
         self._names = names
+        self._aside = aside
         self._owns_subscriptions = False
 
     async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
@@ -257,7 +263,8 @@ class PostgresFhirTransaction:
         tenants = {item.tenant for group in groups for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._names.add_units(writing.units_of(writes))
-        await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+        aside = here if len(writes.changes) < LARGE else self._aside
+        await self._session.commit(await aside(lambda: script(*writing.commit_calls(writes, self._names))))
 
 
 def _news(rows: Sequence[Row], since: int) -> News:

@@ -1,0 +1,17 @@
+"""Work that takes long goes aside: where it does not hold up what else the process does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a function elsewhere (in a thread) and gives its result, or raises what it raised."""
+
+LARGE = 100
+"""Resources of one request from which on its work goes aside; a hundred take about ten milliseconds."""
+
+
+async def here(work: Callable[[], Any]) -> Any:
+    """Runs it at once."""
+    return work()
