@@ -14,8 +14,9 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 class SinkConnection(asyncio.Protocol):
     """One kept connection."""
 
-    def __init__(self, received: Callable[[bytes, bytes], None]) -> None:
+    def __init__(self, received: Callable[[bytes, bytes], None], answer: Callable[[], bytes]) -> None:
         self._received = received
+        self._answer = answer
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -36,7 +37,7 @@ class SinkConnection(asyncio.Protocol):
                 return
             self._buffer = rest[length:]
             self._received(head, rest[:length])
-            self.transport.write(_ANSWER)
+            self.transport.write(self._answer())
 
 
 class Sink:
@@ -56,9 +57,13 @@ class Sink:
     async def start_on(self, port: int) -> str:
         """Begin to listen on `port`; the URL."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: SinkConnection(self._take), "127.0.0.1", port)
+        self._server = await loop.create_server(lambda: SinkConnection(self._take, self.answer), "127.0.0.1", port)
         port = int(self._server.sockets[0].getsockname()[1])
         return f"http://127.0.0.1:{port}/hook"
+
+    def answer(self) -> bytes:
+        """What every request is answered with."""
+        return _ANSWER
 
     def _take(self, head: bytes, body: bytes) -> None:
         self.times.append(time.perf_counter())

@@ -1,0 +1,193 @@
+"""A mixed feed for minutes, with a subscriber that fails now and then: at the end all records agree with one another.
+
+180 seconds in CI, 8 elsewhere; `IPF_SOAK_SECONDS` says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+from collections import Counter
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.bench.messages import END, VT
+from tests.bench.messages_results import oru
+from tests.bench.sink import Sink
+from tests.corpus import samples
+from tests.faults.feed import admission
+from tests.faults.scenario import Scenario
+
+SECONDS = float(os.environ.get("IPF_SOAK_SECONDS") or (180 if os.environ.get("CI") == "true" else 8))
+MIXED = ("orm_radiology", "siu_s12_booking", "vxu_child", "mdm_t02_note", "a08_update", "dft_charges", "rde_encoded")
+PAUSE = 0.02  # seconds between the messages of one sender: the load is what one machine converts beside its tests
+
+
+class FailingSink(Sink):
+    """A subscriber that answers every twentieth request with 503."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: Counter[int] = Counter()
+
+    def answer(self) -> bytes:
+        """The next answer."""
+        failing = sum(self.answers.values()) % 20 == 19
+        self.answers[503 if failing else 200] += 1
+        words = b"503 Service Unavailable" if failing else b"200 OK"
+        return b"HTTP/1.1 " + words + b"\r\nContent-Length: 0\r\n\r\n"
+
+
+class SoakTests(TestCase):
+    timeout = SECONDS + 180
+
+    def test_everything_agrees_at_the_end(self) -> None:
+        """Acknowledgements, rows, FHIR versions, events, deliveries, what the subscriber saw, and the metrics."""
+        asyncio.run(self._soak())
+
+    async def _soak(self) -> None:
+        chosen = {"IPF_MAX_ATTEMPTS": "2", "IPF_WORKER_PROCESSES": "1", "IPF_WORKER_POLL_MS": "100"}
+        async with Scenario(**chosen) as scenario:
+            failing = FailingSink()
+            await subscribe(scenario.service, await failing.start(), "DiagnosticReport?")
+            codes = await self._feed(scenario)
+            await self._settle(scenario)
+            await self._compare(scenario, failing, codes)
+            failing.close()
+
+    async def _feed(self, scenario: Scenario) -> Counter[str]:
+        """Senders of several kinds until the time is up; how many answers of each kind came."""
+        codes: Counter[str] = Counter()
+        end = asyncio.get_running_loop().time() + SECONDS
+        kinds = (_admissions("1"), _admissions("2"), _results(), _mixed(), _odd())
+        await asyncio.gather(*(_sender(scenario.service.mllp_port, kind, end, codes) for kind in kinds))
+        return codes
+
+    async def _settle(self, scenario: Scenario) -> None:
+        """Wait until nothing is open and nothing is due."""
+        for _ in range(300):
+            still = await asyncio.to_thread(_still_open, scenario)
+            if not still:
+                await asyncio.sleep(1)  # counters follow the rows
+                return
+            await asyncio.sleep(0.3)
+        self.fail(f"not settled: {still}")
+
+    async def _compare(self, scenario: Scenario, failing: FailingSink, codes: Counter[str]) -> None:
+        metrics = await asyncio.to_thread(_metrics, scenario)
+        rows = dict(scenario.sql("ipf", "SELECT status, count(*) FROM ingested_messages GROUP BY 1"))
+        ((rejects,),) = scenario.sql("ipf", "SELECT count(*) FROM rejects")
+        delivered, dead = int(rows.pop("DELIVERED")), int(rows.pop("DEAD_LETTER"))
+        self.assertEqual(rows, {})
+        self.assertGreater(min(delivered, dead, codes["AR"], codes["duplicate"]), 0)
+        self.assertEqual(delivered + dead, codes["AA"] + codes["CA"] - codes["duplicate"])
+        self.assertEqual(int(rejects), codes["AR"])
+        ingested = "interface_engine_ingested_messages_total"
+        for status, count in (("RECEIVED", delivered + dead), ("DELIVERED", delivered), ("DEAD_LETTER", dead)):
+            self.assertEqual(metrics[ingested, status], count, status)
+        self.assertEqual(metrics["interface_engine_dlq_current_size", ""], dead)
+        self._compare_deliveries(scenario, failing, metrics)
+        for status, count in (("DELIVERED", delivered), ("DEAD_LETTER", dead)):
+            _, page = await asyncio.to_thread(scenario.service.get, f"/admin/messages?status={status}&limit=1")
+            self.assertEqual(page["total"], count)
+
+    def _compare_deliveries(
+        self, scenario: Scenario, failing: FailingSink, metrics: dict[tuple[str, str], float]
+    ) -> None:
+        """What the ledger says is what both subscribers saw, and every event was acknowledged once."""
+        ledger = {
+            (succeeded, status): int(count)
+            for succeeded, status, count in scenario.sql(
+                "fhir", "SELECT succeeded, http_status, count(*) FROM delivery_attempts GROUP BY 1, 2"
+            )
+        }
+        seen = failing.answers[200] + len(scenario.sink.times)
+        self.assertEqual(ledger, {("t", "200"): seen, ("f", "503"): failing.answers[503]})
+        self.assertGreater(failing.answers[503], 0)
+        ((events, gaps),) = scenario.sql(
+            "fhir",
+            "SELECT (SELECT count(*) FROM subscription_events), (SELECT count(*) FROM subscription_states s WHERE"
+            " last_event_number <> (SELECT count(*) FROM subscription_events WHERE subscription_rid = s.rid))",
+        )
+        self.assertEqual((int(events), int(gaps)), (seen, 0))
+        total = "fhir_subscription_delivery_total"
+        self.assertEqual((metrics[total, "success"], metrics[total, "failure"]), (seen, failing.answers[503]))
+        ((twice,),) = scenario.sql(
+            "fhir",
+            "SELECT count(*) FROM (SELECT 1 FROM index_text i JOIN search_parameters p ON p.id = i.param WHERE"
+            " p.resource_type = 'Patient' AND p.code = 'identifier' AND i.val LIKE 'S%' GROUP BY val"
+            " HAVING count(DISTINCT rid) > 1) doubled",
+        )
+        self.assertEqual(twice, "0")
+
+
+async def _sender(port: int, messages: Any, end: float, codes: Counter[str]) -> None:
+    """One connection that waits for each acknowledgement."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for message, is_repeat in messages:
+            if asyncio.get_running_loop().time() >= end:
+                return
+            writer.write(message)
+            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 30)
+            codes[answer.split(b"MSA|")[1][:2].decode()] += 1
+            codes["duplicate"] += is_repeat
+            await asyncio.sleep(PAUSE)
+    finally:
+        writer.close()
+
+
+def _admissions(sender: str) -> Any:
+    """Admissions of a few patients; every tenth message is sent twice."""
+    for number in itertools.count():
+        message = admission(f"S{sender}N{number}", f"S{sender}P{number % 7}", f"+47{number:06}")
+        yield message, False
+        if number % 10 == 9:
+            yield message, True
+
+
+def _results() -> Any:
+    for number in itertools.count():
+        yield VT + oru(8, f"SR{number}", f"S1P{number % 7}") + END, False
+
+
+def _mixed() -> Any:
+    """Samples of many types, each time with a control id of its own."""
+    texts = [(samples.HERE / f"{name}.hl7").read_text(encoding="utf-8").strip().split("\n") for name in MIXED]
+    for number in itertools.count():
+        segments = texts[number % len(texts)]
+        header = segments[0].split("|")
+        header[9] = f"MX{number}"
+        yield VT + "\r".join(["|".join(header), *segments[1:], ""]).encode() + END, False
+
+
+def _odd() -> Any:
+    """A type that nobody maps, which dead-letters, then what is refused."""
+    for number in itertools.count():
+        yield VT + f"MSH|^~\\&|ODD|X|||20260101||ZZZ^Z99|OD{number}|P|2.5\rPID|1||OD{number}\r".encode() + END, False
+        yield VT + f"MSH|^~\\&||X|||20260101||ADT^A01|NO{number}|P|2.5\r".encode() + END, False
+
+
+def _still_open(scenario: Scenario) -> list[list[str]]:
+    """Messages by status, and subscriptions with their numbers, that are not at their end."""
+    ended = "status IN ('DELIVERED', 'DEAD_LETTER')"
+    messages = f"SELECT status, count(*), min(last_error) FROM ingested_messages WHERE NOT {ended} GROUP BY 1"
+    behind = (
+        "SELECT id, status, delivered_number, last_event_number, attempt_count, last_error FROM subscription_states"
+        " WHERE delivered_number < last_event_number"
+    )
+    return scenario.sql("ipf", messages) + scenario.sql("fhir", behind)
+
+
+def _metrics(scenario: Scenario) -> dict[tuple[str, str], float]:
+    """Sums of the exposition by name and by what tells its series apart."""
+    found: Counter[tuple[str, str]] = Counter()
+    text = str(scenario.service.get("/actuator/prometheus")[1])
+    for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
+        told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[name, told.get("status") or told.get("outcome") or ""] += float(value)
+    return dict(found)
