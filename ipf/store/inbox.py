@@ -28,14 +28,14 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store import codes_sql, inbox_admin, inbox_pages, inbox_sql, message_find, message_index
+from ipf.store import codes_sql, inbox_admin, inbox_pages, inbox_sql, message_desk, message_find, message_index
 from ipf.store.database import Database, Row
 from ipf.store.quoting import joined, printable, script
 from ipf.store.unmapped import note_call
 
 STATEMENTS = (
     *inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS, *codes_sql.STATEMENTS, *message_index.STATEMENTS,
-    *message_find.STATEMENTS,
+    *message_find.STATEMENTS, *message_desk.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]

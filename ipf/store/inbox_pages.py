@@ -67,7 +67,7 @@ async def _of_few(
         ids = found.ids()
     else:
         leading = "b" if wanted.status is None and not wanted.error else "s"
-        among = f"{_where(wanted, leading)} ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {_FEW}"
+        among = f"{where(wanted, leading)} ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {_FEW}"
         selected = await database.many(f"SELECT b.id {_FROM} WHERE {among}")
         is_exact = len(selected) < _FEW
         ids = [row[0] for row in selected if found.holds(row[0])]
@@ -75,13 +75,13 @@ async def _of_few(
         return MessagePage(0, (), is_exact, found.lag)
     among = f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])"
     query = (
-        f"SELECT {LIST}, count(*) OVER () {_FROM} WHERE {among} AND {_where(wanted)} "
+        f"SELECT {LIST}, count(*) OVER () {_FROM} WHERE {among} AND {where(wanted)} "
         f"ORDER BY b.received_at DESC, b.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
     )
     rows = await database.many(query)
     total = int(rows[0][-1]) if rows else 0
     if not rows and offset:
-        counted = await database.one(f"SELECT count(*) {_FROM} WHERE {among} AND {_where(wanted)}")
+        counted = await database.one(f"SELECT count(*) {_FROM} WHERE {among} AND {where(wanted)}")
         total = int(counted[0])
     return MessagePage(total, tuple(message(row[:-1]) for row in rows), is_exact, found.lag)
 
@@ -95,7 +95,7 @@ async def _walk(
     while walked < _WALKED and len(kept) < offset + limit:
         join = _FROM if rest.status is not None or rest.error else "FROM message_bodies b"
         query = (
-            f"SELECT {table}.received_at, {table}.id {join} WHERE {_where(rest, table)}{after} "
+            f"SELECT {table}.received_at, {table}.id {join} WHERE {where(rest, table)}{after} "
             f"ORDER BY {table}.received_at DESC, {table}.id DESC LIMIT {_STEP}"
         )
         rows = await database.many(query)
@@ -118,7 +118,7 @@ async def _by_ids(database: Database, ids: list[int]) -> tuple[MessageRow, ...]:
 async def _rows(database: Database, wanted: MessageFilter, limit: int, offset: int) -> tuple[MessageRow, ...]:
     leading = "b" if wanted.status is None and not wanted.error else "s"
     rows = await database.many(
-        f"SELECT {LIST} {_FROM} WHERE {_where(wanted, leading)} "
+        f"SELECT {LIST} {_FROM} WHERE {where(wanted, leading)} "
         f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
     )
     return tuple(message(row) for row in rows)
@@ -145,14 +145,14 @@ async def _total(database: Database, wanted: MessageFilter, found: Matches | Non
 async def _counted(database: Database, wanted: MessageFilter) -> int:
     """Count rows; those of the states alone where they have all that is asked."""
     if wanted.status is None and not wanted.error:
-        return int((await database.one(f"SELECT count(*) FROM message_bodies b WHERE {_where(wanted)}"))[0])
+        return int((await database.one(f"SELECT count(*) FROM message_bodies b WHERE {where(wanted)}"))[0])
     if any(getattr(wanted, name) is not None for name in _EXACT):
-        return int((await database.one(f"SELECT count(*) {_FROM} WHERE {_where(wanted, 's')}"))[0])
-    query = f"SELECT count(*) FROM message_states s WHERE s.original_id IS NULL AND {_where(wanted, 's')}"
+        return int((await database.one(f"SELECT count(*) {_FROM} WHERE {where(wanted, 's')}"))[0])
+    query = f"SELECT count(*) FROM message_states s WHERE s.original_id IS NULL AND {where(wanted, 's')}"
     return int((await database.one(query))[0])
 
 
-def _where(wanted: MessageFilter, leading: str = "b") -> str:
+def where(wanted: MessageFilter, leading: str = "b") -> str:
     """The conditions that SQL answers; `leading`: the table whose index leads."""
     conditions = [f"{leading}.tenant = {literal(wanted.tenant)}"]
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]

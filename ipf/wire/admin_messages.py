@@ -24,6 +24,8 @@ DEFAULT_LIMIT = 50
 HIGHEST_LIMIT = 500
 HIGHEST_OFFSET = 2**53
 HIGHEST_ID = 2**63 - 1
+TEXT_FILTERS = ("patient", "text", "error")
+TIME_FILTERS = ("received_from", "received_to")
 EXACT_FILTERS = ("source_id", "source_system", "message_type", "correlation_id")
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -36,10 +38,13 @@ async def list_messages(inbox: Inbox, request: Request) -> Answer:
     """`GET /admin/messages`: one page, newest first.  Problem VALUE for a bad status, limit or offset."""
     parameters = {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
     limit, offset = window(parameters)
-    wanted = _filter(parameters)
+    wanted = filter_of(parameters)
     page = MessagePage(0, ()) if wanted is None else await inbox.page(wanted, limit, offset)
     items = [list_item(row) for row in page.rows]
-    return answer(200, {"total": page.total, "limit": limit, "offset": offset, "items": items})
+    body: dict[str, Any] = {"total": page.total, "limit": limit, "offset": offset, "items": items}
+    if wanted is not None and (wanted.text or wanted.patient):
+        body |= {"total_is_exact": page.is_exact, "index_lag": page.index_lag}
+    return answer(200, body)
 
 
 async def get_message(inbox: Inbox, message_id: str) -> Answer:
@@ -154,17 +159,31 @@ def invalid_status(problem: InvalidStatus) -> Answer:
     return answer(400, {"error": "invalid_status", "message": problem.text})
 
 
-def _filter(parameters: Mapping[str, str]) -> MessageFilter | None:
-    """None: no row can match."""
+def filter_of(parameters: Mapping[str, str]) -> MessageFilter | None:
+    """The filter that parameters name; None: no row can match.  Problem VALUE for a bad status or time."""
     exact = {name: parameters[name] for name in EXACT_FILTERS if parameters.get(name)}
+    texts = {name: parameters[name] for name in TEXT_FILTERS if parameters.get(name)}
     status = _status(parameters.get("status", ""))
-    if any("\0" in value for value in exact.values()):
+    times = {name: _moment(parameters, name) for name in TIME_FILTERS}
+    if any(mark in value for value in (*exact.values(), *texts.values()) for mark in "\0\x1e\x1f"):
         return None
     if "correlation_id" in exact:
         if not _UUID.fullmatch(exact["correlation_id"]):
             return None
         exact["correlation_id"] = exact["correlation_id"].lower()
-    return MessageFilter(status=status, **exact)
+    return MessageFilter(status=status, **exact, **texts, **times)  # type: ignore[arg-type]  # by name
+
+
+def _moment(parameters: Mapping[str, str], name: str) -> datetime | None:
+    text = parameters.get(name, "")
+    if not text:
+        return None
+    try:
+        # A plus sign in a query is a blank when it arrives.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Problem(Category.VALUE, f"{name} must be a date or time of ISO 8601, such as 2026-01-31T08:00Z") from None
 
 
 def _status(text: str) -> Status | None:

@@ -345,7 +345,8 @@ class ValueTests(TestCase):
             (admin.Gate("secret"), "GET", "messages", "Bearer ", 401),
             (both, "GET", "observe/openapi.json", None, None),
             (both, "GET", "observe/openapi.json/x", None, 401),
-            (both, "GET", "openapi.json", None, 401),
+            (both, "GET", "openapi.json", None, None),
+            (both, "GET", "openapi.json/x", None, 401),
         ):
             headers = {} if authorization is None else {"authorization": authorization}
             request = admin.Request(method, ("admin", *path.split("/")), (), headers, b"", "", OWN)

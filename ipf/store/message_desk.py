@@ -1,0 +1,197 @@
+"""Rejects, groups of errors, and jobs on many messages, on PostgreSQL (the inbox database).
+
+A batch of a job is one transaction: what it does to the messages, and how far the job got.  So a kill loses nothing and
+does nothing twice; another process may go on with the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
+from ipf.fhir.json import dumps, loads
+from ipf.ports import ErrorGroup, Job, MessageDesk, NewJob, RejectRow, Selection, Transformed
+from ipf.store import message_jobs as sql
+from ipf.store.database import Database, Row, Session
+from ipf.store.inbox_pages import where
+from ipf.store.message_find import matches
+from ipf.store.quoting import Statement, joined, literal, printable
+
+_REJECT = "id, received_at, correlation_id::text, listener, peer, reason, size"
+
+TRANSFORMED = Statement(
+    "desk_transformed",
+    "bigint",
+    """
+SELECT map_url, transform_ms FROM message_states
+WHERE (id = $1 OR (original_id IS NOT NULL AND original_id = $1)) AND status = 'DELIVERED' AND map_url IS NOT NULL
+ORDER BY id DESC LIMIT 1""",
+)
+REJECTS = Statement(
+    "desk_rejects",
+    "text, integer, bigint",
+    f"""
+SELECT {_REJECT}, NULL::bytea, count(*) OVER () FROM rejects WHERE tenant = $1
+ORDER BY received_at DESC, id DESC LIMIT $2 OFFSET $3""",
+)
+COUNT_REJECTS = Statement("desk_count_rejects", "text", "SELECT count(*) FROM rejects WHERE tenant = $1")
+ONE_REJECT = Statement(
+    "desk_reject", "text, bigint", f"SELECT {_REJECT}, raw FROM rejects WHERE tenant = $1 AND id = $2"
+)
+DELETE_REJECT = Statement(
+    "desk_delete_reject", "text, bigint", "DELETE FROM rejects WHERE tenant = $1 AND id = $2 RETURNING id"
+)
+GROUPS = Statement(
+    "desk_error_groups",
+    "text",
+    """
+SELECT error_fingerprint(coalesce(last_error, '')), count(*), max(last_error), max(id), min(received_at),
+       max(received_at)
+FROM message_states WHERE tenant = $1 AND status = 'DEAD_LETTER' AND original_id IS NULL
+GROUP BY 1 ORDER BY 2 DESC, 1""",
+)
+
+STATEMENTS = (
+    TRANSFORMED, REJECTS, COUNT_REJECTS, ONE_REJECT, DELETE_REJECT, GROUPS, *sql.STATEMENTS,
+)  # fmt: skip
+
+_MOST_FOUND = 200_000
+
+
+class PostgresMessageDesk:
+    """`ports.MessageDesk`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def transformed(self, message_id: int) -> Transformed:
+        """See `ports.MessageDesk.transformed`."""
+        row = await self._database.maybe(TRANSFORMED.call(message_id))
+        return Transformed(*row) if row is not None else Transformed(None, None)
+
+    async def rejects(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[RejectRow]]:
+        """See `ports.MessageDesk.rejects`."""
+        rows = await self._database.many(REJECTS.call(tenant, limit, offset))
+        if rows or not offset:
+            return int(rows[0][-1]) if rows else 0, [RejectRow(*row[:-1]) for row in rows]
+        return int((await self._database.one(COUNT_REJECTS.call(tenant)))[0]), []
+
+    async def get_reject(self, tenant: str, number: int) -> RejectRow | None:
+        """See `ports.MessageDesk.get_reject`."""
+        row = await self._database.maybe(ONE_REJECT.call(tenant, number))
+        return None if row is None else _reject(row)
+
+    async def delete_reject(self, tenant: str, number: int) -> None:
+        """See `ports.MessageDesk.delete_reject`."""
+        if await self._database.maybe(DELETE_REJECT.call(tenant, number)) is None:
+            raise Problem(Category.NOT_FOUND, f"there is no reject with id {number}")
+
+    async def error_groups(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[ErrorGroup]]:
+        """See `ports.MessageDesk.error_groups`."""
+        rows = await self._database.many(GROUPS.call(tenant))
+        return len(rows), [_group(row) for row in rows[offset : offset + limit]]
+
+    # -- jobs
+
+    async def select(self, tenant: str, selection: Selection, limit: int) -> list[int]:
+        """See `ports.MessageDesk.select`."""
+        conditions = [where(selection.wanted)]
+        ids = selection.ids
+        if ids is None and (selection.wanted.text or selection.wanted.patient):
+            found = await matches(self._database, selection.wanted)
+            if found.count > _MOST_FOUND:
+                raise Problem(Category.COSTLY, f"{found.count} messages hold this text: narrow the selection")
+            ids = tuple(found.ids())
+        if ids is not None:
+            conditions.append(f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])")
+        if selection.fingerprint:
+            conditions += ["s.status = 'DEAD_LETTER'", f"s.tenant = {literal(tenant)}"]
+            conditions.append(f"error_fingerprint(coalesce(s.last_error, '')) = {literal(selection.fingerprint)}")
+        query = (
+            "SELECT b.id FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL "
+            f"WHERE {' AND '.join(conditions)} ORDER BY b.id LIMIT {int(limit)}"
+        )
+        return [int(row[0]) for row in await self._database.many(query)]
+
+    async def start_job(self, job: NewJob, most: int) -> Job:
+        """See `ports.MessageDesk.start_job`."""
+        ids = await self.select(job.tenant, job.selection, most + 1)
+        if len(ids) > most:
+            raise Problem(Category.COSTLY, f"a job may have {most} messages: narrow the selection")
+        call = sql.START.call(
+            job.tenant, job.kind, dumps(job.shown).decode(), job.following, job.per_second, joined(ids)
+        )
+        return _job(await self._database.one(call))
+
+    async def jobs(self, tenant: str, status: str | None, limit: int, offset: int) -> tuple[int, Sequence[Job]]:
+        """See `ports.MessageDesk.jobs`."""
+        total = await self._database.one(sql.COUNT.call(tenant, status or ""))
+        rows = await self._database.many(sql.JOBS.call(tenant, status or "", limit, offset))
+        return int(total[0]), [_job(row) for row in rows]
+
+    async def job(self, tenant: str, number: int) -> Job | None:
+        """See `ports.MessageDesk.job`."""
+        row = await self._database.maybe(sql.JOB.call(tenant, number))
+        return None if row is None else _job(row)
+
+    async def cancel_job(self, tenant: str, number: int) -> Job:
+        """See `ports.MessageDesk.cancel_job`."""
+        row = await self._database.maybe(sql.CANCEL.call(tenant, number))
+        if row is not None:
+            return _job(row)
+        known = await self.job(tenant, number)
+        if known is None:
+            raise Problem(Category.NOT_FOUND, f"there is no job {number}")
+        raise Problem(Category.CONFLICT, f"job {number} is {known.status}: only an open one can be cancelled")
+
+    async def work(self, limit: int) -> tuple[int, int] | None:
+        """See `ports.MessageDesk.work`."""
+        async with self._database.session() as session:
+            taken = await session.maybe(sql.TAKE.call())
+            if taken is None:
+                return None
+            number, _, _, _, per_second, after_id = taken
+            try:
+                count = await self._batch(session, taken, max(1, min(limit, per_second)))
+            except (StoreUnreachable, WriteConflict):
+                raise
+            except Problem as problem:
+                failed = problem
+            else:
+                return count, int(per_second)
+        await self._database.many(sql.PROGRESS.call(number, "failed", after_id, 0, 0, 0, printable(str(failed))))
+        return 0, int(per_second)
+
+    async def _batch(self, session: Session, taken: Row, limit: int) -> int:
+        number, tenant, kind, following, _, after_id = taken
+        ids = [int(row[0]) for row in await session.many(sql.NEXT.call(number, after_id, limit))]
+        changed, followed = 0, 0
+        if ids:
+            changed, followed = (int(count) for count in await session.one(_call(kind, tenant, number, ids, following)))
+        status = "running" if len(ids) == limit else "done"
+        reached = ids[-1] if ids else after_id
+        await session.commit(sql.PROGRESS.call(number, status, reached, len(ids), changed, followed, None))
+        return len(ids)
+
+
+def _call(kind: str, tenant: str, job: int, ids: list[int], following: bool) -> str:
+    if kind == "replay":
+        return sql.replay(tenant, job, ",".join(map(str, ids)), ids[-1], following)
+    return (sql.RETRY if kind == "retry" else sql.DISCARD).call(tenant, joined(ids))
+
+
+def _reject(row: Row) -> RejectRow:
+    id_, received_at, correlation_id, listener, peer, reason, size, raw = row
+    return RejectRow(id_, received_at, correlation_id, listener, peer, reason, size, bytes(raw))
+
+
+def _group(row: Row) -> ErrorGroup:
+    fingerprint, count, sample, newest, first, last = row
+    return ErrorGroup(fingerprint, int(count), sample or "", newest, first, last)
+
+
+def _job(row: Row) -> Job:
+    return Job(row[0], row[1], loads(row[2]), *row[3:])
+
+
+_: type[MessageDesk] = PostgresMessageDesk
