@@ -103,6 +103,8 @@ class Beside(Resource):
 
     def getChild(self, path: bytes, request: Any) -> IResource:
         """Twisted: the segment is given back, `main` looks at it itself."""
+        if request.postpath == [b""] and not request.path.endswith(b"/"):
+            request.postpath.clear()  # the end that was added for a resource beside it
         request.postpath.insert(0, request.prepath.pop())
         return self._main
 
