@@ -45,6 +45,7 @@ from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Receiver
 from ipf.stages.receive import Listener as Entrance
 from ipf.store.audit import PostgresAuditStore
+from ipf.store.bindings import PostgresBindingTokens
 from ipf.store.effects import PostgresEffects
 from ipf.store.exports import PostgresExports
 from ipf.store.history import PostgresHistories
@@ -236,6 +237,8 @@ class Doors:
             terminology=TenantTerminology(conformance),
             max_bundle_entries=settings.max_bundle_entries,
             vault=Vault(settings.secret_key),
+            deliveries=stores.deliveries,
+            bindings=PostgresBindingTokens(stores.fhir_database),
             exports=PostgresExports(stores.fhir_database),
             reindex=PostgresReindexQueue(stores.fhir_database),
             export_hours=settings.export_hours,

@@ -41,7 +41,10 @@ _SYSTEM_INTERACTIONS: dict[Route, tuple[str, ...]] = {
 }
 _CORE = "http://hl7.org/fhir/OperationDefinition/"
 _BULK = "http://hl7.org/fhir/uv/bulkdata/OperationDefinition/"
-_BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/OperationDefinition/"
+_GUIDE = "http://hl7.org/fhir/uv/subscriptions-backport"
+_BACKPORT = f"{_GUIDE}/OperationDefinition/"
+_SERVER = f"{_GUIDE}/CapabilityStatement/backport-subscription-server-r4"
+_TOPIC = f"{_GUIDE}/StructureDefinition/capabilitystatement-subscriptiontopic-canonical"
 _OPERATIONS: dict[str, dict[str, str]] = {
     "validate": {"*": f"{_CORE}Resource-validate"},
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
@@ -52,6 +55,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "translate": {"ConceptMap": f"{_CORE}ConceptMap-translate"},
     "transform": {"StructureMap": f"{_CORE}StructureMap-transform"},
     "status": {"Subscription": f"{_BACKPORT}backport-subscription-status"},
+    "resend": {"Subscription": f"{_BACKPORT}backport-subscription-resend"},
     "events": {"Subscription": f"{_BACKPORT}backport-subscription-events"},
     "get-ws-binding-token": {"Subscription": f"{_BACKPORT}backport-subscription-get-ws-binding-token"},
 }
@@ -62,11 +66,17 @@ _DATE = "2026-11-21"  # of this form of the statement; it changes when the state
 
 
 def capability_statement(
-    definitions: Definitions, routes: Collection[Route], *, base_url: str, version: str, is_secured: bool = False
+    definitions: Definitions,
+    routes: Collection[Route],
+    *,
+    base_url: str,
+    version: str,
+    is_secured: bool = False,
+    topics: Collection[str] = (),
 ) -> Json:
-    """The statement of the server at `base_url`, software version `version`, that has these routes."""
+    """The statement of the server at `base_url`, software version `version`, that has these routes and topics."""
     operations = {shape.rpartition("$")[2] for shape, _ in routes if "$" in shape}
-    rest = {
+    rest: Json = {
         "mode": "server",
         "security": _security(is_secured),
         "resource": [_resource(definitions, name, routes, operations) for name in _stated(definitions)],
@@ -74,9 +84,13 @@ def capability_statement(
             {"code": code} for route, codes in _SYSTEM_INTERACTIONS.items() if route in routes for code in codes
         ],
     }
+    for stated in rest["resource"]:
+        if stated["type"] == "Subscription" and topics:
+            stated["extension"] = [{"url": _TOPIC, "valueCanonical": topic} for topic in topics]
     operation = list(_operations("", operations))
     return {
         **_head("CapabilityStatement", base_url, version),
+        "instantiates": [_SERVER],
         "fhirVersion": FHIR_VERSION,
         "format": list(FORMATS),
         "patchFormat": list(PATCH_FORMATS),

@@ -42,6 +42,13 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must be a text", name)
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """All texts of a name that may be repeated; several may stand in one, separated by commas."""
+        values = self._values.get(name, ())
+        if not all(isinstance(value, str) for value in values):
+            raise Problem(Category.VALUE, f"{name} must be a text", name)
+        return [part for value in values for part in value.split(",") if part]
+
     def required(self, name: str) -> str:
         """One text that must be there."""
         value = self.text(name)

@@ -6,13 +6,15 @@ Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/sm
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 
-from ipf.errors import Category, Problem
+from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.capability import Route, capability_statement, terminology_capabilities
 from ipf.fhir.definitions import definitions
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Request
+from ipf.rest.commit import refresh
 from ipf.rest.exchange import selection
 from ipf.rest.repository import Repository
 
@@ -28,7 +30,17 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
     if mode == "terminology":
         return Answer(200, dumps(terminology_capabilities(base_url=request.base_url, version=version)))
     is_secured, generation = repository.smart is not None, definitions().generation
-    return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation))
+    topics = await _topics(request, repository)
+    return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation, topics))
+
+
+async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
+    """Canonicals of the topics that may be subscribed to; while the store is away, those that were known."""
+    matcher = repository.matcher
+    with suppress(StoreUnreachable):
+        await refresh(repository.store, matcher)
+    served = matcher.topics(request.tenant)
+    return tuple(f"{one.url}|{one.version}" if one.version else one.url for one in served)
 
 
 async def smart_configuration(request: Request, repository: Repository) -> Answer:
@@ -39,7 +51,15 @@ async def smart_configuration(request: Request, repository: Repository) -> Answe
 
 
 @lru_cache(maxsize=8)
-def _statement(base_url: str, version: str, is_secured: bool, routes: tuple[Route, ...], generation: int) -> bytes:
-    """Written once for each base URL, and anew when search parameters are added or go (`generation`)."""
-    statement = capability_statement(definitions(), routes, base_url=base_url, version=version, is_secured=is_secured)
-    return dumps(statement)
+def _statement(
+    base_url: str,
+    version: str,
+    is_secured: bool,
+    routes: tuple[Route, ...],
+    generation: int,
+    topics: tuple[str, ...],
+) -> bytes:
+    """Written once for each base URL, and anew when search parameters (`generation`) or topics are added or go."""
+    known = definitions()
+    made = capability_statement(known, routes, base_url=base_url, version=version, is_secured=is_secured, topics=topics)
+    return dumps(made)

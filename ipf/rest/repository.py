@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.fhir.validation import Finding
-from ipf.ports import DEFAULT_TENANT, Clock, FhirStore, Json, Matcher, ReindexQueue, Terminology
+from ipf.ports import DEFAULT_TENANT, BindingTokens, Clock, DeliveryQueue, FhirStore, Json, Matcher, ReindexQueue, Terminology
 from ipf.ports.aside import Aside, here
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
@@ -32,7 +32,7 @@ class Repository:
     SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
     `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
     references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
-    the request. `aside`: where large Bundles are read and planned. `vault`: what seals
+    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `aside`: where large Bundles are read and planned. `vault`: what seals
     the secrets of Subscriptions.
     """
 
@@ -53,6 +53,8 @@ class Repository:
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     tenant: str = DEFAULT_TENANT
+    deliveries: DeliveryQueue | None = None
+    bindings: BindingTokens | None = None
     vault: Vault = field(default_factory=Vault)
     aside: Aside = here
     together: Together = field(default_factory=Together, compare=False)

@@ -33,6 +33,8 @@ from ipf.rest.read import read
 from ipf.rest.reindex import reindex_jobs, request_reindex
 from ipf.rest.repository import Repository
 from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
+from ipf.rest.subscription_dry_run import dry_run
+from ipf.rest.subscription_operations import binding_token, events, resend, status
 from ipf.rest.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.transaction import transaction
 from ipf.rest.update import conditional_update, update
@@ -79,6 +81,14 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/[type]": {"GET": search_compartment},
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
+    "[type]/$status": {"GET": status, "POST": status},
+    "[type]/[id]/$status": {"GET": status, "POST": status},
+    "[type]/[id]/$events": {"GET": events, "POST": events},
+    "[type]/[id]/$resend": {"POST": resend},
+    "[type]/$get-ws-binding-token": {"GET": binding_token, "POST": binding_token},
+    "[type]/[id]/$get-ws-binding-token": {"GET": binding_token, "POST": binding_token},
+    "[type]/$dry-run": {"POST": dry_run},
+    "[type]/[id]/$dry-run": {"POST": dry_run},
     "[type]/$validate": {"POST": validate},
     "[type]/$expand": {"GET": expand, "POST": expand},
     "[type]/[id]/$expand": {"GET": expand, "POST": expand},

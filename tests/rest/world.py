@@ -56,6 +56,8 @@ class World:
     terminology: Terminology | None = None
     reindex: Any = None
     conformance: Conformance | None = None
+    deliveries: Any = None
+    bindings: Any = None
     vault: Vault = field(default_factory=Vault)
     caller: Caller = OPEN
 
@@ -86,6 +88,8 @@ class World:
         return Repository(
             *parts,
             terminology=self.terminology,
+            deliveries=self.deliveries,
+            bindings=self.bindings,
             reindex=self.reindex,
             exports=self.exports,
             export_hours=self.export_hours,
