@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import fhir, flow, mapping, receive, search
+from tests.bench import admin, fhir, flow, mapping, notify, observe, receive, search, security, websocket
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
@@ -19,6 +19,8 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "open": receive.scheduled,
     "stall": receive.stall,
     "webhook": flow.webhook,
+    "notify": notify.notify,
+    "websocket": websocket.websocket,
     "flow": flow.throughput,
     "offered": flow.offered,
     "growth": flow.growth,
@@ -26,6 +28,9 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "mapping": mapping.transform,
     "fhir": fhir.bench,
     "search": search.search,
+    "admin": admin.admin,
+    "observe": observe.observe,
+    "auth": security.bench,
 }
 
 

@@ -1,0 +1,196 @@
+"""Rest-hooks: notifications a second of one process, how soon the first byte goes out, whom a dead host delays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bench.receive import service
+from tests.bench.report import line
+from tests.bench.senders import run as run_load
+from tests.bench.sink import Sink
+from tests.service_process import ROOT, ServiceProcess, free_port
+
+ALONE = {"IPF_WORKER_PROCESSES": "0", "IPF_LOG_LEVEL": "WARN"}
+ROUNDS = 6
+CHANGES = 20
+
+
+def notify(folder: Path) -> None:
+    """Notifications per second beside bare treq POSTs; commit to first byte; one dead endpoint among 100."""
+    with service(folder, **ALONE) as one:
+        for subscriptions, patients in ((1, 3000), (32, 200)):
+            run_load(_rate(one, subscriptions, patients))
+    with service(folder / "idle", **ALONE) as one:
+        run_load(_first_byte(one))
+    with service(folder / "dead", SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS="1000", **ALONE) as one:
+        run_load(_dead(one))
+
+
+def register(one: ServiceProcess, url: str, criteria: str = "Patient?") -> str:
+    """A subscription with content; its id."""
+    resource = {
+        "resourceType": "Subscription",
+        "status": "requested",
+        "reason": "bench",
+        "criteria": criteria,
+        "channel": {"type": "rest-hook", "endpoint": url, "payload": "application/fhir+json"},
+    }
+    status, created = one.request("POST", "/fhir/Subscription", resource)
+    assert status == 201, created
+    return str(created["id"])
+
+
+async def activated(one: ServiceProcess, ids: list[str]) -> None:
+    """Wait until all of them are active."""
+    for id in ids:
+        while (await asyncio.to_thread(one.get, f"/fhir/Subscription/{id}"))[1]["status"] != "active":
+            await asyncio.sleep(0.05)
+
+
+def patient(number: int) -> dict[str, Any]:
+    """A Patient of ordinary size."""
+    return {
+        "resourceType": "Patient",
+        "identifier": [{"system": "urn:bench", "value": f"N{number}"}],
+        "name": [{"family": f"Family{number}", "given": ["Anna", "Maria"]}],
+        "gender": "female",
+        "birthDate": "1980-02-03",
+        "address": [{"line": ["Ring 1"], "city": "Wien", "postalCode": "1010", "country": "AT"}],
+        "telecom": [{"system": "phone", "value": f"+43 1 {number:07d}"}],
+    }
+
+
+def _bundle(first: int, count: int) -> dict[str, Any]:
+    entries = [
+        {"resource": patient(number), "request": {"method": "POST", "url": "Patient"}}
+        for number in range(first, first + count)
+    ]
+    return {"resourceType": "Bundle", "type": "transaction", "entry": entries}
+
+
+async def _rate(one: ServiceProcess, subscriptions: int, patients: int) -> None:
+    """Events are numbered while the subscriptions are in error; then all are set active at once."""
+    sink = Sink()
+    url = await sink.start()
+    ids = [register(one, f"{url}/{number}") for number in range(subscriptions)]
+    await activated(one, ids)
+    await _set(one, ids, "error")
+    for first in range(0, patients, 100):
+        status, answer = await asyncio.to_thread(one.request, "POST", "/fhir", _bundle(first, 100))
+        assert status == 200, answer
+    total = subscriptions * patients
+    _, page = await asyncio.to_thread(one.get, "/fhir/Patient?_count=1")
+    body = json.dumps(page["entry"][0]["resource"]).encode()
+    before = await _bare(url, body, min(total, 4000), min(subscriptions, 32))
+    sink.times.clear()
+    await _set(one, ids, "active")
+    if not await sink.until(total, 120):
+        raise SystemExit(f"only {len(sink.times)} of {total} notifications arrived")
+    begin = sink.times[total // 10]
+    rate = (total - total // 10) / (sink.times[-1] - begin)
+    after = await _bare(url, body, min(total, 4000), min(subscriptions, 32))
+    peer = (before + after) / 2
+    what = f"{total} notifications, {subscriptions} subscription{'s' if subscriptions > 1 else ''}, {len(body)} bytes"
+    line(what, f"{rate:,.0f}/s", f"bare treq {peer:,.0f}/s; {rate / peer:.2f} x (target 0.6)")
+    for id in ids:
+        await asyncio.to_thread(one.request, "DELETE", f"/fhir/Subscription/{id}")
+    sink.close()
+
+
+async def _set(one: ServiceProcess, ids: list[str], status: str) -> None:
+    for id in ids:
+        path = f"/admin/subscriptions/{id}/status"
+        answered, body = await asyncio.to_thread(one.request, "PATCH", path, {"status": status})
+        assert answered == 200, body
+
+
+async def _bare(url: str, body: bytes, count: int, at_once: int) -> float:
+    """POSTs per second of a process that does nothing else, `at_once` at a time over kept connections."""
+    command = [sys.executable, "-m", "tests.bench.bare_posts", url, str(count), str(at_once)]
+    made = await asyncio.to_thread(
+        subprocess.run, command, input=body, capture_output=True, cwd=ROOT, check=True, timeout=120
+    )
+    return float(made.stdout)
+
+
+async def _first_byte(one: ServiceProcess) -> None:
+    sink = Sink()
+    await activated(one, [register(one, await sink.start())])
+    from_answer, from_request = [], []
+    for number in range(330):
+        before = len(sink.times)
+        asked = time.perf_counter()
+        status, answer = await asyncio.to_thread(
+            one.request, "PUT", f"/fhir/Patient/p{number}", patient(number) | {"id": f"p{number}"}
+        )
+        answered = time.perf_counter()
+        assert status == 201, answer
+        if not await sink.until(before + 1, 10):
+            raise SystemExit("no notification arrived")
+        if number >= 30:
+            from_answer.append(max(0.0, sink.times[before] - answered))
+            from_request.append(sink.times[before] - asked)
+        await asyncio.sleep(0.01)
+    sink.close()
+    for what, times in (
+        ("commit (its answer) to first byte", from_answer),
+        ("request sent to first byte", from_request),
+    ):
+        figures = f"p50 {percentile(times, 0.5):.1f} p99 {percentile(times, 0.99):.1f} ms"
+        line(f"{what}, idle, {len(times)} writes", figures, "target p50 10, p99 40 ms")
+
+
+async def _dead(one: ServiceProcess) -> None:
+    """Each change fires all 100; the dead host refuses in half of the rounds and answers in the others."""
+    port = free_port()
+    sinks = [Sink() for _ in range(99)]
+    urls = [await sink.start() for sink in sinks]
+    ids = [register(one, url) for url in [*urls, f"http://127.0.0.1:{port}/hook"]]
+    await activated(one, ids)
+    revived, numbers = Sink(), iter(range(100_000, 200_000))
+    figures: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * ROUNDS + 1):
+        is_dead = number % 2 == 1
+        if not is_dead:
+            await revived.start_on(port)
+            await asyncio.sleep(1.0)
+        times = await _fan_out(one, sinks, [next(numbers) for _ in range(CHANGES)])
+        if number:  # the first round warms up
+            figures[is_dead] += times
+        if not is_dead:
+            revived.close()
+            await asyncio.sleep(0.2)
+    healthy, dead = percentile(figures[False], 0.99), percentile(figures[True], 0.99)
+    line("99 of 100 endpoints, p99 with all in health", f"{healthy:.1f} ms")
+    line("the same while the 100th refuses connections", f"{dead:.1f} ms", f"{dead / healthy:.2f} x (target 1.10)")
+    for sink in sinks:
+        sink.close()
+
+
+async def _fan_out(one: ServiceProcess, sinks: list[Sink], numbers: list[int]) -> list[float]:
+    waits = []
+    for number in numbers:
+        before = [len(sink.times) for sink in sinks]
+        asked = time.perf_counter()
+        status, _ = await asyncio.to_thread(
+            one.request, "PUT", f"/fhir/Patient/p{number}", patient(number) | {"id": f"p{number}"}
+        )
+        assert status == 201
+        for sink, count in zip(sinks, before, strict=True):
+            if not await sink.until(count + 1, 10):
+                raise SystemExit("a notification did not arrive")
+            waits.append(sink.times[count] - asked)
+        await asyncio.sleep(0.05)
+    return waits
+
+
+def percentile(values: list[float], share: float) -> float:
+    """In milliseconds."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
