@@ -12,7 +12,8 @@ from ipf.ports.exports import ExportJob, ExportPart, Exports
 from ipf.ports.resources import Version
 from ipf.store.asks import VERSION_COLUMNS, version
 from ipf.store.database import Database, Row, Session
-from ipf.store.quoting import Statement, printable
+from ipf.store.names import ADD_PARTITIONS
+from ipf.store.quoting import Statement, printable, script
 
 _PARTITION = "(SELECT p.id FROM partitions p WHERE p.name = $1)"
 _COLUMNS = """p.name, j.id, j.request_url, j.level, j.types, j.since, j.transaction_time, j.expires_at, j.status,
@@ -106,7 +107,8 @@ class PostgresExports:
     async def create(self, job: ExportJob) -> None:
         """See `ports.Exports.create`."""
         what = (job.tenant, job.id, job.request_url, job.level, " ".join(job.types))
-        await self._database.many(CREATE.call(*what, job.since, job.transaction_time, job.expires_at))
+        create = CREATE.call(*what, job.since, job.transaction_time, job.expires_at)
+        await self._database.many(script(ADD_PARTITIONS.call(job.tenant), create))  # a tenant may ask before it writes
 
     async def get(self, tenant: str, id: str) -> ExportJob | None:
         """See `ports.Exports.get`."""

@@ -2,8 +2,9 @@
 
 A batch is one transaction: it takes the job (other processes pass it by), the shared lock on the set of definitions,
 and the rows of its resources, so that no writer changes them between reading and indexing; it writes what is missing
-and how far it got.  Entries that are there already are no error.  What survives a kill: all batches that were
-committed.  A changed parameter's old entries are removed first, also in batches.
+and how far it got.  A job of the default tenant (partition 1), whose definitions count for all, covers the resources of
+all tenants; any other covers its own.  Entries that are there already are no error.  What survives a kill: all batches
+that were committed.  A changed parameter's old entries are removed first, also in batches.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from ipf.store.quoting import Statement, joined, printable, script
 
 _COLUMNS = """id, reason, resource_types, status, done_count,
     (SELECT count(*) FROM resources r WHERE r.resource_type = ANY(string_to_array(j.resource_types, ','))
+     AND (j.partition_id = 1 OR r.partition_id = j.partition_id)
      AND r.rid <= j.until_rid AND NOT r.deleted), error, created_at, updated_at"""
 
 TAKE = Statement(
     "reindex_take",
     "",
     """
-SELECT id, resource_types, parameters, last_rid, until_rid FROM reindex_jobs
+SELECT id, partition_id, resource_types, parameters, last_rid, until_rid FROM reindex_jobs
 WHERE status IN ('requested', 'running') ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED""",
 )
 OPEN = Statement(
@@ -38,10 +40,10 @@ OPEN = Statement(
 )
 BATCH = Statement(
     "reindex_batch",
-    "text, bigint, bigint, integer",
+    "text, bigint, bigint, integer, smallint",
     f"""
 SELECT p.name, {VERSION_COLUMNS}
-FROM (SELECT * FROM resources WHERE rid > $2 AND rid <= $3 AND NOT deleted
+FROM (SELECT * FROM resources WHERE rid > $2 AND rid <= $3 AND NOT deleted AND ($5 = 1 OR partition_id = $5)
       AND resource_type = ANY(string_to_array($1, ',')) ORDER BY rid LIMIT $4 FOR UPDATE) r
 JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 JOIN partitions p ON p.id = r.partition_id ORDER BY r.rid""",
@@ -103,12 +105,12 @@ class PostgresReindexQueue:
             rows = await session.many(script(SHARE_SUBSCRIPTIONS, TAKE.call()))
             if not rows:
                 return False
-            job, types, parameters, last_rid, until_rid = rows[0]
+            job, partition, types, parameters, last_rid, until_rid = rows[0]
             try:
                 if parameters:
                     await self._clear(session, job, parameters, last_rid)
                 else:
-                    await self._batch(session, (job, types, last_rid, until_rid), limit)
+                    await self._batch(session, (job, partition, types, last_rid, until_rid), limit)
             except StoreUnreachable:
                 raise
             except Problem as problem:
@@ -129,9 +131,9 @@ class PostgresReindexQueue:
         left = parameters if gone else ""
         await session.commit(PROGRESS.call(job, "running", last_rid, 0, left, None))
 
-    async def _batch(self, session: Session, job: tuple[int, str, int, int], limit: int) -> None:
-        id_, types, last_rid, until_rid = job
-        rows = await session.many(BATCH.call(types, last_rid, until_rid, limit))
+    async def _batch(self, session: Session, job: tuple[int, int, str, int, int], limit: int) -> None:
+        id_, partition, types, last_rid, until_rid = job
+        rows = await session.many(BATCH.call(types, last_rid, until_rid, limit, partition))
         status = "running" if len(rows) == limit else "done"
         reached = rows[-1][1] if rows else last_rid
         writes = Writes([_change(row) for row in rows])
