@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from ipf.errors import StoreUnreachable
+from ipf.errors import Problem, StoreUnreachable
 from ipf.ports import Bell
 
 log = Logger()
@@ -135,7 +135,9 @@ class FailureLog:
     def failed(self, error: Exception) -> float:
         """Seconds to wait: one second while the store is away, else doubling up to `LONGEST_WAIT_SECONDS`."""
         self._in_a_row += 1
-        text = f"{type(error).__name__}: {error}"
+        text = type(error).__name__  # what an exception says may quote a message; the trace is cleaned of that
+        if isinstance(error, Problem):
+            text = f"{text}: {error}"
         now = self._clock.seconds()
         if text != self._last or now - self._written_at >= REPEATED_EVERY_SECONDS:
             self._write(error, text, now)

@@ -23,8 +23,10 @@ from typing import IO, Any, cast
 import orjson
 from constantly import NamedConstant
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ipf.errors import Problem
 from ipf.telemetry.repeats import Repeats
 
 SCHEMA_VERSION = "1.0"
@@ -48,6 +50,7 @@ _BY_NAME: dict[str, NamedConstant] = {
 _NOT_MDC = frozenset(("correlation_id", "line", "message", "format", "system", "time", "isError", "failure", "why"))
 _SECRET_NAME = re.compile(r"token|secret|passw|authorization|api_?key", re.IGNORECASE)
 _SECRET_TEXT = re.compile(r"(bearer\s+|://[^/\s:@]*:(?=[^\s/@]+@))[^\s@\"',;]+", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f\u0085\u2028\u2029]+")
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x7F: "\\u007f"}
 
@@ -166,7 +169,7 @@ def record(event: LogEvent) -> dict[str, Any]:
         body["correlation_id"] = str(correlation_id)
     failure = event.get("log_failure")
     if failure is not None:
-        body["stack_trace"] = _masked(failure.getTraceback())
+        body["stack_trace"] = _masked(_trace(failure))
     mdc = _mdc(event)
     if mdc:
         body["mdc"] = mdc
@@ -179,8 +182,20 @@ def _message(event: LogEvent) -> str:
         # A format without braces is its own result, and by far the most common one.
         text = formatEvent(event) if type(text) is not str or "{" in text or "}" in text else text
     if not text and event.get("log_failure") is not None:
-        text = event["log_failure"].getErrorMessage()
+        text = _reason(event["log_failure"])
     return str(text)
+
+
+def _reason(failure: Failure) -> str:
+    """What an exception says; what it quotes may be a patient's and is left out, unless it is a text of ours."""
+    text = failure.getErrorMessage()
+    return text if failure.check(Problem) else _QUOTED.sub("'***'", text)
+
+
+def _trace(failure: Failure) -> str:
+    """Where it happened, and what the exception says as in `_reason`."""
+    text, said = failure.getTraceback(), failure.getErrorMessage()
+    return text.replace(said, _reason(failure)) if said else text
 
 
 def _mdc(event: LogEvent) -> dict[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 
 from twisted.logger import Logger, LogLevel, LogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Category, Problem
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 
 
@@ -149,3 +151,25 @@ class EventLineTests(TestCase):
 
     def test_a_broken_surrogate_is_replaced(self) -> None:
         self.assertEqual(event_line("x", a="\ud800 y"), 'event=x a="? y"')
+
+
+class QuotedTests(TestCase):
+    """What an exception quotes may come from a patient's record."""
+
+    def test_what_an_exception_quotes_is_left_out(self) -> None:
+        mark = "PHI" + "MARK"  # the trace shows lines of source, so the mark must not stand in one
+        missing = f"/nowhere/{mark}"
+        steps: tuple[Callable[[], object], ...] = (lambda: float(mark), lambda: {}[mark], lambda: os.stat(missing))
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                failure = Failure()
+            lines = "\n".join(logged(lambda log: log.failure("a step failed", failure)))  # noqa: B023
+            self.assertNotIn(mark, lines)
+            self.assertIn("test_logs.py", lines)
+            self.assertIn(failure.type.__name__, lines)
+
+    def test_texts_of_ours_stay_whole(self) -> None:
+        body = record(lambda log: log.failure("refused", Failure(Problem(Category.VALUE, "no map 'ADT_A01'"))))
+        self.assertIn("no map 'ADT_A01'", str(body["stack_trace"]))
