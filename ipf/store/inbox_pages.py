@@ -19,7 +19,7 @@ from uuid import UUID
 from ipf.ports import MessageFilter, MessagePage, MessageRow, Status
 from ipf.store.database import Database
 from ipf.store.inbox_admin import LIST, message
-from ipf.store.message_find import Matches, matches
+from ipf.store.message_find import TAIL, Matches, matches
 from ipf.store.quoting import literal
 
 _FEW = 20_000  # messages that are looked up one by one
@@ -35,9 +35,13 @@ async def page(database: Database, wanted: MessageFilter, limit: int, offset: in
     if wanted.correlation_id is not None and not _is_uuid(wanted.correlation_id):
         return MessagePage(0, ())
     if wanted.text or wanted.patient:
-        return await _searched(database, wanted, await matches(database, wanted), limit, offset)
+        found = await matches(database, wanted)
+        answer = await _searched(database, wanted, found, limit, offset)
+        return answer if found.lag <= TAIL else replace(answer, is_exact=False)
     if _has_fields(wanted) and not _is_selective(wanted):
         found = await matches(database, wanted)
+        if found.lag > TAIL:  # not all of the newest were looked at
+            return MessagePage(await _counted(database, wanted), await _rows(database, wanted, limit, offset))
         if found.count <= _FEW:
             return replace(await _of_few(database, wanted, found, limit, offset), index_lag=None)
         return MessagePage(await _total(database, wanted, found), await _rows(database, wanted, limit, offset))

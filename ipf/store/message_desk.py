@@ -97,11 +97,11 @@ class PostgresMessageDesk:
         """See `ports.MessageDesk.select`."""
         conditions = [where(selection.wanted)]
         ids = selection.ids
-        if ids is None and (selection.wanted.text or selection.wanted.patient):
+        if selection.wanted.text or selection.wanted.patient:
             found = await matches(self._database, selection.wanted)
-            if found.count > _MOST_FOUND:
+            if ids is None and found.count > _MOST_FOUND:
                 raise Problem(Category.COSTLY, f"{found.count} messages hold this text: narrow the selection")
-            ids = tuple(found.ids())
+            ids = tuple(found.ids() if ids is None else filter(found.holds, ids))
         if ids is not None:
             conditions.append(f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])")
         if selection.fingerprint:

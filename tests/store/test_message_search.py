@@ -185,6 +185,16 @@ class SearchTest(TestCase):
         self.assertEqual(await self.indexed(), 2)
         self.assertEqual((await self.found(text="hansen"))[0], 2)
 
+    async def test_far_behind(self) -> None:
+        """Exact filters stay right; a search says that there may be more."""
+        self.patch(message_find, "TAIL", 2)
+        self.patch(inbox_pages, "TAIL", 2)
+        await self.fill()
+        self.assertEqual(await self.found(source_system="LAB"), (4, ["C4", "C2", "C1", "C0"]))
+        self.assertEqual((await self.found(source_system="LAB", status=Status.RECEIVED))[0], 4)
+        page = await self.inbox.page(MessageFilter(text="hansen"), 50, 0)
+        self.assertEqual((page.total, page.is_exact, page.index_lag), (2, False, 5))
+
     async def test_one_process_at_a_time(self) -> None:
         """Another passes by."""
         await self.fill()

@@ -154,6 +154,8 @@ class ReplayTest(OperatorsTest):
         job = await self.replay(ids=[number, 999])
         self.assertEqual((job["total"], job["changed"]), (1, 1))
         self.assertEqual((await self.ask("GET", f"/messages/{number}"))[1]["status"], "RECEIVED")
+        job = await self.replay(ids=[1, number], filter={"text": "c1"})
+        self.assertEqual((job["total"], job["changed"]), (1, 1))
         job = (await self.ask("POST", "/messages/replay", {"filter": {"source_id": "none"}}))[1]
         self.assertEqual((job["status"], job["total"]), ("done", 0))
 
