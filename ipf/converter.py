@@ -27,9 +27,12 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
+from ipf import __version__
 from ipf.data import folder
 from ipf.errors import Problem
 from ipf.fhir.packages import Packages
+from ipf.fhir.shipped_parameters import TYPES as PARAMETERS
+from ipf.fhir.shipped_parameters import serve
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
@@ -44,6 +47,7 @@ from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.audit import AuditLog
 from ipf.stages.convert import Converter
 from ipf.stages.index_messages import IndexMessages
+from ipf.stages.traced import TracedMapper, traced_submit
 from ipf.stages.worker import Worker
 from ipf.store.audit import PostgresAuditStore
 from ipf.store.bell import PostgresBell
@@ -62,6 +66,7 @@ from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
+from ipf.telemetry.spans import Spans, open_spans
 from ipf.wire.mapper_client import Codings, RemoteMapper
 from ipf.wire.remote import Credentials, Remote
 
@@ -94,11 +99,14 @@ class Stores:
     codes: PostgresCodes
     matcher: MatchingIndex
     closers: list[Callable[[], object]] = field(default_factory=list)
+    spans: Spans | None = None
 
     async def close(self) -> None:
         """Close every connection."""
         for close in self.closers:
             close()
+        if self.spans is not None:
+            await deferToThread(self.spans.close)
         for part in (self.inbox_bell, self.fhir_bell, self.inbox_database, self.fhir_database):
             await part.close()
 
@@ -222,6 +230,11 @@ def credentials_of(settings: Settings) -> Credentials | None:
     )
 
 
+def serve_parameters(settings: Settings) -> None:
+    """Search parameters of US Core and of the packages, for this process.  Problem MALFORMED for a broken package."""
+    serve(load_packages(settings, PARAMETERS))
+
+
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
     """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
 
@@ -277,10 +290,13 @@ class ConvertingPart:
         submit: Submit = stores.submit
         if self._trail is not None:
             submit = audited(submit, self._trail.note, now, new_correlation_id)
+        submit = judged(submit, conformance, tell_findings)
+        if stores.spans is not None:
+            mapper, submit = TracedMapper(mapper, stores.spans), traced_submit(submit, stores.spans)
         self.converter = Converter(
             stores.inbox,
             mapper,
-            judged(submit, conformance, tell_findings),
+            submit,
             worker=name,
             backoff=backoff_of(settings),
             passthrough_types=settings.passthrough_types,
@@ -360,7 +376,9 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     parent = _Parent()
     stdio.StandardIO(parent, reactor=reactor)
     assert settings.db_url and settings.fhir_db_url
+    serve_parameters(settings)
     stores = await open_stores(settings.db_url, settings.fhir_db_url, reactor, size=CONCURRENCY + 2)
+    stores.spans = open_spans(settings.otlp_url, __version__, "converter")
     installation = await open_installation(settings, stores, reactor)
     part = ConvertingPart(settings, stores, mapper_of(settings, installation, reactor), reactor, name)
     tune_collector()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import time
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -44,6 +45,7 @@ from ipf.settings import Listener, Settings
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Door, Receiver
 from ipf.stages.receive import Listener as Entrance
+from ipf.stages.traced import TracedCommit, traced_handler
 from ipf.store.audit import PostgresAuditStore
 from ipf.store.bindings import PostgresBindingTokens
 from ipf.store.effects import PostgresEffects
@@ -88,14 +90,9 @@ def is_protected(settings: Settings) -> bool:
     return settings.auth_enabled and settings.admin_token is not None
 
 
-def seconds_now() -> float:
-    """Seconds since 1970, as tokens count them."""
-    return now().timestamp()
-
-
 def bearer_of(keys: KeySource, settings: Settings) -> Bearer:
     """What turns tokens into callers."""
-    return Bearer(keys, rules_of(settings), seconds_now, OPEN_PATHS, tenancy_of(settings))
+    return Bearer(keys, rules_of(settings), time, OPEN_PATHS, tenancy_of(settings))
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -167,8 +164,11 @@ class Doors:
             stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions(),
             more=self._admin_routes(), watch=self._watch(gate),
         )  # fmt: skip
+        fhir = handler(self._repository(), identify, self._observer())
+        if stores.spans is not None:
+            fhir = traced_handler(fhir, stores.spans)
         mounts = {
-            "fhir": FhirResource(ringing(handler(self._repository(), identify, self._observer()), bell), refuse),
+            "fhir": FhirResource(ringing(fhir, bell), refuse),
             "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
             "admin": Beside(operators, self._watching.mounts(health, gate)),
             "actuator": actuator.resource(health),
@@ -271,13 +271,15 @@ class Doors:
     async def open_mllp(self) -> None:
         """Every MLLP listener; from now on messages are accepted."""
         settings, stores, bell = self._settings, self._stores, self._bell
-        commit = GroupCommit(
+        commit = (TracedCommit if stores.spans else GroupCommit)(
             stores.inbox,
             reactor,
             writers=settings.inbox_writers,
             patience=settings.inbox_timeout_seconds,
             committed=lambda: bell.ring("inbox"),
         )
+        if isinstance(commit, TracedCommit) and stores.spans is not None:
+            commit.spans = stores.spans
         receiver = Receiver(
             stores.inbox,
             commit,

@@ -18,6 +18,7 @@ from ipf.stages.activate import Activate, SetStatus
 from ipf.stages.deliver import Deliver
 from ipf.stages.release import Release
 from ipf.stages.sockets import Sockets
+from ipf.stages.traced import TracedChannel
 from ipf.stages.worker import Worker
 from ipf.store.bindings import PostgresBindingTokens
 from ipf.store.grants import PostgresGrants
@@ -44,6 +45,8 @@ class Notifying:
             self.compose, self._sieve = release, release.sieve
         permits = channel_policy(settings).permits
         self.channels: Channels = open_channels(settings, reactor, settings.base_url or "", permits)
+        if stores.spans is not None:
+            self.channels = {n: TracedChannel(each, n, stores.spans) for n, each in self.channels.items()}
         self.sockets = Sockets(
             stores.deliveries,
             self.bindings,

@@ -29,6 +29,7 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
+from ipf import __version__
 from ipf.converter import (
     NAME,
     ConvertingPart,
@@ -42,6 +43,7 @@ from ipf.converter import (
     open_installation,
     open_stores,
     recover_stale,
+    serve_parameters,
     tune_collector,
     worker_name,
 )
@@ -68,6 +70,7 @@ from ipf.store.reindex import PostgresReindexQueue
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
 from ipf.telemetry.meter import Meter
+from ipf.telemetry.spans import open_spans
 from ipf.watching import Watching
 from ipf.wire.processes import ConverterProcesses
 
@@ -158,7 +161,9 @@ class Ipf(Service):
         urls = await self._databases()
         await migrate(urls[0], "ipf", reactor=reactor)
         await migrate(urls[1], "fhir", reactor=reactor)
+        serve_parameters(settings)
         stores = await open_stores(*urls, reactor, size=8)
+        stores.spans = open_spans(settings.otlp_url, __version__, "main")
         self._on_stop("stores", stores.close)
         snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
         self._child_maps = str(snapshot.current)
