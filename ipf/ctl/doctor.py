@@ -1,7 +1,8 @@
 """`ipfctl doctor`: everything that keeps a service from starting or working, looked at from its own host.
 
 Each check is a function that gives findings; one that cannot be made because of an earlier failure says so.  Nothing
-is changed: databases are only asked, ports are tried and given back.
+is changed: databases are only asked, ports are tried and given back.  What only a check needs is imported there: other
+commands shall not wait for it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,7 @@ from ipf.ctl.output import Output
 from ipf.data import folder
 from ipf.errors import Problem
 from ipf.fhir.json import loads
-from ipf.fhir.packages import Packages
-from ipf.mapping.library import Library
 from ipf.settings import InvalidSetting, Settings, read
-from ipf.store.connection import connect
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
@@ -123,6 +121,8 @@ async def _databases(examined: Examined) -> list[Finding]:
 
 
 async def _database(name: str, url: str, reactor: Any) -> list[Finding]:
+    from ipf.store.connection import connect
+
     ask = "SELECT current_setting('server_version'), current_setting('fsync'), now(), pg_is_in_recovery()"
     try:
         connection = await connect(url, reactor=reactor)
@@ -174,6 +174,9 @@ async def _port(name: str, endpoint: str, reactor: Any) -> Finding:
 
 
 async def _maps(examined: Examined) -> list[Finding]:
+    from ipf.fhir.packages import Packages
+    from ipf.mapping.library import Library
+
     settings = examined.settings
     found = []
     try:

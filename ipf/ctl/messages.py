@@ -9,8 +9,8 @@ import click
 
 from ipf.ctl.api import Api, Refused, segment
 from ipf.ctl.output import Output
+from ipf.ctl.work import filtering, filters_of
 
-STATUSES = ("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER")
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
@@ -22,10 +22,8 @@ def register(cli: click.Group, command: Register) -> None:
     one = click.argument("message_id", type=int)
     many = click.argument("message_ids", type=int, nargs=-1, required=True)
     page = [
-        click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only those in this state."),
-        click.option("--source-system", help="MSH-3.1 of the sender."),
+        filtering,
         click.option("--source-id", help="Control id, MSH-10."),
-        click.option("--type", "message_type", help="For example ADT_A01."),
         click.option("--correlation-id", help="As it is in the log."),
         click.option("--limit", default=50, show_default=True),
         click.option("--offset", default=0, show_default=True),
@@ -63,12 +61,10 @@ def _detail(part: dict[str, Any]) -> str | None:
     return ", ".join(f"{key} {value}" for key, value in part.get("details", {}).items()) or None
 
 
-async def list_messages(api: Api, output: Output, **filters: Any) -> None:
+async def list_messages(api: Api, output: Output, **arguments: Any) -> None:
     """List messages, newest first; filters combine."""
-    wanted = dict(filters)
-    if wanted.get("status"):
-        wanted["status"] = str(wanted["status"]).upper()
-    page = await api.get("/admin/messages", **wanted)
+    others = {name: arguments.get(name) for name in ("source_id", "correlation_id", "limit", "offset")}
+    page = await api.get("/admin/messages", **filters_of(arguments), **others)
     if output.data(page):
         return
     _page(output, page, _COLUMNS)

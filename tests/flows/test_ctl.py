@@ -26,13 +26,16 @@ class CtlFlowTests(TestCase):
             base, listener = scenario.service.base_url, f"127.0.0.1:{scenario.service.mllp_port}"
             sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
             send = ("send", "--to", listener, "--fresh-ids", "--repeat", "20", "--connections", "4", sample)
+            ended, said = await _run(base, *send)
+            self.assertEqual((ended, '"AA":20' in said), (0, True), said)
+            await scenario.settled()
             for arguments, status, words in (
-                (send, 0, '"AA":20'),
-                (("--json", "status"), 0, '"UP"'),
-                (("messages", "--limit", "2"), 0, "1 to 2 of 20"),
                 (("show", "1"), 0, "PID|"),
                 (("retry", "999"), 1, "no message 999"),
-                (("messages", "--status", "NONE"), 2, "Usage"),
+                (("messages", "--limit", "many"), 2, "Usage"),
+                (("replay", "1", "--dry-run"), 0, "1 messages; nothing was changed"),
+                (("replay", "1", "2", "--only", "--wait"), 0, "done"),
+                (("effects", "1"), 0, "Patient"),
                 (("doctor",), 0, "maps for"),
                 (("send", "--to", "127.0.0.1:1", sample), 1, "refused"),
             ):
