@@ -9,8 +9,10 @@ Source: interface specification "Errors"; RFC 6750 section 3.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 from ipf.errors import Category, Problem
+from ipf.fhir.definitions import definitions
 from ipf.fhir.index import Entries, extract
 from ipf.fhir.json import loads
 from ipf.fhir.match import matches
@@ -68,8 +70,15 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
         return found is not None
     if version.deleted:
         return False
-    resource: Json = loads(version.body)
-    return passes(found.test, resource_type, version.id, version.last_updated, extract(resource), resource)
+    generation = definitions().generation
+    return _passes(found.test, resource_type, version.id, version.last_updated, version.body, generation)
+
+
+@lru_cache(maxsize=2048)
+def _passes(test: Test, resource_type: str, id: str, when: datetime, body: bytes, generation: int) -> bool:
+    """Remembered, since what is asked for once is asked for again; `generation`: of the search parameters."""
+    resource: Json = loads(body)
+    return passes(test, resource_type, id, when, extract(resource), resource)
 
 
 def may_hold(caller: Caller, right: str, resource: Json) -> bool:

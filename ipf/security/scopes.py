@@ -87,7 +87,10 @@ UNLIMITED = Permit()
 
 
 class Grants:
-    """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again."""
+    """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again.
+
+    `finds_all`: everything of the tenant may be read and searched.
+    """
 
     def __init__(self, caller: Caller) -> None:
         scopes = [scope for text in caller.scopes if (scope := parse_scope(text)) is not None]
@@ -96,6 +99,10 @@ class Grants:
                         for scope in scopes]  # fmt: skip
         self._patient = caller.patient
         self._known: dict[tuple[str, str, int], Permit | None] = {}
+        self.finds_all = any(
+            scope.resource_type == "*" and scope.rights >= _READING and not scope.search and not is_limited
+            for scope, is_limited in self._scopes
+        )
 
     def permit(self, resource_type: str, right: str) -> Permit | None:
         """What is granted; None = nothing.  `right`: one of `cruds`."""

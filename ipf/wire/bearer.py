@@ -9,7 +9,6 @@ Source: RFC 6750; interface specification "FHIR surface", "Channel security" (th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -47,10 +46,10 @@ class Bearer:
         """The request with its caller; ANONYMOUS without a token.  Problem UNAUTHORIZED, or UNAVAILABLE."""
         header = request.headers.get("authorization")
         if not header or request.path in self._open_paths:
-            return replace(request, caller=ANONYMOUS)
+            return request.by(ANONYMOUS)
         if header[: len(_PREFIX)].lower() != _PREFIX:
             raise Unauthorized("a bearer token is required")
-        return replace(request, caller=await self.caller_of(header[len(_PREFIX) :].strip()))
+        return request.by(await self.caller_of(header[len(_PREFIX) :].strip()))
 
     async def caller_of(self, token: str) -> Caller:
         """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""

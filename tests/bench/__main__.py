@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import admin, fhir, flow, mapping, notify, observe, receive, search, security, websocket
+from tests.bench import admin, fhir, flow, mapping, matching, notify, observe, receive, search, security, websocket
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
@@ -26,6 +26,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "growth": flow.growth,
     "memory": flow.memory,
     "mapping": mapping.transform,
+    "matching": matching.bench,
     "fhir": fhir.bench,
     "search": search.search,
     "admin": admin.admin,

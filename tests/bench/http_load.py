@@ -105,9 +105,9 @@ async def load(port: int, clients: int, make: Callable[[], bytes | None], second
     return result
 
 
-def get(path: str) -> bytes:
-    """A GET request."""
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/fhir+json\r\n\r\n".encode()
+def get(path: str, headers: str = "") -> bytes:
+    """A GET request; `headers` as lines."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/fhir+json\r\n{headers}\r\n".encode()
 
 
 def post(path: str, body: bytes, headers: str = "") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -175,6 +176,12 @@ class OidcTests(TestCase):
         self.assertIs(self.identify().caller, ANONYMOUS)
         self.assertIs(self.identify(authorization="").caller, ANONYMOUS)
         self.assertIs(self.identify(("metadata",), authorization="Bearer nonsense").caller, ANONYMOUS)
+
+    def test_the_request_stays_as_it_is(self) -> None:
+        values = {one.name: f"<{one.name}>" for one in fields(Request)}
+        found = Request(**values).by(ANONYMOUS)  # type: ignore[arg-type]
+        seen = {one.name: getattr(found, one.name) for one in fields(Request)}
+        self.assertEqual(seen, values | {"caller": ANONYMOUS})
 
     def test_headers_that_are_no_bearer_token(self) -> None:
         good = token()

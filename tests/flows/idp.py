@@ -1,0 +1,131 @@
+"""An identity provider for flow tests: the real one of the reference folder where node is, else a small one of ours.
+
+The real one (`../shared/reference/oidc`) is copied and installed once under the temporary folder; without node, or
+without a registry, `OwnProvider` serves the same addresses with keys of `tests/security/issuer.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+from urllib.request import Request, urlopen
+
+from tests.security.issuer import jwk, token
+from tests.service_process import ROOT, free_port
+
+REFERENCE = ROOT.parent / "shared/reference/oidc"
+PREPARED = Path(tempfile.gettempdir()) / f"ipf-oidc-{os.getuid()}"
+AUDIENCE = "http://127.0.0.1:8090/fhir"
+
+
+def prepared() -> Path | None:
+    """The folder in which the real provider is installed; None when it cannot be."""
+    if shutil.which("node") is None or shutil.which("npm") is None or not REFERENCE.is_dir():
+        return None
+    if not (PREPARED / "node_modules/oidc-provider").is_dir():
+        shutil.copytree(REFERENCE, PREPARED, dirs_exist_ok=True)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
+        try:
+            subprocess.run(command, cwd=PREPARED, check=True, timeout=60, capture_output=True)
+        except (subprocess.SubprocessError, OSError):
+            return None
+    return PREPARED
+
+
+class Provider:
+    """What both have: an issuer, and tokens of the client-credentials grant."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.issuer = f"http://127.0.0.1:{self.port}"
+
+    def token(self, client: str, scope: str) -> str:
+        """An access token."""
+        form = {"grant_type": "client_credentials", "client_id": client, "client_secret": "s3cret", "scope": scope}
+        with urlopen(Request(f"{self.issuer}/token", urlencode(form).encode()), timeout=10) as answer:
+            found: str = json.load(answer)["access_token"]
+        return found
+
+
+class RealProvider(Provider):
+    """`idp.mjs` as a child process."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        super().__init__()
+        command = ["node", "idp.mjs", str(self.port)]
+        self._process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        while b"ready" not in (line := self._process.stdout.readline()):
+            if not line:
+                raise RuntimeError("the identity provider did not start")
+
+    def stop(self) -> None:
+        """End it: an outage."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class OwnProvider(Provider):
+    """The same addresses, in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        provider, keys = self, {"keys": [jwk("rsa"), jwk("P-256")]}  # made here: other threads only read them
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                """Discovery and keys."""
+                document = {"issuer": provider.issuer, "jwks_uri": f"{provider.issuer}/jwks",
+                            "token_endpoint": f"{provider.issuer}/token"}  # fmt: skip
+                self._answer(document if "well-known" in self.path else keys)
+
+            def do_POST(self) -> None:
+                """The token endpoint."""
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self._answer({"access_token": provider.signed(form["client_id"][0], form["scope"][0])})
+
+            def _answer(self, body: Any) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def signed(self, client: str, scope: str) -> str:
+        """A token as the real one makes them."""
+        now = time.time()
+        key = "P-256" if client == "es" else "rsa"
+        tenant = client.partition("tenant-")[2] or None
+        return token(key, iss=self.issuer, sub=client, client_id=client, aud=AUDIENCE, scope=scope, iat=now,
+                     exp=now + 900, tenant=tenant)  # fmt: skip
+
+    def stop(self) -> None:
+        """End it: an outage."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def start() -> RealProvider | OwnProvider:
+    """The real one where it can be had."""
+    folder = prepared()
+    return OwnProvider() if folder is None else RealProvider(folder)

@@ -1,0 +1,126 @@
+"""With tokens asked for: the pipeline still runs, clients get what their scopes allow, and an outage is outlived."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.sink import Sink
+from tests.faults.feed import admission
+from tests.faults.scenario import scratch
+from tests.flows import idp
+from tests.flows.test_whole_way import answer_to
+from tests.service_process import ServiceProcess
+
+ADMIN, READER = "only-operators-know", "only-readers-know"
+
+
+class TokenFlowTests(TestCase):
+    timeout = 120
+
+    def test_from_message_to_notification_with_tokens(self) -> None:
+        """MLLP in, FHIR behind tokens, notifications within the grants of whoever subscribed."""
+        asyncio.run(self._flow(idp.start()))
+
+    async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
+        folder = scratch()
+        (folder / "admin.token").write_text(ADMIN + "\n")
+        (folder / "admin.token").chmod(0o600)
+        self.service = ServiceProcess(
+            folder / "service",
+            SUBSCRIPTION_SERVICE_AUTH_ENABLED="true",
+            SUBSCRIPTION_SERVICE_AUTH_ISSUER=provider.issuer,
+            SUBSCRIPTION_SERVICE_AUTH_AUDIENCE=idp.AUDIENCE,
+            IPF_ADMIN_AUTH_TOKEN_FILE=str(folder / "admin.token"),
+            IPF_ADMIN_READ_TOKEN=READER,
+        )
+        sinks = [Sink(), Sink()]
+        try:
+            self.service.start()
+            async with asyncio.timeout(60):
+                while not await asyncio.to_thread(self.service.ready):
+                    await asyncio.sleep(0.05)
+            await self._doors(provider)
+            await self._subscribers(provider, *sinks)
+            await self._outage(provider)
+            self.assertNotIn(ADMIN, self.service.log_path.read_text())
+            self.assertNotIn("Bearer ey", self.service.log_path.read_text())
+        finally:
+            for sink in sinks:
+                sink.close()
+            provider.stop()
+            self.service.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def ask(self, method: str, path: str, bearer: str = "", body: Any = None) -> tuple[int, Any]:
+        """One request."""
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        return await asyncio.to_thread(self.service.request, method, path, body, headers)
+
+    async def status(self, method: str, path: str, bearer: str = "", body: Any = None) -> int:
+        """The status of its answer."""
+        return (await self.ask(method, path, bearer, body))[0]
+
+    async def _doors(self, provider: idp.Provider) -> None:
+        """Who may come in where."""
+        reads = provider.token("good", "system/Patient.rs")
+        other = provider.token("es", "system/Observation.read")
+        for method, path, bearer, expected in (
+            ("GET", "/fhir/metadata", "", 200),
+            ("GET", "/fhir/.well-known/smart-configuration", "", 200),
+            ("GET", "/fhir/Patient", "", 401),
+            ("GET", "/fhir/Patient", "nonsense", 401),
+            ("GET", "/fhir/Patient", reads[:-5] + "AAAAA", 401),
+            ("GET", "/fhir/Patient", reads, 200),
+            ("GET", "/fhir/Patient", other, 401),
+            ("GET", "/fhir/Observation", other, 200),
+            ("POST", "/fhir/Patient", reads, 401),
+            ("GET", "/fhir/AuditEvent", reads, 401),
+            ("GET", "/mapping/fhir/StructureMap", "", 401),
+            ("GET", "/mapping/fhir/StructureMap", reads, 401),
+            ("GET", "/mapping/fhir/metadata", "", 200),
+            ("GET", "/admin/messages", "", 401),
+            ("GET", "/admin/messages", reads, 401),
+            ("GET", "/admin/messages", ADMIN, 200),
+            ("GET", "/admin/messages", READER, 200),
+            ("POST", "/admin/messages/1/retry", READER, 403),
+            ("GET", "/admin/observe/openapi.json", "", 200),
+            ("GET", "/fhir/Patient", ADMIN, 401),
+            ("GET", "/actuator/health", "", 200),
+        ):
+            self.assertEqual(await self.status(method, path, bearer), expected, (method, path))
+        _, smart = await self.ask("GET", "/fhir/.well-known/smart-configuration")
+        self.assertEqual((smart["issuer"], smart["token_endpoint"]), (provider.issuer, f"{provider.issuer}/token"))
+        _, health = await self.ask("GET", "/actuator/health")
+        self.assertEqual(health["components"]["identity_provider"]["status"], "UP")
+
+    async def _subscribers(self, provider: idp.Provider, whole: Sink, bare: Sink) -> None:
+        """One whose scopes show patients, and one who may only subscribe; a message makes both notified."""
+        for sink, scope in ((whole, "system/Subscription.crus system/Patient.r"), (bare, "system/Subscription.crus")):
+            sink.keep_bodies = True
+            bearer = provider.token("good", scope)
+            channel = {"type": "rest-hook", "endpoint": await sink.start(), "payload": "application/fhir+json"}
+            resource = {"resourceType": "Subscription", "status": "requested", "reason": "flow",
+                        "criteria": "Patient?", "channel": channel}  # fmt: skip
+            status, made = await self.ask("POST", "/fhir/Subscription", bearer, resource)
+            self.assertEqual(status, 201, made)
+            async with asyncio.timeout(20):
+                while (await self.ask("GET", f"/fhir/Subscription/{made['id']}", bearer))[1]["status"] != "active":
+                    await asyncio.sleep(0.05)
+        acknowledged = await answer_to(self.service.mllp_port, admission("M1", "P1", "+4711"))
+        self.assertEqual(acknowledged[1], b"MSA|AA|M1")
+        self.assertTrue(await whole.until(1, 20) and await bare.until(1, 20))
+        self.assertEqual(json.loads(whole.bodies[0])["resourceType"], "Patient")
+        self.assertEqual(bare.bodies[0], b"")
+
+    async def _outage(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
+        """Tokens that were never seen before are verified with the keys that are there."""
+        later = provider.token("good", "system/Patient.rs system/Observation.r")
+        provider.stop()
+        status, found = await self.ask("GET", "/fhir/Patient?identifier=P1", later)
+        self.assertEqual((status, found["total"]), (200, 1))
+        self.assertEqual(await self.status("GET", "/actuator/health/readiness"), 200)
