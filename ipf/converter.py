@@ -12,7 +12,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -30,13 +30,11 @@ from twisted.python.failure import Failure
 from ipf import __version__
 from ipf.data import folder
 from ipf.errors import Problem
-from ipf.fhir.packages import Packages
-from ipf.fhir.shipped_parameters import TYPES as PARAMETERS
-from ipf.fhir.shipped_parameters import serve
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.snapshot import Snapshot
+from ipf.packaged import load_packages, serve_parameters
 from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery
 from ipf.rest.audited import audited
 from ipf.rest.commit import commit
@@ -228,22 +226,6 @@ def credentials_of(settings: Settings) -> Credentials | None:
     return Credentials(
         settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""
     )
-
-
-def serve_parameters(settings: Settings) -> None:
-    """Search parameters of US Core and of the packages, for this process.  Problem MALFORMED for a broken package."""
-    serve(load_packages(settings, PARAMETERS))
-
-
-def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
-    """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
-
-    `types`: only resources of these types are kept.
-    """
-    if settings.package_dir:
-        return Packages.load(Path(settings.package_dir), types)
-    shipped = folder("fhir") / "packages"
-    return Packages.load(shipped if shipped.is_dir() else None, types)
 
 
 def backoff_of(settings: Settings) -> Backoff:

@@ -20,10 +20,11 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, aside, load_packages, mapper_of, now, trail_of
+from ipf.converter import Stores, TwoBells, aside, mapper_of, now, trail_of
 from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
+from ipf.packaged import load_packages
 from ipf.ports import DEFAULT_TENANT, Answer, Authenticate, Handler, Request, SocketHub
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import observer

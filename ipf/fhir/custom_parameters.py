@@ -82,10 +82,19 @@ def concrete(base: str) -> list[str]:
     return [one for one in known.resource_types if known.is_a(one, base)]
 
 
+_shipped: list[Json] = []  # served beside those of the store
+
+
+def ship(resources: Sequence[Json]) -> None:
+    """Serve these whatever the store has; called before the first transaction."""
+    _shipped[:] = resources
+    install(())
+
+
 def install(resources: Sequence[Json]) -> None:
-    """Serve these, and no others, from now on in this process; where two say the same code, the first."""
+    """Serve these, and what was shipped, from now on in this process; where two say the same code, the first."""
     found: dict[str, dict[str, SearchParameter]] = {}
-    for resource in resources:
+    for resource in (*resources, *_shipped):
         for (base, code), parameter in served(resource).items():
             found.setdefault(base, {}).setdefault(code, parameter)
     if definitions().set_custom(found):

@@ -1,0 +1,38 @@
+"""Search parameters that nobody has to post: those of US Core, and those of the packages of this installation.
+
+The table `fhir/us-core/searchparameters.jsonl` holds what US Core 7.0.0 adds to R4: id, code, bases, type and
+expression, one a line.  A SearchParameter in a package counts as if it had been posted; one that the store has counts
+before it, and a code that R4 defines keeps R4's meaning.
+
+Source: https://hl7.org/fhir/us/core/STU7/search-parameters.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ipf.data import folder
+from ipf.fhir.custom_parameters import ship
+from ipf.fhir.packages import Packages
+from ipf.ports import Json
+
+_US_CORE = "http://hl7.org/fhir/us/core/SearchParameter/"
+TYPES = ("SearchParameter",)
+"""The resource types that are taken from packages."""
+
+
+def serve(packages: Packages) -> None:
+    """Serve them from now on in this process.  Resources that are stored already are indexed by `POST /$reindex`."""
+    ship([*(entry.resource() for entry in packages.newest("SearchParameter")), *us_core()])
+
+
+def us_core() -> Iterator[Json]:
+    """The SearchParameters that US Core adds to those of R4."""
+    lines = (folder("fhir") / "us-core" / "searchparameters.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in lines[1:]:
+        id_, code, base, kind, expression = json.loads(line)
+        yield {
+            "resourceType": "SearchParameter", "id": id_, "url": _US_CORE + id_, "version": "7.0.0", "name": id_,
+            "status": "active", "code": code, "base": base, "type": kind, "expression": expression,
+        }  # fmt: skip

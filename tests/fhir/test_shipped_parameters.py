@@ -1,0 +1,43 @@
+"""US Core's own search parameters: stated by a table, compared with the guide if it is here, found in the index."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, TestCase
+
+from ipf.fhir.custom_parameters import served, ship
+from ipf.fhir.index import extract
+from ipf.fhir.packages import Packages
+from ipf.fhir.query import parse_criteria
+from ipf.fhir.shipped_parameters import serve, us_core
+
+GUIDE = Path(__file__).parents[3] / "shared/reference/us-core/hl7.fhir.us.core-7.0.0.tgz"
+EXTENSION = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
+OMB = {"url": "ombCategory", "valueCoding": {"system": "urn:oid:2.16.840.1.113883.6.238", "code": "2106-3"}}
+PATIENT = {"resourceType": "Patient", "extension": [{"url": EXTENSION, "extension": [OMB]}]}
+
+
+class ShippedTest(TestCase):
+    """In this process alone, and taken back."""
+
+    def setUp(self) -> None:
+        self.addCleanup(ship, ())
+
+    def test_a_fresh_process_knows_them(self) -> None:
+        serve(Packages())
+        self.assertIn("2106-3\t", {value for code, value in extract(PATIENT).texts if code == "race"})
+        parse_criteria("Goal?description=x")
+        parse_criteria("CareTeam?role=x")
+        parse_criteria("Condition?asserted-date=ge2020")
+
+    def test_the_table_is_that_of_the_guide(self) -> None:
+        if not GUIDE.exists():
+            raise SkipTest("the reference folder with US Core is not here")
+        stated = {one["url"]: served(one) for one in us_core()}
+        with tarfile.open(GUIDE) as guide:
+            files = [guide.extractfile(one) for one in guide if "/SearchParameter-" in one.name]
+            published = [json.loads(file.read()) for file in files if file is not None]
+        self.assertEqual(stated, {one["url"]: served(one) for one in published if served(one)})
