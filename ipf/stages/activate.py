@@ -124,6 +124,9 @@ class Activate:
             reason = f"none can be made: {problem.text}"
         which = lease.tenant, lease.subscription_id
         try:
+            now = await self._queue.peek(*which)
+            if now is None or now.resource.get("meta") != lease.resource.get("meta"):
+                return  # it was written meanwhile, perhaps with another endpoint: it is asked anew
             if reason is None:
                 await self._try(self._set_status, *which, "active", None)
             else:

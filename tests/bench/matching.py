@@ -1,0 +1,106 @@
+"""What a changed resource costs by the number of subscriptions, and what one subscription that changes costs.
+
+No service and no database: the matching index alone, in CPU time.  Each subscription matches few resources, as it does
+in practice: a third is by criteria on a patient, a third through a topic with a filter on a patient, a third on a code;
+every change fires one of them, however many there are.
+The best of several rounds counts: other work on the machine only adds.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ipf.fhir.index import EMPTY, extract
+from ipf.ports import ActiveSubscription, Change, Json, News, ServedTopic, Version
+from ipf.subscriptions.guide import FILTER
+from ipf.subscriptions.matching import MatchingIndex
+from tests.bench.report import line
+
+COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)
+TOPIC = "http://example.org/topics/result"
+ROUNDS, CHANGES = 7, 300
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def bench(folder_of_bench: Path) -> None:
+    """Matching: cost per changed resource with 1 to 100,000 subscriptions, and of a subscription that changes (CPU)"""
+    changes = [_change(number) for number in range(CHANGES)]
+    first = 0.0
+    for count in COUNTS:
+        index = MatchingIndex()
+        began = time.process_time()
+        index.load(1, News([_row(number) for number in range(count)], [ServedTopic("default", -1, _topic())]))
+        load_seconds = time.process_time() - began
+        fired = sum(len(index.match(change)) for change in changes)
+        micros = min(_round(index, changes) for _ in range(ROUNDS))
+        first = first or micros
+        beside = f"{micros / first:.2f} times that of one; {fired} events of {CHANGES} changes"
+        line(f"{count:>7,} subscriptions, one changed resource", f"{micros:.1f} us", beside)
+    line("  all of them read, as once at start", f"{load_seconds:.2f} s")
+    line("  one subscription changes", f"{_one_changes(index):.0f} us", "before: all are read again")
+    line("  the topic of 33,334 subscriptions changes", f"{_topic_changes(index) * 1000:.0f} ms")
+
+
+def _round(index: MatchingIndex, changes: list[Change]) -> float:
+    gc.collect()
+    began = time.process_time()
+    for change in changes:
+        index.match(change)
+    return (time.process_time() - began) / len(changes) * 1e6
+
+
+def _one_changes(index: MatchingIndex) -> float:
+    began = time.process_time()
+    for step in range(500):
+        rid = step * 199 % 100_000
+        index.load(index.epoch + 1, News([_row(rid, shift=step)]), index.epoch)
+    return (time.process_time() - began) / 500 * 1e6
+
+
+def _topic_changes(index: MatchingIndex) -> float:
+    began = time.process_time()
+    index.load(index.epoch + 1, News((), [ServedTopic("default", -1, _topic())]), index.epoch)
+    return time.process_time() - began
+
+
+def _row(number: int, shift: int = 0) -> ActiveSubscription:
+    patient = f"Patient/p{number + shift}"
+    resource: Json = {"resourceType": "Subscription", "id": f"s{number}", "status": "active"}
+    if number % 3 == 1:
+        resource["criteria"] = f"Observation?subject={patient}&status=final"
+    elif number % 3 == 0:
+        resource["criteria"] = TOPIC
+        resource["_criteria"] = {"extension": [{"url": FILTER, "valueString": f"subject={patient}"}]}
+    else:
+        resource["criteria"] = f"Observation?code=http://loinc.org|{number + shift}-1"
+    return ActiveSubscription("default", number, f"s{number}", resource)
+
+
+def _topic() -> Json:
+    criteria = {"previous": "status:not=final", "resultForCreate": "test-passes", "current": "status=final",
+                "requireBoth": True}  # fmt: skip
+    trigger = {"resource": "Observation", "queryCriteria": criteria}
+    rule = {"filterParameter": "subject"}
+    return {"resourceType": "SubscriptionTopic", "url": TOPIC, "status": "active", "resourceTrigger": [trigger],
+            "canFilterBy": [rule]}  # fmt: skip
+
+
+def _change(number: int) -> Change:
+    """A result of a patient whom one subscription is about, however many there are."""
+    resource: Json = {
+        "resourceType": "Observation",
+        "id": f"o{number}",
+        "status": "final",
+        "category": [{"coding": [{"system": "http://terminology.hl7.org/CodeSystem/observation-category",
+                                  "code": "laboratory"}]}],
+        "code": {"coding": [{"system": "http://loinc.org", "code": f"{number}-0", "display": "Systolic"}]},
+        "subject": {"reference": "Patient/p0"},
+        "encounter": {"reference": f"Encounter/e{number}"},
+        "effectiveDateTime": "2026-01-31T08:00:00Z",
+        "valueQuantity": {"value": 120, "unit": "mmHg", "system": "http://unitsofmeasure.org", "code": "mm[Hg]"},
+    }  # fmt: skip
+    version = Version(number, "Observation", f"o{number}", 1, NOW, b"{}", method="POST")
+    return Change("default", version, resource, EMPTY, extract(resource), "c", "create")
