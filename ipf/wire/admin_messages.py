@@ -26,7 +26,7 @@ HIGHEST_OFFSET = 2**53
 HIGHEST_ID = 2**63 - 1
 TEXT_FILTERS = ("patient", "text", "error")
 TIME_FILTERS = ("received_from", "received_to")
-EXACT_FILTERS = ("source_id", "source_system", "message_type", "correlation_id")
+EXACT_FILTERS = ("source_id", "source_system", "message_type", "correlation_id", "tenant")
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")

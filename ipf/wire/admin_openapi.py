@@ -44,7 +44,7 @@ def document(version: str) -> Schema:
 
 
 def _message_paths() -> Schema:
-    exact = ("source_id", "source_system", "message_type", "correlation_id")
+    exact = ("source_id", "source_system", "message_type", "correlation_id", "tenant")
     filters = [
         _query("status", {"enum": STATES}, "one of the five states"),
         *(_query(name, TEXT, "exactly") for name in exact),

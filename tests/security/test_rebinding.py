@@ -1,0 +1,147 @@
+"""Endpoints whose names resolve to where nothing may be sent, on real sockets; and paths that lead out of `/fhir`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from zope.interface import implementer
+
+from ipf.ports import Answer, Notification
+from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
+from ipf.wire.channels.rest_hook import RestHook
+from ipf.wire.http import FhirResource
+from tests.rest.world import OnMemory, patient
+from tests.wire.test_http import Connection, Handlers, refuse
+
+reactor: Any = installed_reactor
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"
+
+
+@implementer(IHostnameResolver)
+class Names:
+    """A name server in the attacker's hands: each look-up gives the next answer."""
+
+    def __init__(self, *answers: tuple[str, ...]) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def resolveHostName(self, receiver: Any, hostName: str, portNumber: int = 0, *rest: Any) -> Any:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        receiver.resolutionBegan(self)
+        for one in answer:
+            kind = IPv6Address if ":" in one else IPv4Address
+            receiver.addressResolved(kind("TCP", one, portNumber))
+        receiver.resolutionComplete()
+        return self
+
+
+@implementer(IReactorPluggableNameResolver)
+class Machine:
+    """The reactor, with names of the attacker."""
+
+    def __init__(self, names: Names) -> None:
+        self.nameResolver = names
+
+    def installNameResolver(self, resolver: Any) -> Any:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+
+class Answering(Protocol):
+    """Answers 200."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.transport.write(OK)
+
+
+class Inside(Factory):
+    """A service of this machine that no subscriber may reach."""
+
+    noisy = False
+    protocol = Answering
+
+    def __init__(self) -> None:
+        self.knocked = 0
+
+    def buildProtocol(self, addr: Any) -> Any:
+        self.knocked += 1
+        return super().buildProtocol(addr)
+
+
+class RebindingTests(TestCase):
+    timeout = 20
+
+    async def setUp(self) -> None:
+        self.inside = Inside()
+        self.port = reactor.listenTCP(0, self.inside, interface="127.0.0.1")
+        self.addCleanup(self.port.stopListening)
+
+    def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = 1.0) -> RestHook:
+        hook = RestHook(Machine(Names(*answers)), seconds, permits=policy.permits)
+        self.addCleanup(hook.close)
+        return hook
+
+    async def send(self, hook: RestHook) -> Any:
+        url = f"http://hook.example.org:{self.port.getHost().port}/x"
+        found = await hook.send(Notification("POST", url, (), b"{}", CORRELATION))
+        await deferLater(reactor, 0.0)
+        return found
+
+    async def test_nothing_inside_hears_a_knock(self) -> None:
+        for name, policy, answer in (
+            ("loopback", ChannelPolicy(STRICT), "127.0.0.1"),
+            ("loopback within IPv6", ChannelPolicy(STRICT), "::ffff:127.0.0.1"),
+            ("metadata", ChannelPolicy(RELAXED), "169.254.169.254"),
+            ("an allowed name that was turned", ChannelPolicy(STRICT, ("*.example.org",)), "127.0.0.1"),
+            ("a name that is no longer allowed", ChannelPolicy(STRICT, ("other.example.org",)), "127.0.0.1"),
+        ):
+            found = await self.send(self.hook(policy, (answer,)))
+            self.assertEqual(found.error, "the endpoint's name resolves to an address that is not permitted", name)
+        self.assertEqual(self.inside.knocked, 0)
+
+    async def test_the_second_look_up_is_judged_as_well(self) -> None:
+        """First a harmless answer, then the inside: what was allowed once is not allowed for ever."""
+        policy = ChannelPolicy(STRICT, ("203.0.113.0/24",))
+        hook = self.hook(policy, ("203.0.113.9",), ("127.0.0.1",), seconds=0.2)
+        await self.send(hook)
+        self.assertIn("not permitted", (await self.send(hook)).error)
+        self.assertEqual(self.inside.knocked, 0)
+
+    async def test_of_several_addresses_only_permitted_ones_are_tried(self) -> None:
+        hook = self.hook(ChannelPolicy(STRICT, ("127.0.0.0/8",)), ("10.255.255.1", "127.0.0.1"))
+        self.assertEqual(((await self.send(hook)).http_status, self.inside.knocked), (200, 1))
+
+
+class PathTests(OnMemory):
+    """Paths that would lead out of where they belong."""
+
+    PATHS = (
+        "Patient/../Patient/p1", "Patient/..", "..", "../admin/messages", "Patient/%2e%2e", "Patient/p1%00",
+        "Patient/p1/_history/../1", "Binary/../../etc/passwd", "$export-file/../1", "$export-file/x/..", "Patient//p1",
+        "patient/p1", "Patient/p1/..%2f..", "\\Patient\\p1", "_history/x", "metadata/..", "$export-status/..",
+    )  # fmt: skip
+
+    async def test_the_router(self) -> None:
+        await self.world.send("PUT", "Patient/p1", {**patient("1"), "id": "p1"})
+        for path in self.PATHS:
+            answer = await self.world.send("GET", path)
+            self.assertIn(answer.status, (400, 404), path)
+            self.assertNotIn(b"Muster", answer.body, path)
+
+    def test_the_listener(self) -> None:
+        """A path below /fhir never reaches what is mounted beside it."""
+        here, beside = Handlers(), Handlers(Answer(200))
+        for path in self.PATHS:
+            mounts = {"fhir": FhirResource(here.at_once, refuse), "admin": FhirResource(beside.at_once, refuse)}
+            Connection(mounts).get(f"/fhir/{path}")
+        self.assertEqual(beside.requests, [])

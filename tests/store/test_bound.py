@@ -1,0 +1,54 @@
+"""Every prepared statement is bound to a tenant, or is named here with the reason why it serves all of them."""
+
+from __future__ import annotations
+
+import re
+
+from twisted.trial.unittest import TestCase
+
+from ipf.store import bindings, deliveries, resources
+
+ALL_TENANTS = {
+    "fhir_counts": "health and tests: numbers by type",
+    "fhir_update_resources": "rows by rid, which `fhir_ask` found within the tenant",
+    "fhir_insert_events": "subscriptions by rid, which the matching index keeps by tenant",
+    "reindex_open": "whether there is a job at all",
+    "reindex_take": "the reindex stage serves all; a job says its tenant",
+    "reindex_progress": "a job by id, by the worker that took it",
+    "reindex_clear_index_text": "definitions of the default tenant count for all",
+    "reindex_clear_index_date": "the same",
+    "reindex_clear_index_quantity": "the same",
+    "export_expire": "what is over, whosever it was",
+    "delivery_lease": "the delivery stage serves all; a lease carries its tenant",
+    "delivery_heartbeats": "the same",
+    "delivery_events": "by the rid and token of a lease",
+    "delivery_settle": "by the rid and token of a lease",
+    "delivery_requested": "the activation stage serves all; rows carry their tenant",
+    "delivery_ended": "the same",
+    "delivery_active": "a gauge",
+    "delivery_holders": "names of workers",
+    "delivery_release": "what a dead worker held",
+    "delivery_tail": "websockets by rid, which `delivery_bound` found within the tenant",
+    "delivery_told": "the same",
+    "bindings_redeem": "by a secret token, whose row says the tenant",
+}
+_TABLES = (
+    "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
+    "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
+    "websocket_tokens|audit_events"
+)
+_TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
+_BOUND = re.compile(
+    r"partition_id = (?:\$|[a-z]+\.partition_id|\(SELECT)|p\.name = \$|name = \$1"
+    r"|INSERT INTO \w+(?: AS \w+)?\s*\([^)]*partition_id"
+)
+
+
+class BoundTests(TestCase):
+    def test_every_statement_is_bound_or_named(self) -> None:
+        unbound = {
+            statement.name
+            for statement in (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS)
+            if _TOUCHED.search(statement.sql) and not _BOUND.search(statement.sql)
+        }
+        self.assertEqual(unbound, set(ALL_TENANTS))
