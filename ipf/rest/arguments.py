@@ -29,7 +29,8 @@ class Arguments:
         """Those of a request.  Problem NOT_SUPPORTED for one that the operation does not have."""
         pairs: list[tuple[str, Any]] = list(selection(request.query))
         if request.method == "POST" and request.body:
-            for one in resource_body(request, "Parameters").get("parameter", ()):
+            sent = resource_body(request, "Parameters").get("parameter", ())
+            for one in sent if isinstance(sent, list | tuple) else [None]:
                 if not isinstance(one, dict) or not isinstance(one.get("name"), str):
                     raise Problem(Category.MALFORMED, "a parameter has a name", "Parameters.parameter")
                 pairs.append((one["name"], _value(one)))

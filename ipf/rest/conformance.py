@@ -142,7 +142,7 @@ class Conformance:
 
         Only searches that narrow (by url, id, name, type ...) find them: they would drown all others.
         """
-        if query.resource_type not in KINDS or page.next is not None:
+        if query.resource_type not in KINDS or page.next is not None or query.needs_resource or query.needs_store:
             return page
         if not _NARROWING & {term.name.partition(":")[0] for term in query.terms}:
             return page

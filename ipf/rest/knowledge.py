@@ -86,6 +86,8 @@ def asks_for(questions: Sequence[Question]) -> Asks:
     conditions: dict[ConditionKey, tuple[str, Query]] = {}
     receipts: dict[tuple[str, str], None] = {}
     for asked in questions:
+        if asked.refused is not None:
+            continue
         tenant = asked.unit.tenant
         if asked.unit.receipt is not None:
             receipts[tenant, asked.unit.receipt] = None
@@ -129,7 +131,8 @@ class Knowledge:
         found: dict[ConditionKey, tuple[str, Query]] = {}
         for asked in questions:
             tenant = asked.unit.tenant
-            if asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts:
+            is_done = asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts
+            if is_done or asked.refused is not None:
                 continue
             for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
                 if key is None or entry.condition is None or self.matches[key] or entry.method in _NEVER_CREATE:
@@ -146,6 +149,8 @@ class Knowledge:
 
     def _creations(self, asked: Question) -> int:
         tenant, entries = asked.unit.tenant, asked.unit.entries
+        if asked.refused is not None:
+            return 0
         if any(entry.method is Method.DELETE for entry in entries):
             return sum(entry.resource is not None for entry in entries)
         return sum(

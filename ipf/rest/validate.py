@@ -78,8 +78,8 @@ def body(request: Request) -> Json:
 def _is_subject(sent: Json, resource_type: str) -> bool:
     """Whether Parameters are themselves what is to be validated."""
     parameters = sent.get("parameter")
-    named = {one.get("name") for one in parameters if isinstance(one, dict)} if isinstance(parameters, list) else set()
-    return resource_type == "Parameters" and not named & {"resource", "mode", "profile"}
+    named = [one.get("name") for one in parameters if isinstance(one, dict)] if isinstance(parameters, list) else []
+    return resource_type == "Parameters" and not any(name in named for name in ("resource", "mode", "profile"))
 
 
 def _unpacked(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:

@@ -203,6 +203,27 @@ class HostileSearchTests(FuzzSuite, OnPostgres):
                     await self.answer(Request(method, path, (), headers, b"[]", BASE, CORRELATION_ID))
         self.assertEqual((await self.world.send("GET", "Patient/a")).status, 200)
 
+    async def test_conditional_writes(self) -> None:
+        """Conditions that a write cannot have are refused before they are put to the store."""
+        for condition in ("code:in=x", "_tag:not-in=5e", "_list=1", "patient.name=x", "code:text=x", "code:below=x|y"):
+            name, _, value = condition.partition("=")
+            for method, body in (("DELETE", b""), ("PUT", b'{"resourceType":"Observation","status":"final"}')):
+                asked = Request(method, ("Observation",), ((name, value),), {}, body, BASE, CORRELATION_ID)
+                self.assertNotEqual((await self.answer(asked)).status, 200, asked)
+        answer = await self.answer(
+            Request("GET", ("ValueSet",), (("identifier:text", "x"),), {}, b"", BASE, CORRELATION_ID)
+        )
+        self.assertEqual(answer.status, 200, answer.body)
+
+    async def test_odd_parameters(self) -> None:
+        """Parameters of operations that are none."""
+        for name in ("$validate", "$expand", "$lookup", "$translate", "$validate-code"):
+            kind = {"$lookup": "CodeSystem", "$translate": "ConceptMap"}.get(name, "ValueSet")
+            for sent in (1, True, "x", {}, [1], [None], [[]], [{"name": {}}], [{"name": [[]], "valueUri": "x"}]):
+                body = dumps({"resourceType": "Parameters", "parameter": sent})
+                asked = Request("POST", (kind, name), (), {}, body, BASE, CORRELATION_ID)
+                self.assertNotEqual((await self.answer(asked)).status, 200, (name, sent))
+
     async def test_every_route_is_fuzzed(self) -> None:
         """A route that this file does not know is a route that nobody fuzzes."""
         words = {part for shape in ROUTES for part in shape.split("/") if part and not part.startswith("[")}
