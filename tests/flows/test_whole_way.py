@@ -57,7 +57,10 @@ class WholeWayTests(TestCase):
             self.assertEqual(silent.bodies[0], b"")
             await self._updates_and_repeats(scenario, patient["id"])
             await self._metrics_of_all_processes(service)
+            await self._operators(service, patient["id"])
             await self._other_kinds(scenario)
+            status, page = await asyncio.to_thread(service.get, "/admin/rejects")
+            self.assertEqual((status, page["total"], page["items"][0]["size"]), (200, 1, len(GARBAGE) - 3))
 
     async def _metrics_of_all_processes(self, service: ServiceProcess) -> None:
         """The converter process counts transformations, the main process notifications: one scrape has both."""
@@ -91,6 +94,39 @@ class WholeWayTests(TestCase):
         self.assertEqual(found["total"], 1)
         _, encounters = await asyncio.to_thread(service.get, f"/fhir/Encounter?subject=Patient/{patient_id}")
         self.assertEqual(encounters["total"], 1)
+
+    async def _operators(self, service: ServiceProcess, patient_id: str) -> None:
+        """Found by what stands in it, what it did, what a replay would do, and the replay."""
+        _, page = await asyncio.to_thread(service.get, "/admin/messages?text=m1&patient=p1")
+        self.assertEqual([item["source_id"] for item in page["items"]], ["M1"])
+        path = f"/admin/messages/{page['items'][0]['id']}"
+        async with asyncio.timeout(15):
+            _, effects = await asyncio.to_thread(service.get, f"{path}/effects")
+            while effects["effects_status"] == "pending":
+                await asyncio.sleep(0.05)
+                _, effects = await asyncio.to_thread(service.get, f"{path}/effects")
+        self.assertEqual((effects["effects_status"], bool(effects["transform"]["map"])), ("delivered", True))
+        made = {(one["resource_type"], one["id"], one["action"]) for one in effects["fhir_resources_created"]}
+        self.assertIn(("Patient", patient_id, "created"), made)
+        self.assertEqual({one["http_status"] for one in effects["notifications_fired"]}, {200})
+        asked = {"ids": [page["items"][0]["id"]]}
+        replay = "/admin/messages/replay"
+        status, dry = await asyncio.to_thread(service.request, "POST", replay, asked | {"dry_run": True})
+        outcomes = {one["resource_type"]: one for one in dry["items"][0]["resources"]}
+        patient = outcomes["Patient"]
+        self.assertEqual((status, patient["outcome"], patient["id"]), (200, "updated", patient_id))
+        paths = [one["path"] for one in patient["differences"]]
+        self.assertTrue(paths and all(one.startswith("Patient.telecom") for one in paths), paths)
+        status, job = await asyncio.to_thread(service.request, "POST", replay, asked)
+        self.assertEqual((status, job["total"]), (202, 1))
+        async with asyncio.timeout(15):
+            again = {"total": 0, "items": []}
+            while again["total"] < 2:
+                await asyncio.sleep(0.05)
+                _, again = await asyncio.to_thread(service.get, "/admin/conversions?status=DELIVERED")
+        self.assertEqual({one["reason"] for one in again["items"]}, {f"job/{job['id']}"})
+        for open_path in ("/admin/config", "/admin/openapi.json", f"/admin/jobs/{job['id']}"):
+            self.assertEqual((await asyncio.to_thread(service.get, open_path))[0], 200)
 
     async def _other_kinds(self, scenario: Scenario) -> None:
         service, port = scenario.service, scenario.service.mllp_port

@@ -1,0 +1,43 @@
+"""Index every message of an inbox, without the rests of the service: `python -m tests.bench.index_all URL`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from ipf.store.database import Database
+from ipf.store.inbox import STATEMENTS
+from ipf.store.message_index import PostgresMessageIndex
+
+reactor: Any = _reactor
+
+
+async def index_all(url: str) -> None:
+    """Until nothing is left."""
+    database = Database(url, reactor=reactor, size=1, statements=STATEMENTS)
+    await database.start()
+    index = PostgresMessageIndex(database, reactor.seconds)
+    while await index.lag():
+        if not await index.work(1024, lambda: deferLater(reactor, 0)):
+            await deferLater(reactor, 0.1)
+    await database.close()
+
+
+def main(url: str) -> None:
+    """Run it."""
+
+    def done(result: object) -> None:
+        if result is not None:
+            print(result, file=sys.stderr)
+        reactor.stop()
+
+    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(index_all(url)).addBoth(done))
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
