@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from ipf.ports import Clock, Json
 from ipf.ports.observe import Pruner, RetentionPolicy
+from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.retention")
@@ -74,6 +75,7 @@ class Retention:
             began = self._seconds()
             count, cursor = await self._pruner.prune(kind, before, cursor)
             removed[kind] += count
+            metrics.rows_removed(kind, count)
             if self._seconds() - self._renewed > RENEW_SECONDS:
                 if not await self._pruner.take(self._worker, LEASE_SECONDS, removed):
                     return False

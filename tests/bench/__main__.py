@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import admin, fhir, flow, mapping, matching, notify, observe, receive, search, security, websocket
+from tests.bench import admin, audit, fhir, flow, mapping, matching, notify, observe, receive, search, security, websocket
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
@@ -32,6 +32,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "admin": admin.admin,
     "observe": observe.observe,
     "auth": security.bench,
+    "audit": audit.bench,
 }
 
 

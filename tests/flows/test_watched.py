@@ -1,0 +1,136 @@
+"""Started as systemd starts it, with its listeners passed in, and with a collector of spans: what each of them sees."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.bench.sink import Sink
+from tests.faults.feed import admission
+from tests.flows.test_whole_way import answer_to
+from tests.service_process import ServiceProcess
+
+# As systemd does it: descriptors from 3 on, and the variables of the process that is then executed.
+EXEC = """
+import os, sys
+held = [os.dup(int(one)) for one in sys.argv[1].split(",")]
+for place, one in enumerate(held, 3):
+    os.dup2(one, place)
+    os.set_inheritable(place, True)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(held)), "LISTEN_FDNAMES": "http:mllp"}
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Activated(ServiceProcess):
+    """The service on sockets that were opened before it."""
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._log = self.log_path.open("ab")
+        held = []
+        for port in (self.http_port, self.mllp_port):
+            listening = socket.socket()
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("127.0.0.1", port))
+            listening.listen()
+            held.append(listening)
+        numbers = [one.fileno() for one in held]
+        command = [sys.executable, "-c", EXEC, ",".join(map(str, numbers)), str(self.twistd)]
+        command += ["--nodaemon", "--pidfile=", "ipf"]
+        self._process = subprocess.Popen(
+            command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT, pass_fds=numbers
+        )
+        for one in held:
+            one.close()
+
+
+class WatchedTests(TestCase):
+    timeout = 120
+
+    def test_a_service_under_systemd(self) -> None:
+        asyncio.run(self.watched())
+
+    async def watched(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="ipf-watched-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        folder.chmod(0o755)
+        notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        notified.bind(str(folder / "notify"))
+        notified.setblocking(False)
+        self.addCleanup(notified.close)
+        heard: list[str] = []
+        asyncio.get_running_loop().add_reader(notified, lambda: heard.append(notified.recv(4096).decode()))
+        collector, subscriber = Sink(), Sink()
+        collector.keep_bodies = True
+        service = Activated(
+            folder / "service",
+            IPF_HTTP_LISTEN="systemd:domain=INET:name=http",
+            IPF_MLLP_LISTEN="lab=systemd:domain=INET:name=mllp",
+            IPF_OTLP_URL=await collector.start(),
+            NOTIFY_SOCKET=str(folder / "notify"),
+            WATCHDOG_USEC="1000000",
+            OTEL_BSP_SCHEDULE_DELAY="200",
+        )
+        service.start()
+        try:
+            async with asyncio.timeout(60):
+                while not await asyncio.to_thread(service.ready):
+                    await asyncio.sleep(0.05)
+            await subscribe(service, await subscriber.start(), "Patient?")
+            acknowledged = await answer_to(service.mllp_port, admission("M1", "P1", "+4711"))
+            self.assertEqual(acknowledged[1], b"MSA|AA|M1")
+            self.assertTrue(await subscriber.until(1, 10))
+            trace = await self.traced(service)
+            names = await self.spans_of(collector, trace)
+            self.assertEqual(names, {"receive": "main", "map": "converter", "store": "converter", "notify": "main"})
+        finally:
+            await asyncio.to_thread(service.stop)
+            asyncio.get_running_loop().remove_reader(notified)
+        said = [one for one in heard if not one.startswith(("STATUS=", "WATCHDOG="))]
+        self.assertEqual(said, ["READY=1", "STOPPING=1"])
+        self.assertIn("WATCHDOG=1", heard)
+        self.assertTrue([one for one in heard if one.startswith("STATUS=0 messages in the queue")], heard)
+
+    async def traced(self, service: ServiceProcess) -> str:
+        """The trace of the one message through the API, once it is settled; its id."""
+        while True:
+            _, page = await asyncio.to_thread(service.get, "/admin/messages")
+            if page["items"][0]["status"] == "DELIVERED":
+                break
+            await asyncio.sleep(0.05)
+        correlation_id: str = page["items"][0]["correlation_id"]
+        status, trace = await asyncio.to_thread(service.get, f"/admin/observe/trace/{correlation_id}")
+        self.assertEqual(status, 200)
+        self.assertIn("ADT_A01", trace["messages"][0]["transform"]["map_url"].replace("ADT-A01", "ADT_A01"))
+        self.assertIn("Patient", [one["resource_type"] for one in trace["resources"]])
+        self.assertEqual([one["subscription_id"][:13] for one in trace["events"]], ["Subscription/"])
+        return correlation_id.replace("-", "")
+
+    async def spans_of(self, collector: Sink, trace: str) -> dict[str, str]:
+        """Span name -> process, of this trace; all but the root hang below it."""
+        found: dict[str, str] = {}
+        parents: set[bytes] = set()
+        for _ in range(100):
+            for body in collector.bodies:
+                for group in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    role = {one.key: one.value.string_value for one in group.resource.attributes}["process.role"]
+                    for span in group.scope_spans[0].spans:
+                        if span.trace_id.hex() == trace:
+                            found[span.name] = role
+                            parents.add(span.parent_span_id)
+            if len(found) == 4:
+                break
+            await asyncio.sleep(0.1)
+        self.assertEqual(len(parents), 2, parents)
+        self.assertIn(b"", parents)
+        return found

@@ -1,0 +1,131 @@
+"""Every expression of the alert rules and dashboards asks for metrics, labels and values that there really are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from twisted.trial.unittest import TestCase
+
+from ipf.telemetry import metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+OF_PROMETHEUS = {"job", "instance", "le"}  # labels that it adds, or that a histogram has
+OPEN = {"source_system", "version", "listener", "route", "instance", "job"}  # labels whose values are not a fixed set
+
+
+def everything() -> dict[str, dict[str, set[str]]]:
+    """Name of a series -> label -> values, from a real exposition in which everything was counted once."""
+    for status in ("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER"):
+        metrics.message_entered(status, "A")
+    metrics.message_delivered("A", 0.1)
+    for outcome in (metrics.SUCCESS, metrics.FAILURE):
+        metrics.transformed(outcome, 0.1)
+        metrics.fhir_posted(outcome, 0.1)
+        metrics.notification_sent(outcome == metrics.SUCCESS, 0.1)
+    for content in (True, False):
+        metrics.duplicate_received(conflicting=content)
+    for code in ("AE", "AR"):
+        metrics.frame_rejected(code)
+    metrics.dead_lettered("mapping")
+    metrics.queue(dict.fromkeys(("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER"), 0), 0.0)
+    metrics.active_subscriptions(1)
+    metrics.mllp_connections("lab", 1)
+    for answered in (200, 301, 404, 500):
+        metrics.http_answered("/fhir/{type}", "GET", answered, 0.1)
+    metrics.reactor_late("main", 0.1)
+    metrics.database_connections("inbox", 1, 0, 0)
+    metrics.rows_removed("messages", 1)
+    metrics.build("1")
+    found: dict[str, dict[str, set[str]]] = {}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        for sample in family.samples:
+            labels = found.setdefault(sample.name, {})
+            for name, value in sample.labels.items():
+                labels.setdefault(name, set()).add(value)
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """(where, expression) of every rule and every panel."""
+    for path in sorted((ROOT / "etc/prometheus").glob("*.yml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                yield f"{path.name} {rule['alert']}", rule["expr"]
+    for path in sorted((ROOT / "etc/grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{path.name} {panel['title']}", target["expr"].replace("$__rate_interval", "5m")
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """A node of a parsed expression, and all below it."""
+    yield node
+    for name in ("expr", "lhs", "rhs", "vector_selector", "vs", "param"):
+        below = getattr(node, name, None)
+        if below is not None:
+            yield from nodes(below)
+    for below in getattr(node, "args", None) or ():
+        yield from nodes(below)
+
+
+class DashboardTests(TestCase):
+    def test_every_expression_finds_something(self) -> None:
+        known = everything()
+        selectors = 0
+        for where, text in expressions():
+            for node in nodes(promql.parse(text)):
+                if not isinstance(node, promql.VectorSelector):
+                    continue
+                selectors += 1
+                if node.name == "up":
+                    continue
+                self.assertIn(node.name, known, where)
+                for matcher in node.matchers.matchers:
+                    self.check(where, known[node.name], matcher.name, matcher.value)
+            self.check_grouping(where, text, known)
+        self.assertGreater(selectors, 50)
+
+    def check(self, where: str, labels: dict[str, set[str]], name: str, value: str) -> None:
+        if name in ("job", "instance", "__name__"):
+            return
+        self.assertIn(name, labels, where)
+        if name not in OPEN:
+            for each in value.split("|"):
+                self.assertIn(each, labels[name], where)
+
+    def check_grouping(self, where: str, text: str, known: dict[str, dict[str, set[str]]]) -> None:
+        """What `by (...)` names, some series of the expression has."""
+        names = {name for name in known if re.search(rf"\b{name}\b", text)}
+        labels = {label for name in names for label in known[name]} | OF_PROMETHEUS
+        for group in re.findall(r"\bby \(([^)]*)\)", text):
+            self.assertLessEqual({label.strip() for label in group.split(",")}, labels, where)
+
+    def test_every_metric_of_ours_is_shown_somewhere(self) -> None:
+        """A metric that nobody looks at is not worth its cost."""
+        shown = " ".join(text for _, text in expressions())
+        own = {re.sub(r"_(bucket|sum|count)$", "", name) for name in everything()}
+        own = {name for name in own if name.startswith(("interface_engine_", "fhir_subscription_", "ipf_"))}
+        self.assertEqual({name for name in own if name not in shown}, set())
+
+    def test_every_alert_has_a_runbook(self) -> None:
+        manual = (ROOT / "docs/observability.md").read_text()
+        headings = {heading.strip().lower() for heading in re.findall(r"^#+ (.*)$", manual, re.MULTILINE)}
+        for path in (ROOT / "etc/prometheus").glob("*.yml"):
+            for group in yaml.safe_load(path.read_text())["groups"]:
+                for rule in group["rules"]:
+                    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+                    self.assertEqual(page, "docs/observability.md")
+                    self.assertIn(anchor, headings, rule["alert"])
+
+    def test_dashboards_are_complete(self) -> None:
+        found = [json.loads(path.read_text()) for path in (ROOT / "etc/grafana").glob("*.json")]
+        self.assertEqual(len({board["uid"] for board in found}), 3)
+        for board in found:
+            self.assertEqual([panel["id"] for panel in board["panels"]], list(range(1, len(board["panels"]) + 1)))
