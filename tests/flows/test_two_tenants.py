@@ -1,0 +1,170 @@
+"""All switches of security on, from MLLP over mutual TLS to signed web hooks, for two hospitals on one server."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import shutil
+import ssl
+from hashlib import sha256
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.sink import Sink
+from tests.faults.feed import admission
+from tests.faults.scenario import scratch
+from tests.flows import idp
+from tests.service_process import ServiceProcess, free_port
+from tests.wire.certificates import Authority
+
+ADMIN, SIGNING, HOOK_SECRET = "only-operators-know", "signing-secret-of-a-test", "Bearer hook-s3cret"
+SCOPE = "system/*.cruds"
+
+
+class Hook(Sink):
+    """A subscriber that keeps headers as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keep_bodies = True
+        self.heads: list[bytes] = []
+
+    def _take(self, head: bytes, body: bytes) -> None:
+        self.heads.append(head)
+        super()._take(head, body)
+
+
+class TwoTenantsTests(TestCase):
+    timeout = 120
+
+    def test_two_hospitals(self) -> None:
+        """Each sends, reads and is told its own, and nothing else."""
+        asyncio.run(self._flow(idp.start()))
+
+    async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
+        folder = scratch()
+        self.authority, self.stranger = Authority(folder), Authority(folder, "other")
+        key, certificate = self.authority.sign("localhost")
+        self.secure_port = free_port()
+        place = f"mtls:{self.secure_port}:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
+        self.service = ServiceProcess(
+            folder / "service",
+            IPF_MLLP_LISTEN=f"lab={place}:clientCa={self.authority.path}",
+            IPF_MLLP_CLIENT_NAMES="a.example.org=a *.b.example.org=b",
+            IPF_MLLP_ALLOW="127.0.0.0/8",
+            IPF_MLLP_MAX_RATE_PER_PEER="1000",
+            IPF_MLLP_MAX_CONNECTIONS_PER_PEER="20",
+            SUBSCRIPTION_SERVICE_AUTH_ENABLED="true",
+            SUBSCRIPTION_SERVICE_AUTH_ISSUER=provider.issuer,
+            SUBSCRIPTION_SERVICE_MULTITENANCY="enabled",
+            SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW="127.0.0.0/8",
+            SUBSCRIPTION_SERVICE_SIGNING_SECRET=SIGNING,
+            SUBSCRIPTION_SERVICE_VALIDATION_MODE="warn",
+            IPF_SECRET_KEY="key-of-a-test-at-rest",
+            IPF_ADMIN_AUTH_TOKEN=ADMIN,
+        )
+        hooks = {"a": Hook(), "b": Hook()}
+        try:
+            self.service.start()
+            async with asyncio.timeout(60):
+                while not await asyncio.to_thread(self.service.ready):
+                    await asyncio.sleep(0.05)
+            self.tokens = {one: provider.token(f"tenant-{one}", SCOPE) for one in hooks}
+            for tenant, hook in hooks.items():
+                await self._subscribe(tenant, hook)
+            await self._messages()
+            await self._notifications(hooks)
+            await self._apart(provider)
+            self._nothing_in_the_log()
+        finally:
+            for hook in hooks.values():
+                hook.close()
+            provider.stop()
+            self.service.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def ask(self, tenant: str, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+        """One FHIR request of a tenant's client."""
+        headers = {"Authorization": f"Bearer {self.tokens[tenant]}"}
+        return await asyncio.to_thread(self.service.request, method, f"/fhir/{path}", body, headers)
+
+    async def _subscribe(self, tenant: str, hook: Hook) -> None:
+        channel = {"type": "rest-hook", "endpoint": await hook.start(), "payload": "application/fhir+json",
+                   "header": [f"Authorization: {HOOK_SECRET}"]}  # fmt: skip
+        resource = {"resourceType": "Subscription", "status": "requested", "reason": "flow",
+                    "criteria": "Patient?", "channel": channel}  # fmt: skip
+        status, made = await self.ask(tenant, "Subscription", "POST", resource)
+        self.assertEqual((status, made["channel"]["header"]), (201, [f"Authorization: {HOOK_SECRET}"]))
+        self.subscriptions = {**getattr(self, "subscriptions", {}), tenant: made["id"]}
+        async with asyncio.timeout(20):
+            while (found := (await self.ask(tenant, f"Subscription/{made['id']}"))[1])["status"] != "active":
+                await asyncio.sleep(0.05)
+        self.assertEqual(found["channel"]["header"], ["Authorization: ***"])
+
+    async def _messages(self) -> None:
+        """The same message of both hospitals, and senders that are not let in."""
+        for name, authority, code in (
+            ("a.example.org", self.authority, b"MSA|AA|M1"),
+            ("ward.b.example.org", self.authority, b"MSA|AA|M1"),
+            ("a.example.org", self.stranger, None),
+            ("c.example.org", self.authority, None),
+        ):
+            answer = await self._send(authority.sign(name), admission("M1", "P1", "+4711"))
+            self.assertEqual(answer[1] if answer else None, code, name)
+
+    async def _send(self, files: tuple[str, str], frame: bytes) -> list[bytes]:
+        """The segments of the acknowledgement; none when the sender is cut off."""
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        context.load_cert_chain(files[1], files[0])
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", self.secure_port, ssl=context, server_hostname="localhost"
+            )
+            writer.write(frame)
+            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 10)
+            writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            return []
+        return answer.strip(b"\x0b\x1c\r").split(b"\r")
+
+    async def _notifications(self, hooks: dict[str, Hook]) -> None:
+        for tenant, hook in hooks.items():
+            self.assertTrue(await hook.until(1, 20), tenant)
+            head, body = hook.heads[0], hook.bodies[0]
+            self.assertIn(f"Authorization: {HOOK_SECRET}".encode(), head)
+            found = re.search(rb"X-Ipf-Signature: t=(\d+),v1=([0-9a-f]+)", head)
+            assert found is not None, head
+            expected = hmac.new(SIGNING.encode(), found[1] + b"." + body, sha256).hexdigest()
+            self.assertEqual(found[2].decode(), expected)
+            _, patient = await self.ask(tenant, f"Patient/{json.loads(body)['id']}")
+            self.assertEqual(patient["id"], json.loads(body)["id"], "each is told of the patient of its own")
+        self.assertNotEqual(*(json.loads(hook.bodies[0])["id"] for hook in hooks.values()))
+
+    async def _apart(self, provider: idp.Provider) -> None:
+        """What one sees of the other: nothing."""
+        patients = {}
+        for tenant in ("a", "b"):
+            _, found = await self.ask(tenant, "Patient?identifier=P1")
+            self.assertEqual(found["total"], 1, tenant)
+            patients[tenant] = found["entry"][0]["resource"]["id"]
+            self.assertEqual((await self.ask(tenant, "Subscription?_summary=count"))[1]["total"], 1)
+        for tenant, other in (("a", "b"), ("b", "a")):
+            for path in (f"Patient/{patients[other]}", f"Patient/{patients[other]}/_history",
+                         f"Subscription/{self.subscriptions[other]}"):  # fmt: skip
+                self.assertEqual((await self.ask(tenant, path))[0], 404, path)
+        self.tokens["none"] = provider.token("good", SCOPE)
+        self.assertEqual((await self.ask("none", "Patient"))[0], 403)
+        for tenant in ("a", "b"):
+            headers = {"Authorization": f"Bearer {ADMIN}"}
+            _, page = await asyncio.to_thread(
+                self.service.request, "GET", f"/admin/messages?tenant={tenant}", None, headers
+            )
+            self.assertEqual(page["total"], 1, tenant)
+
+    def _nothing_in_the_log(self) -> None:
+        log = self.service.log_path.read_text()
+        for word in (ADMIN, SIGNING, "hook-s3cret", "key-of-a-test", "Bearer ey", "Hansen"):
+            self.assertNotIn(word, log)
