@@ -38,7 +38,7 @@ def notification(subscription: Json, events: Sequence[Event], telling: Telling, 
         if is_topic and telling.form is not Form.PLAIN and not payload.is_text:
             kind = ("Content-Type", payload.written)  # the guide: the very MIME type that was asked for
         headers = [kind, *(header for header in headers if header[0].lower() != "content-type")]
-        if not is_topic:
+        if not is_topic and channel.get("type") == "rest-hook":
             method, url = "PUT", _below(endpoint, f"{events[0].resource_type}/{events[0].id}")
     return Notification(
         method,
@@ -48,7 +48,7 @@ def notification(subscription: Json, events: Sequence[Event], telling: Telling, 
         events[-1].correlation_id if events else str(uuid4()),
         tenant=tenant,
         subscription_id=str(subscription.get("id", "")),
-        content_type=None if kind is None else kind[1],
+        content_type=None if kind is None or payload is None else payload.written if payload.is_text else kind[1],
         kind=telling.kind if is_topic else EVENT,
         content=telling.content,
         events=tuple(events),
