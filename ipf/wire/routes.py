@@ -20,8 +20,8 @@ _WORDS = frozenset((
     "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
     "status", "rejects", "unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config",
     "audit", "observe", "system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search",
-    "dead-letters", "errors", "discard", "cancel",
-    ".well-known", "smart-configuration", "profiles", "validate", "api", "content", "reindex", "export",
+    "dead-letters", "errors", "discard", "cancel", ".well-known", "smart-configuration", "profiles", "validate",
+    "api", "content", "reindex", "export",
 ))  # fmt: skip
 
 

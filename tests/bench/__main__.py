@@ -11,7 +11,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import admin, audit, fhir, flow, mapping, matching, notify, observe, receive, search, security, websocket
+from tests.bench import (
+    admin,
+    audit,
+    fhir,
+    flow,
+    mapping,
+    matching,
+    notify,
+    observe,
+    receive,
+    search,
+    security,
+    websocket,
+)
 from tests.bench.report import heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {

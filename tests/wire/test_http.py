@@ -138,6 +138,14 @@ class AnswerTests(TestCase):
         self.assertEqual(headers["x-correlation-id"], ID)
         self.assertEqual(headers["server"], "ipf")
 
+    def test_a_trace_is_gone_on_with(self) -> None:
+        """Without an id of its own a request is known by the trace that it belongs to, here and in its answer."""
+        handlers = Handlers()
+        parent = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        _, headers, _ = connect(handlers).get("/fhir/Patient", parent)
+        self.assertEqual(headers["x-correlation-id"], "4bf92f35-77b3-4da6-a3ce-929d0e0e4736")
+        self.assertEqual(handlers.requests[0].correlation_id, headers["x-correlation-id"])
+
     def test_correlation_id_is_made_when_missing_or_malformed(self) -> None:
         for sent in ((), ("X-Correlation-Id: 17",), ("X-Correlation-Id: a\tb",)):
             handlers = Handlers()

@@ -15,6 +15,7 @@ from twisted.web.server import NOT_DONE_YET, Site
 
 from ipf.errors import Category, Problem
 from ipf.ports import UnmappedCode
+from ipf.telemetry.correlation import traceparent
 from ipf.wire.mapper_client import RemoteMapper
 from ipf.wire.remote import Credentials, Remote
 from tests.stages.test_convert import message
@@ -89,6 +90,7 @@ class RemoteMapperTests(TestCase):
         self.assertEqual((uri, body), ("/mapping/fhir/StructureMap/$transform?source=urn%3Am%7C1", b"MSH|"))
         self.assertEqual(headers["content-type"], "x-application/hl7-v2+er7;charset=utf-8")
         self.assertEqual(headers["x-correlation-id"], message(1).correlation_id)
+        self.assertEqual(headers["traceparent"], traceparent(message(1).correlation_id))
         self.assertNotIn("authorization", headers)
         self.assertTrue(self.mapper().has_map("ZZZ_Z99"))
         self.far.answers = [(200, BUNDLE)]

@@ -13,6 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Delivered, Notification
+from ipf.telemetry.correlation import traceparent
 from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
 from ipf.wire.outbound import why
 
@@ -93,6 +94,7 @@ class RestHookTests(TestCase):
             b"Content-Type: application/fhir+json; charset=UTF-8",
             b"Authorization: Bearer s3cret",
             b"X-Correlation-Id: " + CORRELATION.encode(),
+            b"Traceparent: " + (traceparent(CORRELATION) or "").encode(),
             b"Content-Length: 26",
         ):
             self.assertIn(line, lines)
