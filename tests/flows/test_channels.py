@@ -165,7 +165,7 @@ class ChannelFlowTests(TestCase):
         json_payload = {"payload": "application/fhir+json"}
         header = {"header": ["Authorization: Bearer s3cret"]}
         put = await self.subscribe({"type": "rest-hook", "endpoint": f"{self.url}/put", **json_payload, **header})
-        post = await self.subscribe({"type": "rest-hook", "endpoint": f"{self.url}/post"})
+        await self.subscribe({"type": "rest-hook", "endpoint": f"{self.url}/post"})
         message = await self.subscribe({"type": "message", "endpoint": f"{self.url}/message", **json_payload})
         mail = await self.subscribe({"type": "email", "endpoint": "mailto:ward@example.org", **json_payload})
         socket = await self.subscribe({"type": "websocket", **json_payload})

@@ -1,0 +1,99 @@
+"""kill -9 under delivery load: numbers without gap, every event delivered, never out of order within a subscription.
+
+`IPF_KILLS` says how often it is killed (default 6, so that a run takes less than a minute; 50 for a long one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import random
+from collections import defaultdict
+
+from twisted.trial.unittest import TestCase
+
+from tests.bench.flow import subscribe
+from tests.bench.sink import Sink
+from tests.faults.scenario import Scenario
+
+KILLS = int(os.environ.get("IPF_KILLS", "6"))
+SUBSCRIPTIONS = 8
+
+
+class Orders(Sink):
+    """Remembers, for each subscription, which version came when, repeats included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came: dict[str, list[tuple[str, str]]] = defaultdict(list)
+
+    def _take(self, head: bytes, body: bytes) -> None:
+        resource = json.loads(body)
+        name = head.split(b" ", 2)[1].decode().split("/")[2]
+        self.came[name].append((resource["id"], resource["meta"]["versionId"]))
+        super()._take(head, body)
+
+
+class DeliveryFaultTests(TestCase):
+    timeout = 1200
+
+    def test_kills_under_delivery_load(self) -> None:
+        """Eight subscriptions see every change of a Patient, while the process is killed at random moments."""
+        asyncio.run(self._kills())
+
+    async def _kills(self) -> None:
+        chance = random.Random(KILLS)
+        async with Scenario(IPF_WORKER_PROCESSES="0") as scenario:
+            orders = Orders()
+            url = await orders.start()
+            for number in range(SUBSCRIPTIONS):
+                await subscribe(scenario.service, f"{url}/{number}", scenario.criteria)
+            writing = asyncio.ensure_future(_write(scenario))
+            for _ in range(KILLS):
+                await asyncio.sleep(chance.uniform(0.2, 1.5))
+                scenario.service.kill()
+                scenario.service.start()
+                await scenario.ready()
+            await asyncio.sleep(1.0)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            await scenario.settled()
+            self._check(scenario, orders)
+            orders.close()
+
+    def _check(self, scenario: Scenario, orders: Orders) -> None:
+        rows = scenario.sql(
+            "fhir",
+            "SELECT e.subscription_rid, e.event_number, r.id, e.version_id, v.body::json #>> '{channel,endpoint}'"
+            " FROM subscription_events e JOIN resources r ON r.rid = e.resource_rid"
+            " JOIN resource_versions v ON v.rid = e.subscription_rid AND v.version_id = 1 ORDER BY 1, 2",
+        )
+        events: dict[str, list[tuple[int, tuple[str, str]]]] = defaultdict(list)
+        for _, number, id, version, endpoint in rows:
+            events[endpoint.rpartition("/")[2]].append((int(number), (id, version)))
+        events.pop("hook")  # the scenario's own
+        ((stored,),) = scenario.sql(
+            "fhir",
+            "SELECT count(*) FROM resource_versions JOIN resources r USING (rid) WHERE resource_type = 'Patient'",
+        )
+        self.assertGreater(int(stored), 100)
+        self.assertEqual(len(events), SUBSCRIPTIONS)
+        for name, numbered in events.items():
+            self.assertEqual([number for number, _ in numbered], list(range(1, int(stored) + 1)), f"gaps in {name}")
+            first_arrivals = list(dict.fromkeys(orders.came[name]))
+            self.assertEqual(first_arrivals, [version for _, version in numbered], f"order of {name}")
+
+
+async def _write(scenario: Scenario) -> None:
+    """Changes of a few Patients, one after another, as fast as they are taken; what fails is sent again later."""
+    number = 0
+    while True:
+        number += 1
+        id = f"d{number % 40}"
+        patient = {"resourceType": "Patient", "id": id, "identifier": [{"value": str(number)}]}
+        try:
+            await asyncio.to_thread(scenario.service.request, "PUT", f"/fhir/Patient/{id}", patient)
+        except (OSError, http.client.HTTPException):
+            await asyncio.sleep(0.05)
