@@ -81,9 +81,12 @@ class Observatory(Protocol):
         """Receipt of the oldest message that is neither delivered nor a dead letter."""
 
     async def throughput(
-        self, since: datetime, source_system: str | None
+        self, since: datetime, source_system: str | None, unit: str
     ) -> Sequence[tuple[datetime, Status, int]]:
-        """(hour, state, messages received in that hour that are in that state now), from the hour of `since` on."""
+        """(beginning, state, messages received then that are in that state now), from `since` on.
+
+        `unit`: `hour`, or `day` (UTC); `since` is the beginning of one.
+        """
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
         """How many there are, and the newest of them by receipt."""

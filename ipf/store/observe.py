@@ -95,19 +95,19 @@ class PostgresObservatory:
         return oldest
 
     async def throughput(
-        self, since: datetime, source_system: str | None
+        self, since: datetime, source_system: str | None, unit: str
     ) -> Sequence[tuple[datetime, Status, int]]:
         """See `Observatory.throughput`."""
         received: dict[datetime, int] = {}
         found: list[tuple[datetime, Status, int]] = []
-        for hour, status, count in await self._inbox.many(_throughput(since, source_system)):
+        for start, status, count in await self._inbox.many(_throughput(since, source_system, unit)):
             if status is None:
-                received[hour] = received.get(hour, 0) + int(count)
+                received[start] = received.get(start, 0) + int(count)
             else:
-                found.append((hour, Status(status), int(count)))
-        for hour, _, count in found:
-            received[hour] = received.get(hour, 0) - count
-        return found + [(hour, Status.DELIVERED, left) for hour, left in received.items() if left > 0]
+                found.append((start, Status(status), int(count)))
+        for start, _, count in found:
+            received[start] = received.get(start, 0) - count
+        return found + [(start, Status.DELIVERED, left) for start, left in received.items() if left > 0]
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
         """See `Observatory.dead_letters`."""
@@ -140,9 +140,10 @@ def message(row: Row) -> MessageRow:
     return MessageRow(*fields)
 
 
-def _throughput(since: datetime, source_system: str | None) -> str:
-    """(hour, NULL, received) and (hour, state, messages in it that are not delivered)."""
+def _throughput(since: datetime, source_system: str | None, unit: str) -> str:
+    """(beginning, NULL, received) and (beginning, state, messages received then that are not delivered)."""
     start, of = literal(since), "" if source_system is None else literal(source_system)
+    cut = f"date_trunc({literal(unit)},"
     sender = f"AND source_system = {of}" if of else ""
     # A subquery, not a join: the few rows that are open are looked up, however the planner counts them.
     is_of = f"WHERE (SELECT b.source_system FROM message_bodies b WHERE b.id = o.id) = {of}" if of else ""
@@ -151,12 +152,12 @@ def _throughput(since: datetime, source_system: str | None) -> str:
     JOIN message_states s ON s.tenant = k.tenant AND s.status = w.status AND s.original_id IS NULL
         AND s.received_at >= {start}
 )
-SELECT hour, NULL, sum(count) FROM received_hours WHERE hour >= {start} {sender} GROUP BY hour
+SELECT {cut} hour), NULL, sum(count) FROM received_hours WHERE hour >= {start} {sender} GROUP BY 1
 UNION ALL
-SELECT date_trunc('hour', received_at), NULL, count(*) FROM message_bodies
+SELECT {cut} received_at), NULL, count(*) FROM message_bodies
 WHERE received_at >= greatest({start}, (SELECT until FROM received_counted)) {sender} GROUP BY 1
 UNION ALL
-SELECT date_trunc('hour', o.received_at), o.status::text, count(*) FROM open o {is_of} GROUP BY 1, 2"""
+SELECT {cut} o.received_at), o.status::text, count(*) FROM open o {is_of} GROUP BY 1, 2"""
 
 
 def _dead_letters(limit: int) -> str:

@@ -89,10 +89,10 @@ class Observe:
         """`GET /admin/observe/throughput`: messages by the hour or day of their receipt and their state now."""
         asked = _first(request)
         window = asked.get("window") or DEFAULT_WINDOW
-        starts, width, unit = buckets(window, self._now())
+        starts, _, unit = buckets(window, self._now())
         found: dict[datetime, dict[str, int]] = {start: dict.fromkeys(_STATES, 0) for start in starts}
-        for hour, status, count in await self._observatory.throughput(starts[0], asked.get("source_system") or None):
-            start = hour - (hour - starts[0]) % width
+        sender = asked.get("source_system") or None
+        for start, status, count in await self._observatory.throughput(starts[0], sender, unit):
             if start in found:
                 found[start][status.value] += count
         items = [{"bucket_start": timestamp(start), "counts": counts} for start, counts in found.items()]

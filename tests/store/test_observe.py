@@ -63,7 +63,7 @@ class ObservatoryTests(TestCase):
 
     async def counts(self, hours: int = 48, system: str | None = None) -> dict[tuple[int, str], int]:
         """(hours ago, state) -> messages."""
-        found = await self.observatory.throughput(self.hour - hours * HOUR, system)
+        found = await self.observatory.throughput(self.hour - hours * HOUR, system, "hour")
         counted: Counter[tuple[int, str]] = Counter()
         for hour, status, count in found:
             counted[(self.hour - hour) // HOUR, str(status)] += count
@@ -92,6 +92,10 @@ class ObservatoryTests(TestCase):
         self.assertEqual(await self.counts(), expected)
         self.assertEqual(await self.counts(system="PAS"), {(30, "DELIVERED"): 2})
         self.assertEqual(await self.counts(system="nobody"), {})
+        day = self.hour.replace(hour=0)
+        by_day = await self.observatory.throughput(day - 72 * HOUR, None, "day")
+        self.assertEqual({start.hour for start, _, _ in by_day}, {0})
+        self.assertEqual(sum(count for _, status, count in by_day if status is Status.DELIVERED), 5)
         queue = await self.observatory.queue()
         self.assertEqual((queue[Status.DELIVERED], queue[Status.DEAD_LETTER], queue[Status.FAILED]), (5, 1, 1))
         self.assertEqual(await self.observatory.oldest_waiting(), old - 40 * HOUR)
@@ -180,7 +184,7 @@ class ObservatoryTests(TestCase):
     async def test_plans(self) -> None:
         """None of the questions reads a whole table: there is no sequential scan, nor one of the bodies' own pages."""
         for ask in (
-            lambda: self.observatory.throughput(self.now - 24 * HOUR, None),
+            lambda: self.observatory.throughput(self.now - 24 * HOUR, None, "day"),
             lambda: self.observatory.dead_letters(20),
             self.observatory.queue,
         ):

@@ -70,8 +70,12 @@ class MemoryObservatory:
     async def oldest_waiting(self) -> datetime | None:
         return None
 
-    async def throughput(self, since: datetime, source_system: str | None) -> Sequence[tuple[datetime, Status, int]]:
+    async def throughput(
+        self, since: datetime, source_system: str | None, unit: str
+    ) -> Sequence[tuple[datetime, Status, int]]:
         self.check(since, source_system)
+        if unit == "day":
+            return [(HOUR.replace(hour=0), Status.DELIVERED, 12)]
         return [(HOUR, Status.FAILED, 2), (HOUR, Status.DELIVERED, 5), (HOUR - timedelta(hours=5), Status.DELIVERED, 7)]
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
