@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred, gatherResults
+
 from ipf.fhir.json import loads
+from ipf.fhir.packages import Packages
 from ipf.fhir.xml import from_xml
 from ipf.ports import DeliveryQueue, Json
+from ipf.rest.conformance import Conformance
 from ipf.store.deliveries import PostgresDeliveryQueue
+from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, FILTER
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.test_transaction import bundle, entry
@@ -310,8 +315,62 @@ class TopicTests(TopicSuite, OnMemory):
         await super().setUp()
         self.queue = MemoryDeliveryQueue(self.world.store)
 
+    async def test_validation_knows_topics(self) -> None:
+        """In mode enforce as well; what is wrong with one is found."""
+        world = self.world
+        world.conformance = Conformance(lambda: Packages.load(None), world.store, lambda: world.now, "enforce")
+        await self.store(topic())
+        self.assertIn("SubscriptionTopic.status", await self.refused(topic(status="fine")))
+        found = await self.ok(
+            "GET", "StructureDefinition?url=http://hl7.org/fhir/StructureDefinition/SubscriptionTopic"
+        )
+        self.assertEqual(found["total"], 1)
+
 
 class TopicOnPostgresTests(TopicSuite, OnPostgres):
     async def setUp(self) -> None:
         await super().setUp()
         self.queue = PostgresDeliveryQueue(self.database)
+
+    async def test_two_processes(self) -> None:
+        """What one process does to topics and subscriptions, the next write of another one obeys."""
+        other = World(PostgresFhirStore(self.database), database=self.database)
+        finished = {"resource": "Encounter", "queryCriteria": {"current": "status=finished"}}
+        for step, (change, resource) in enumerate(
+            (
+                (topic(), encounter("e0", "in-progress")),
+                (subscription(), encounter("e1", "in-progress")),
+                (topic(resourceTrigger=[finished]), encounter("e2", "in-progress")),
+                (topic(resourceTrigger=[finished]), encounter("e3", "finished")),
+                (subscription(status="off"), encounter("e4", "finished")),
+                (subscription(), encounter("e5", "finished")),
+                (topic(status="retired"), encounter("e6", "finished")),
+            )
+        ):
+            await self.store(change)
+            answer = await other.send("PUT", f"Encounter/{resource['id']}", resource)
+            self.assertEqual(answer.status, 201, step)
+        self.assertEqual(await self.fired(), ["e1/1", "e3/1", "e5/1"])
+
+    async def test_topics_change_while_others_write(self) -> None:
+        """Every write fires by the topic as it is at that write: nothing between two changes is lost or invented."""
+        await self.store(topic(resourceTrigger=[{"resource": "Encounter"}]))
+        await self.store(subscription())
+        worlds = [World(PostgresFhirStore(self.database), database=self.database) for _ in range(2)]
+
+        async def write(number: int) -> int:
+            world = worlds[number % 2]
+            answer = await world.send("PUT", f"Encounter/w{number}", encounter(f"w{number}", "planned"))
+            return answer.status
+
+        async def change(number: int) -> None:
+            kept = [{"resource": "Encounter", "queryCriteria": {"current": f"_id=w{number},w99"}}]
+            await self.store(topic(resourceTrigger=kept if number % 2 else [{"resource": "Encounter"}]))
+
+        works = [Deferred.fromCoroutine(write(number)) for number in range(12)]
+        works += [Deferred.fromCoroutine(change(number)) for number in range(4)]
+        await gatherResults(works)
+        await self.store(topic(resourceTrigger=[{"resource": "Encounter", "queryCriteria": {"current": "_id=w99"}}]))
+        before = len(await self.fired())
+        self.assertEqual([await write(number) for number in (50, 51, 99, 52)], [201] * 4)
+        self.assertEqual((await self.fired())[before:], ["w99/1"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,8 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.index import EMPTY, extract
 from ipf.fhir.match import matches
 from ipf.fhir.query import parse_criteria
-from ipf.ports import ActiveSubscription, Change, Json, News, Version
+from ipf.ports import ActiveSubscription, Change, Json, News, ServedTopic, Version
+from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import MatchingIndex
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -133,3 +135,82 @@ class MatchingTests(TestCase):
         one = change(resource)
         self.assertEqual(rows.match(one), [508])
         self.assertLessEqual(len(list(drawer.candidates("o", one.after))), 4)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_learning_step_by_step_is_reading_all(self, data: st.DataObject) -> None:
+        """After any course of changes of subscriptions and topics, the index answers as one that was built anew."""
+        stepwise, epoch = MatchingIndex(), 1
+        stepwise.load(epoch, News())
+        rows: dict[int, Json | None] = {}
+        topics: dict[int, Json | None] = {}
+        for _ in range(data.draw(st.integers(1, 8))):
+            news = News(
+                [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in data.draw(CHANGED_ROWS).items()],
+                [ServedTopic("default", 1000 + rid, one) for rid, one in data.draw(CHANGED_TOPICS).items()],
+            )
+            rows.update((one.rid, one.resource) for one in news.subscriptions)
+            topics.update((one.rid, one.resource) for one in news.topics)
+            stepwise.load(epoch + 1, news, epoch)
+            stepwise.load(epoch, News([ActiveSubscription("default", 1, "s1", None)]), epoch - 1)  # it came too late
+            epoch += 1
+        anew = MatchingIndex()
+        kept = [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in sorted(rows.items()) if one]
+        anew.load(epoch, News(kept, [ServedTopic("default", rid, one) for rid, one in sorted(topics.items()) if one]))
+        self.assertEqual((stepwise.epoch, stepwise.unserved.keys()), (epoch, anew.unserved.keys()))
+        for gender in ("male", "female"):
+            for id in ("p1", "p2"):
+                for deleted in (False, True):
+                    one = change({"resourceType": "Patient", "id": id, "gender": gender}, deleted=deleted)
+                    if deleted:
+                        before = {"resourceType": "Patient", "id": id, "gender": gender}
+                        one = replace(one, before=extract(before), previous=before, interaction="delete")
+                    self.assertEqual(stepwise.match(one), anew.match(one))
+
+
+def _subscription(criteria: str, *filters: str) -> Json:
+    found: Json = {"criteria": criteria}
+    if filters:
+        found["_criteria"] = {"extension": [{"url": FILTER, "valueString": text} for text in filters]}
+    return found
+
+
+def _topic(url: str, **trigger: Any) -> Json:
+    rules = [{"filterParameter": "gender"}, {"filterParameter": "_id"}]
+    return {
+        "url": url,
+        "status": "active",
+        "resourceTrigger": [{"resource": "Patient", **trigger}],
+        "canFilterBy": rules,
+    }
+
+
+CHANGED_ROWS = st.dictionaries(
+    st.integers(1, 6),
+    st.sampled_from(
+        [
+            None,
+            _subscription("Patient?gender=male"),
+            _subscription("Patient?_id=p1,p2"),
+            _subscription("Patient?"),
+            _subscription("urn:t1"),
+            _subscription("urn:t1", "gender=male"),
+            _subscription("urn:t2", "_id=p1"),
+            _subscription("urn:t2", "birthdate=2000"),
+        ]
+    ),
+    max_size=4,
+)
+CHANGED_TOPICS = st.dictionaries(
+    st.integers(1, 3),
+    st.sampled_from(
+        [
+            None,
+            _topic("urn:t1"),
+            _topic("urn:t1", queryCriteria={"current": "gender=male"}),
+            _topic("urn:t2", supportedInteraction=["delete"]),
+            _topic("urn:t2", queryCriteria={"previous": "gender=female", "resultForCreate": "test-passes"}),
+        ]
+    ),
+    max_size=2,
+)

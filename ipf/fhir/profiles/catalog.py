@@ -68,7 +68,7 @@ def supported_profiles() -> dict[str, list[str]]:
     """Resource type -> canonicals of the US Core and Backport profiles on it."""
     found: dict[str, list[str]] = {}
     for guide, table in tables(STRUCTURES):
-        for url in sorted(table) if guide != "r4" else ():
+        for url in sorted(table) if guide not in ("r4", "topics") else ():
             facts = table.get(url) or {}
             if facts.get("kind") == "resource" and not facts.get("abstract"):
                 found.setdefault(facts["type"], []).append(canonical(url))

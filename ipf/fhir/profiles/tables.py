@@ -20,7 +20,7 @@ CORE = "http://hl7.org/fhir/StructureDefinition/"
 STRUCTURES = "structuredefinitions.jsonl"
 CODE_SYSTEMS = "codesystems.jsonl"
 VALUE_SETS = "valuesets.jsonl"
-GUIDES = ("r4", "us-core", "backport")
+GUIDES = ("r4", "us-core", "backport", "topics")
 
 
 class Table:
