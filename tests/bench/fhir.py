@@ -163,8 +163,8 @@ def synthea(folder: Path) -> None:
     for clients in (1, 2):
         with service(folder / str(clients), IPF_LOG_LEVEL="WARN", IPF_WORKER_PROCESSES="0") as one:
             for text in first:
-                run_load(load(one.http_port, 1, _requests([text]))).must_be(200)
-            waiting = _requests(patients)
+                run_load(load(one.http_port, 1, requests_of([text]))).must_be(200)
+            waiting = requests_of(patients)
             before = memory_mib(one.pid)
             with processor(one) as spent:
                 result: Load = run_load(load(one.http_port, clients, waiting)).must_be(200)
@@ -179,7 +179,7 @@ def synthea(folder: Path) -> None:
             )
 
 
-def _requests(bundles: Sequence[bytes]) -> Callable[[], bytes | None]:
+def requests_of(bundles: Sequence[bytes]) -> Callable[[], bytes | None]:
     """A request for each Bundle, then None."""
     waiting = iter(bundles)
 

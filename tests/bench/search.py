@@ -22,7 +22,6 @@ from tests.bench.report import line
 from tests.service_process import ServiceProcess
 
 PATIENTS = 100_000
-OBSERVATIONS = 900_000
 TIMES = 200
 DATABASE = "fhir"
 SAMPLES = (
@@ -34,43 +33,44 @@ SAMPLES = (
 )  # fmt: skip
 DAY = 86_400_000_000
 _PARAM = "(SELECT id FROM search_parameters WHERE resource_type = '{}' AND code = '{}')"
-_PATIENTS = f"FROM generate_series(1, {PATIENTS}) n"
-_OBSERVATIONS = f"FROM generate_series({PATIENTS + 1}, {PATIENTS + OBSERVATIONS}) n"
-_SUBJECT = f"(n % {PATIENTS} + 1)"
-
 
 def _param(resource_type: str, code: str) -> str:
     return _PARAM.format(resource_type, code)
 
 
-FILL = (
-    "SELECT setval('rid_blocks', 10000000)",
-    "TRUNCATE resources, resource_versions, index_text, index_date, index_quantity",
-    f"INSERT INTO resources SELECT n, 1, 'Patient', 'p' || n, 1, now(), false {_PATIENTS}",
-    f"INSERT INTO resources SELECT n, 1, 'Observation', 'o' || n, 1, now(), false {_OBSERVATIONS}",
-    "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
-    "'{\"resourceType\":\"Patient\",\"id\":\"p' || n || '\",' "
-    "|| '\"identifier\":[{\"system\":\"urn:mrn\",\"value\":\"m' || n "
-    f"|| '\"}}],\"name\":[{{\"family\":\"Family' || n % 5000 || '\"}}]}}' {_PATIENTS}",
-    "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
-    "'{\"resourceType\":\"Observation\",\"id\":\"o' || n || '\",\"status\":\"final\",' "
-    f"|| '\"subject\":{{\"reference\":\"Patient/p' || {_SUBJECT} || '\"}},' "
-    "|| '\"code\":{\"coding\":[{\"code\":\"c' || n % 9 || '\"}]},\"note\":[{\"text\":\"' "
-    f"|| repeat('lorem ipsum ', 30) || '\"}}]}}' {_OBSERVATIONS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Patient', 'identifier')}, 'm' || n || E'\\turn:mrn', n {_PATIENTS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Patient', 'gender')}, "
-    f"(ARRAY['male','female'])[n % 2 + 1] || E'\\t', n {_PATIENTS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Patient', 'family')}, "
-    f"'family' || n % 5000 || E'\\tFamily' || n % 5000, n {_PATIENTS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Observation', 'subject')}, "
-    f"'Patient/p' || {_SUBJECT}, n {_OBSERVATIONS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Observation', 'code')}, 'c' || (n / {PATIENTS}) % 9 "
-    f"|| E'\\thttp://loinc.org', n {_OBSERVATIONS}",
-    f"INSERT INTO index_text SELECT 1, {_param('Observation', 'status')}, E'final\\t', n {_OBSERVATIONS}",
-    f"INSERT INTO index_date SELECT 1, {_param('Observation', 'date')}, 1500000000000000 + n % 3000 * {DAY}, "
-    f"1500000000000000 + (n % 3000 + 1) * {DAY}, n {_OBSERVATIONS}",
-    "VACUUM ANALYZE resources, resource_versions, index_text, index_date",
-)
+def fill(patients: int) -> tuple[str, ...]:
+    """The statements that put so many Patients, and nine Observations of each, into the store's tables."""
+    persons = f"FROM generate_series(1, {patients}) n"
+    observations = f"FROM generate_series({patients + 1}, {patients * 10}) n"
+    subject = f"(n % {patients} + 1)"
+    return (
+        "SELECT setval('rid_blocks', 10000000)",
+        "TRUNCATE resources, resource_versions, index_text, index_date, index_quantity",
+        f"INSERT INTO resources SELECT n, 1, 'Patient', 'p' || n, 1, now(), false {persons}",
+        f"INSERT INTO resources SELECT n, 1, 'Observation', 'o' || n, 1, now(), false {observations}",
+        "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
+        "'{\"resourceType\":\"Patient\",\"id\":\"p' || n || '\",' "
+        "|| '\"identifier\":[{\"system\":\"urn:mrn\",\"value\":\"m' || n "
+        f"|| '\"}}],\"name\":[{{\"family\":\"Family' || n % 5000 || '\"}}]}}' {persons}",
+        "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
+        "'{\"resourceType\":\"Observation\",\"id\":\"o' || n || '\",\"status\":\"final\",' "
+        f"|| '\"subject\":{{\"reference\":\"Patient/p' || {subject} || '\"}},' "
+        "|| '\"code\":{\"coding\":[{\"code\":\"c' || n % 9 || '\"}]},\"note\":[{\"text\":\"' "
+        f"|| repeat('lorem ipsum ', 30) || '\"}}]}}' {observations}",
+        f"INSERT INTO index_text SELECT 1, {_param('Patient', 'identifier')}, 'm' || n || E'\\turn:mrn', n {persons}",
+        f"INSERT INTO index_text SELECT 1, {_param('Patient', 'gender')}, "
+        f"(ARRAY['male','female'])[n % 2 + 1] || E'\\t', n {persons}",
+        f"INSERT INTO index_text SELECT 1, {_param('Patient', 'family')}, "
+        f"'family' || n % 5000 || E'\\tFamily' || n % 5000, n {persons}",
+        f"INSERT INTO index_text SELECT 1, {_param('Observation', 'subject')}, "
+        f"'Patient/p' || {subject}, n {observations}",
+        f"INSERT INTO index_text SELECT 1, {_param('Observation', 'code')}, 'c' || (n / {patients}) % 9 "
+        f"|| E'\\thttp://loinc.org', n {observations}",
+        f"INSERT INTO index_text SELECT 1, {_param('Observation', 'status')}, E'final\\t', n {observations}",
+        f"INSERT INTO index_date SELECT 1, {_param('Observation', 'date')}, 1500000000000000 + n % 3000 * {DAY}, "
+        f"1500000000000000 + (n % 3000 + 1) * {DAY}, n {observations}",
+        "VACUUM ANALYZE resources, resource_versions, index_text, index_date",
+    )
 
 
 def search(folder: Path) -> None:
@@ -80,7 +80,7 @@ def search(folder: Path) -> None:
             status, answer = one.request("POST", f"/fhir/{sample['resourceType']}", sample)
             assert status == 201, answer
         began = time.perf_counter()
-        for statement in FILL:
+        for statement in fill(PATIENTS):
             psql(postgres_socket(one), statement, DATABASE)
         line("1,000,000 resources put into the store", f"{time.perf_counter() - began:.0f} s")
         chosen = random.Random(7)
