@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 LONGEST = 64
@@ -72,6 +72,13 @@ def asked_words(text: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
+def holds_words(raw: bytes, codec: str, asked: Iterable[str]) -> bool:
+    """Whether a message holds all these words of a question, without reading all words out of it."""
+    text = read(raw, codec)
+    delimiters, plain = _delimiters(text), folded(text)
+    return all(_finder(word, delimiters).search(plain) for word in asked)
+
+
 def folded(text: str) -> str:
     """Lower case, without marks above letters."""
     if text.isascii():
@@ -107,6 +114,16 @@ def _delimiters(text: str) -> str:
     given = text[3:8]
     usable = text[:3] == "MSH" and len(given) == 5 and not any(mark.isalnum() or mark.isspace() for mark in given)
     return given if usable else _USUAL
+
+
+@lru_cache(maxsize=256)
+def _finder(word: str, delimiters: str) -> re.Pattern[str]:
+    """Finds one word: a whole run but for its ends, or a part of one."""
+    stem, begins = re.escape(word.rstrip("*")), word.endswith("*")
+    if word.rstrip("*").isalnum():
+        return re.compile(f"(?<![^\\W_]){stem}" + ("" if begins else "(?![^\\W_])"))
+    border, ends = f"[{re.escape(delimiters)}\\s\x00-\x1f]", f"[{re.escape(_ENDS)}]*"
+    return re.compile(f"(?:^|{border}){ends}{stem}" + ("" if begins else f"{ends}(?=$|{border})"))
 
 
 @lru_cache(maxsize=64)

@@ -19,12 +19,13 @@ from uuid import UUID
 from ipf.ports import MessageFilter, MessagePage, MessageRow, Status
 from ipf.store.database import Database
 from ipf.store.inbox_admin import LIST, message
-from ipf.store.message_find import TAIL, Matches, matches
+from ipf.store.message_find import TAIL, Matches, matches, of_tenant
 from ipf.store.quoting import literal
 
-_FEW = 20_000  # messages that are looked up one by one
+_FEW = 2_000  # messages that are looked up one by one
+_MANY = 20_000
 _WALKED = 100_000
-_STEP = 5_000
+_SHORTEST_STEP, _LONGEST_STEP = 200, 20_000
 _UNDELIVERED = tuple(status for status in Status if status is not Status.DELIVERED)
 _EXACT = ("source_id", "source_system", "message_type", "correlation_id")
 _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL"
@@ -57,6 +58,10 @@ async def _searched(
     rest = _rest(wanted)
     if rest == MessageFilter(tenant=wanted.tenant):
         return MessagePage(found.count, rows, True, found.lag)
+    if rest == MessageFilter(tenant=wanted.tenant, status=Status.DELIVERED):
+        others = await _undelivered(database, wanted.tenant)
+        if len(others) < _MANY:
+            return MessagePage(found.count - sum(map(found.holds, others)), rows, True, found.lag)
     if is_end:
         return MessagePage(offset + len(rows), rows, True, found.lag)
     return MessagePage(offset + len(rows) + 1, rows, False, found.lag)
@@ -71,9 +76,9 @@ async def _of_few(
         ids = found.ids()
     else:
         leading = "b" if wanted.status is None and not wanted.error else "s"
-        among = f"{where(wanted, leading)} ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {_FEW}"
+        among = f"{where(wanted, leading)} ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {_MANY}"
         selected = await database.many(f"SELECT b.id {_FROM} WHERE {among}")
-        is_exact = len(selected) < _FEW
+        is_exact = len(selected) < _MANY
         ids = [row[0] for row in selected if found.holds(row[0])]
     if not ids:
         return MessagePage(0, (), is_exact, found.lag)
@@ -95,20 +100,31 @@ async def _walk(
 ) -> tuple[tuple[MessageRow, ...], bool]:
     """Walk the list from the newest on, keep what was found; and whether that came to the end of the list."""
     rest, kept, walked, after = _rest(wanted), list[int](), 0, ""
+    share = found.count / max(found.among + found.lag, found.count, 1)
+    step = int(min(max(1.5 * (offset + limit) / share, _SHORTEST_STEP), _LONGEST_STEP))
     table = "b" if rest.status is None else "s"
     while walked < _WALKED and len(kept) < offset + limit:
         join = _FROM if rest.status is not None or rest.error else "FROM message_bodies b"
         query = (
             f"SELECT {table}.received_at, {table}.id {join} WHERE {where(rest, table)}{after} "
-            f"ORDER BY {table}.received_at DESC, {table}.id DESC LIMIT {_STEP}"
+            f"ORDER BY {table}.received_at DESC, {table}.id DESC LIMIT {step}"
         )
         rows = await database.many(query)
         kept += [row[1] for row in rows if found.holds(row[1])]
         walked += len(rows)
-        if len(rows) < _STEP:
+        if len(rows) < step:
             return await _by_ids(database, kept[offset : offset + limit]), True
         after = f" AND ({table}.received_at, {table}.id) < ({literal(rows[-1][0])}, {int(rows[-1][1])})"
     return await _by_ids(database, kept[offset : offset + limit]), False
+
+
+async def _undelivered(database: Database, tenant: str) -> list[int]:
+    """Ids of messages in the other four states."""
+    rows = await database.many(
+        f"SELECT s.id FROM message_states s WHERE s.original_id IS NULL AND s.tenant = {literal(tenant)} "
+        f"AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER') LIMIT {_MANY}"
+    )
+    return [int(row[0]) for row in rows]
 
 
 async def _by_ids(database: Database, ids: list[int]) -> tuple[MessageRow, ...]:
@@ -139,8 +155,8 @@ async def _total(database: Database, wanted: MessageFilter, found: Matches | Non
     if found is not None:
         return found.count
     row = await database.one(
-        f"SELECT (SELECT coalesce(sum(n), 0) FROM message_chunks WHERE tenant = {literal(wanted.tenant)}) + "
-        f"(SELECT count(*) FROM message_bodies WHERE tenant = {literal(wanted.tenant)} "
+        f"SELECT (SELECT coalesce(sum(n), 0) FROM message_chunks WHERE {of_tenant(wanted)}) + "
+        f"(SELECT count(*) FROM message_bodies WHERE {of_tenant(wanted)} "
         "AND id > (SELECT indexed_to FROM message_index_state WHERE single))"
     )
     return int(row[0])
@@ -158,7 +174,7 @@ async def _counted(database: Database, wanted: MessageFilter) -> int:
 
 def where(wanted: MessageFilter, leading: str = "b") -> str:
     """The conditions that SQL answers; `leading`: the table whose index leads."""
-    conditions = [f"{leading}.tenant = {literal(wanted.tenant)}"]
+    conditions = [of_tenant(wanted, f"{leading}.tenant")]
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]
     if wanted.status is not None:
         conditions.append(f"s.status = {literal(wanted.status.value)}")

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
-from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TYPE, asked_words, patients_of, words_of
+from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TYPE, asked_words, holds_words, patients_of
 from ipf.ports import MessageFilter
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.database import Database
 from ipf.store.message_index import CHUNK, Bits, bits_of, field_word, indexed_to, numbers_of, patient_word
 from ipf.store.quoting import Statement, joined, literal
@@ -43,6 +44,7 @@ class Matches:
     bits: Bits
     tail: tuple[int, ...]
     lag: int
+    among: int  # messages of the tenant that are indexed
 
     @property
     def count(self) -> int:
@@ -59,15 +61,21 @@ class Matches:
         return indexed + sorted(self.tail)
 
 
+def of_tenant(wanted: MessageFilter, column: str = "tenant") -> str:
+    """The condition that a row belongs to the tenant of a filter."""
+    return "true" if wanted.tenant == EVERY_TENANT else f"{column} = {literal(wanted.tenant)}"
+
+
 async def matches(database: Database, wanted: MessageFilter) -> Matches:
     """Messages of the tenant that hold the words of `text`, the patient, the system and the type of the filter."""
     words = _words(wanted)
     indexed = await indexed_to(database)  # first: what is indexed meanwhile is cut off again
     bits = await _live(database, wanted.tenant, indexed)
+    among = sum(one.bit_count() for one in bits.values())
     for found in await _found(database, words):
         bits = {chunk: both for chunk, one in bits.items() if (both := one & found.get(chunk, 0))}
     newest, tail = await _tail(database, wanted, indexed)
-    return Matches(bits, tail, newest)
+    return Matches(bits, tail, newest, among)
 
 
 def _words(wanted: MessageFilter) -> list[str]:
@@ -84,7 +92,8 @@ def _words(wanted: MessageFilter) -> list[str]:
 
 
 async def _live(database: Database, tenant: str, indexed: int) -> Bits:
-    rows = await database.many(LIVE.call(tenant))
+    every = "SELECT chunk, live FROM message_chunks"
+    rows = await database.many(every if tenant == EVERY_TENANT else LIVE.call(tenant))
     bits = {int(chunk): bits_of(bytes(live)) for chunk, live in rows if chunk * CHUNK <= indexed}
     last = indexed // CHUNK
     if last in bits:
@@ -125,7 +134,7 @@ async def _tail(database: Database, wanted: MessageFilter, indexed: int) -> tupl
         "SELECT id, tenant, source_system, message_type, charset, raw_message FROM message_bodies "
         f"WHERE id > {int(indexed)} ORDER BY id DESC LIMIT {TAIL}"
     )
-    conditions = [f"tenant = {literal(wanted.tenant)}"]
+    conditions = [of_tenant(wanted)]
     for name in ("source_system", "message_type"):
         if getattr(wanted, name) is not None:
             conditions.append(f"{name} = {literal(getattr(wanted, name))}")
@@ -147,9 +156,4 @@ def _stands_in(part: str) -> str:
 
 
 def _holds(raw: bytes, charset: str, asked: list[str], patient: str | None) -> bool:
-    words = words_of(raw, charset)
-    for word in asked:
-        start = word[:-1]
-        if not (any(one.startswith(start) for one in words) if word.endswith("*") else word in words):
-            return False
-    return patient is None or patient in patients_of(raw, charset)
+    return holds_words(raw, charset, asked) and (patient is None or patient in patients_of(raw, charset))

@@ -27,7 +27,7 @@ from tests.bench.senders import run as run_load
 from tests.service_process import ROOT, ServiceProcess
 
 ROWS = 1_000_000
-TIMES = 200
+TIMES = 100
 FEED = 100
 
 _MESSAGES = """

@@ -132,7 +132,8 @@ class SearchTest(TestCase):
     async def test_what_finds_very_many_walks_the_list(self) -> None:
         """The same answers with nothing counted as few."""
         self.patch(inbox_pages, "_FEW", 0)
-        self.patch(inbox_pages, "_STEP", 2)
+        self.patch(inbox_pages, "_SHORTEST_STEP", 2)
+        self.patch(inbox_pages, "_LONGEST_STEP", 2)
         await self.fill()
         await self.indexed()
         self.assertEqual(await self.found(text="hansen"), (4, ["C4", "C3", "C1", "C0"]))
