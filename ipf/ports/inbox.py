@@ -160,12 +160,17 @@ class MessageRow:
     raw_content_type: str | None = None
 
 
+EVERY_TENANT = "*"
+"""No tenant can have this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
     """Filters of `GET /admin/messages`; None = not filtered.  They combine with AND.
 
     The first five are exact.  `patient`: an identifier of PID-3 or MRG-1, `value` or `authority|value`.  `text`: words
     that stand in the message (`hl7/words.py`).  `error`: a part of the last error.  Times: from included, to excluded.
+    `tenant`: EVERY_TENANT for those of all.
     """
 
     status: Status | None = None

@@ -223,6 +223,8 @@ class InboxContract(TestCase):
             (MessageFilter(correlation_id="no uuid"), []),
             (MessageFilter(source_system="it's"), []),
             (MessageFilter(tenant="north"), ["x"]),
+            (MessageFilter(tenant="*", source_id="x"), ["x"]),
+            (MessageFilter(tenant="*", status=Status.TRANSFORMING), ["0"]),
         ):
             page = await self.inbox.page(wanted, 50, 0)
             self.assertEqual((page.total, [row.source_id for row in page.rows]), (len(found), found))
@@ -237,6 +239,7 @@ class InboxContract(TestCase):
         for wanted, found in (
             (MessageFilter(text="HANSEN"), ["2", "1"]),
             (MessageFilter(text="hansen kari"), ["1"]),
+            (MessageFilter(text="hansen kari", tenant="*"), ["1"]),
             (MessageFilter(text="han* p*", status=Status.RECEIVED), ["2"]),
             (MessageFilter(text="hansen", status=Status.FAILED), ["1"]),
             (MessageFilter(patient="gen|13"), ["2"]),

@@ -26,6 +26,7 @@ from ipf.ports import (
     UnmappedCode,
     WrongState,
 )
+from ipf.ports.inbox import EVERY_TENANT
 
 
 @dataclass
@@ -257,7 +258,8 @@ def _selected(row: _Row, wanted: MessageFilter) -> bool:
     pairs = (
         (wanted.status, row.status), (wanted.source_id, message.source_id),
         (wanted.source_system, message.source_system), (wanted.message_type, message.message_type),
-        (wanted.correlation_id, message.correlation_id), (wanted.tenant, message.tenant),
+        (wanted.correlation_id, message.correlation_id),
+        (None if wanted.tenant == EVERY_TENANT else wanted.tenant, message.tenant),
     )  # fmt: skip
     received, error = message.received_at, row.last_error or ""
     return (
