@@ -39,6 +39,7 @@ from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery
 from ipf.rest.audited import audited
 from ipf.rest.commit import commit
 from ipf.rest.conformance import DEFINITIONS, Conformance
+from ipf.rest.elsewhere import Elsewhere
 from ipf.rest.judged import Submit, judged
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
@@ -219,6 +220,18 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
     return RemoteMapper(remote, settings.mapping_url, canonical, answers)
 
 
+def elsewhere(url: str, settings: Settings, reactor: Any) -> Submit:
+    """Where conversions are kept when that is not in this process: the FHIR server at `IPF_FHIR_URL`."""
+    remote = Remote(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", credentials_of(settings))
+    headers = {"Content-Type": "application/fhir+json", "Accept": "application/fhir+json", "Prefer": "return=minimal"}
+
+    async def post(body: bytes, correlation_id: str) -> tuple[int, bytes]:
+        reply = await remote.post(url, body, headers, correlation_id)
+        return reply.status, reply.body
+
+    return Elsewhere(post).submit
+
+
 def credentials_of(settings: Settings) -> Credentials | None:
     """How this process shows who it is to services elsewhere; None: it does not."""
     if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
@@ -269,8 +282,9 @@ class ConvertingPart:
         load = partial(load_packages, settings, DEFINITIONS)
         conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
         self._trail = trail_of(settings, stores, reactor)
-        submit: Submit = stores.submit
-        if self._trail is not None:
+        url = settings.fhir_url
+        submit: Submit = stores.submit if url is None else elsewhere(url, settings, reactor)
+        if self._trail is not None and url is None:
             submit = audited(submit, self._trail.note, now, new_correlation_id)
         submit = judged(submit, conformance, tell_findings)
         if stores.spans is not None:

@@ -261,7 +261,12 @@ class Settings:
     fhir_client_id: str | None = variable("IPF_FHIR_CLIENT_ID", optional, None, "client id there")
     fhir_client_secret: str | None = variable("IPF_FHIR_CLIENT_SECRET", optional, None, "its secret", secret=True)
     fhir_scope: str | None = variable("IPF_FHIR_SCOPE", optional, None, "scopes to ask for, separated by blanks")
-    fhir_url: str = variable("IPF_FHIR_URL", only("", _NOT_YET), "", "a FHIR server elsewhere")
+    fhir_url: str | None = variable(
+        "IPF_FHIR_URL", http_url, None, "FHIR base of a server elsewhere that keeps conversions; unset: in this process"
+    )
+    fhir_timeout_ms: int = variable(
+        "IPF_FHIR_TIMEOUT_MS", integer(10), 30_000, "longest wait for the answer of that FHIR server"
+    )
     auth_enabled: bool = variable(
         "SUBSCRIPTION_SERVICE_AUTH_ENABLED", boolean, False, "bearer tokens on /fhir and /mapping; needs an issuer"
     )

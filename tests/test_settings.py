@@ -58,7 +58,7 @@ REFUSED = [
     ("IPF_HTTP_CORS_ORIGINS", "https://app.example.org/path"),
     ("IPF_SECRET_KEY", "short"),
     ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
-    ("IPF_FHIR_URL", "http://hapi.example/fhir"),
+    ("IPF_FHIR_URL", "hapi.example/fhir"),
 ]
 
 
