@@ -202,7 +202,9 @@ class HandshakeTests(TestCase):
         async def unserved() -> list[tuple[str, str, str]]:
             return [("default", "lost", "no topic")]
 
-        self.assertTrue(self.step(self.stage(end=self.set_status, unserved=unserved)))
+        stage = self.stage(end=self.set_status, unserved=unserved)
+        self.assertTrue(self.step(stage))
         self.assertEqual(
             self.calls, [("old", "off", None), ("lost", "error", "it cannot be served any more: no topic")]
         )
+        self.assertFalse(self.step(stage))  # looked at once a second, however often the bell rings
