@@ -14,9 +14,9 @@ FHIR, ADMIN = "fhir", "admin"
 """Surfaces: what the FHIR trail shows, and what operators alone see (the admin API, reading of the trail itself)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would triple the cost of making one, and one is made for every request
 class Audit:
-    """One thing that was done.
+    """One thing that was done.  Never changed once it is made.
 
     `id`: UUID version 7, so that ids grow with `recorded_at`, which has whole milliseconds.  `interaction`: `create`,
     `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`: C R U D E.  `outcome`:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -113,7 +113,8 @@ def audit_of(
     patients = patients_of(answer.about)
     if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
         entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
-    patients += tuple(one for one in asked_patients(request, entities) if one not in patients)
+    if request.query or not patients:
+        patients += tuple(one for one in asked_patients(request, entities) if one not in patients)
     return record(
         request.tenant, request.caller, new_id(), began, ended,
         surface=surface, interaction=interaction, action=_ACTIONS.get(interaction, "E"), status=answer.status,
@@ -141,10 +142,12 @@ def record(
 ) -> Audit:
     """A record of what `caller` did between two moments."""
     recorded = ended.replace(microsecond=ended.microsecond // 1000 * 1000)
+    lasted = ended - began
+    milliseconds = lasted.days * 86_400_000 + lasted.seconds * 1000 + lasted.microseconds // 1000
     return Audit(
-        tenant, id, recorded, max(int((ended - began) / timedelta(milliseconds=1)), 0), surface, interaction, action,
-        outcome_of(status), status, clean(caller.subject or caller.client) or ANONYMOUS, correlation_id,
-        clean(caller.client), clean(caller.issuer), clean(caller.user or ""), clean(address, 64), target,
+        tenant, id, recorded, max(milliseconds, 0), surface, interaction, action, outcome_of(status), status,
+        clean(caller.subject or caller.client) or ANONYMOUS, correlation_id, clean(caller.client),
+        clean(caller.issuer), clean(caller.user or ""), clean(address, 64), target,
         entities[:MOST_ENTITIES], patients[:MOST_ENTITIES],
     )  # fmt: skip
 

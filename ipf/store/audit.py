@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 
 import orjson
 
 from ipf.ports.audit import Audit, AuditFilter, AuditStore, keys_of
 from ipf.store.database import Database, Row
 from ipf.store.names import Names
-from ipf.store.quoting import Value, literal
+from ipf.store.quoting import Value, json_literal, literal
 
 _COLUMNS = """p.name, a.id::text, a.recorded_at, a.duration_ms, a.surface, a.interaction, a.action, a.outcome, a.status,
 a.agent, a.agent_name, a.issuer, a.user_reference, a.address, a.correlation_id, a.target, a.entities, a.patients"""
@@ -28,7 +29,7 @@ SELECT partition_id, id, recorded_at, duration_ms, surface, interaction, action,
 FROM json_to_recordset({rows}) AS r(partition_id smallint, id uuid, recorded_at timestamptz, duration_ms integer,
     surface text, interaction text, action text, outcome smallint, status smallint, agent text, agent_name text,
     issuer text, user_reference text, address text, correlation_id text, target text, entities text, patients text,
-    keys text[])
+    keys bigint[])
 ON CONFLICT DO NOTHING"""
 # The index of ages knows pages, not rows: a batch is found by it and by nothing that must be sorted.
 _PURGE = """
@@ -55,7 +56,7 @@ class PostgresAuditStore:
             return
         await self._names.add({audit.tenant for audit in audits})
         rows = [_written(audit, self._names.partition(audit.tenant)) for audit in audits]
-        await self._database.many(_APPEND.format(rows=literal(_text(rows))))
+        await self._database.many(_APPEND.format(rows=json_literal(_text(rows))))
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
@@ -94,7 +95,7 @@ class PostgresAuditStore:
             found.append(f"a.partition_id = {self._names.partition(tenant)}")
         if wanted.surface is not None:
             found.append(f"a.surface = {literal(wanted.surface)}")
-        found += [f"a.keys && {_array(group)}::text[]" for group in wanted.keys]
+        found += [f"a.keys && {_array(map(_hashed, group))}::bigint[]" for group in wanted.keys]
         if wanted.since is not None:
             found.append(f"a.recorded_at >= {literal(wanted.since)} AND a.id >= {literal(_lowest(wanted.since))}::uuid")
         if wanted.until is not None:
@@ -154,8 +155,13 @@ def _written(audit: Audit, partition: int) -> dict[str, object]:
         "target": audit.target,
         "entities": " ".join(audit.entities),
         "patients": " ".join(audit.patients),
-        "keys": keys_of(audit),
+        "keys": [_hashed(key) for key in keys_of(audit)],
     }
+
+
+def _hashed(key: str) -> int:
+    """64 bits of a hash: numbers are smaller than references and quicker to sort into an index than texts."""
+    return int.from_bytes(blake2b(key.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True)
 
 
 def _text(rows: Sequence[dict[str, object]]) -> str:

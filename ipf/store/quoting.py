@@ -46,6 +46,11 @@ def literal(value: Value) -> str:
     raise TypeError(f"no SQL literal for {type(value).__name__}")
 
 
+def json_literal(text: str) -> str:
+    """JSON as `orjson` writes it, which escapes every control character, as an SQL literal: nothing is looked for."""
+    return _quoted(text)
+
+
 def joined(values: Iterable[Value]) -> Joined:
     """Many values as one text for `string_to_array(..., E'\\x1f', E'\\x1e')`; None stays NULL.
 

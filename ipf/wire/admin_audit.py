@@ -2,8 +2,8 @@
 
 A search answers newest first, with the paging rules of `/admin/messages`; its filters combine, and a blank one is none:
 `agent`, `action` (C R U D E), `outcome` (0 4 8), `interaction`, `entity` (`Patient/7`), `patient`, `correlation_id`,
-`tenant`, `surface` (fhir, admin), `since` and `until` (ISO 8601, included).  Every request to the admin API leaves a
-record on the surface `admin`, refused ones included, but for the polling of dashboards (`_POLLED`).
+`tenant` (`*`: all, as without it), `surface` (fhir, admin), `since` and `until` (ISO 8601, included).  Every request to
+the admin API leaves a record on the surface `admin`, refused ones included, but for the polling of dashboards.
 
 Source: interface specification "FHIR AuditEvent resources"; docs/security.md "Audit".
 """
@@ -96,7 +96,8 @@ async def list_records(store: AuditStore, request: Request) -> Answer:
     """`GET /admin/audit`: one page, newest first.  Problem VALUE for a filter that cannot be read."""
     parameters = {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
     limit, offset = window(parameters)
-    total, rows = await store.page(parameters.get("tenant") or None, filter_of(parameters), limit, offset)
+    tenant = parameters.get("tenant", "*") or "*"
+    total, rows = await store.page(None if tenant == "*" else tenant, filter_of(parameters), limit, offset)
     items = [item(row) for row in rows]
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
 

@@ -31,7 +31,7 @@ class PostgresAuditTests(AuditContract, TestCase):
 
     async def test_searches_walk_indexes(self) -> None:
         await self.trail.append([audit(number) for number in range(50)])
-        for condition in ("keys && ARRAY['e:Patient/1']", "true", "recorded_at < now()"):
+        for condition in ("keys && ARRAY[1::bigint]", "true", "recorded_at < now()"):
             plan = await self.database.many(
                 f"EXPLAIN SELECT * FROM audit_events WHERE partition_id = 1 AND {condition} ORDER BY id DESC LIMIT 5"
             )

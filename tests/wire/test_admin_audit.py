@@ -50,7 +50,8 @@ class AuditSearchTests(TestCase):
         ])  # fmt: skip
         since = (START + timedelta(seconds=5)).isoformat()
         table = {
-            "": [6, 5, 4, 3, 2, 1], "tenant=north": [4], "agent=admin": [3], "surface=admin": [3], "action=C": [2],
+            "": [6, 5, 4, 3, 2, 1], "tenant=*": [6, 5, 4, 3, 2, 1], "tenant=north": [4],
+            "agent=admin": [3], "surface=admin": [3], "action=C": [2],
             "outcome=4,8": [4, 2], "interaction=create": [5], "entity=Basic/7": [5], "patient=9": [6],
             "patient=Patient/9": [6], f"since={since}": [6, 5], "until=2026-01-31T08:00:02Z": [2, 1],
             f"correlation_id={audit(2).correlation_id.upper()}": [2], "agent=": [6, 5, 4, 3, 2, 1], "agent=nobody": [],

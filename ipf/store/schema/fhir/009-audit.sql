@@ -1,7 +1,7 @@
 -- The audit trail: one narrow row for each audited operation, shown as an AuditEvent resource.
 
 CREATE TABLE audit_events (
-    partition_id smallint NOT NULL REFERENCES partitions, -- tenant
+    partition_id smallint NOT NULL,          -- tenant
     id uuid NOT NULL,                        -- version 7: grows with recorded_at
     recorded_at timestamptz NOT NULL,        -- end of the operation, whole milliseconds
     duration_ms integer NOT NULL,
@@ -19,7 +19,7 @@ CREATE TABLE audit_events (
     target text NOT NULL,                    -- what was asked for
     entities text NOT NULL,                  -- references with versions, separated by blanks
     patients text NOT NULL,                  -- references, separated by blanks
-    keys text[] NOT NULL,                    -- what the row is found by (ports/audit.py)
+    keys bigint[] NOT NULL,                  -- what the row is found by (ports/audit.py), hashed to 64 bits
     PRIMARY KEY (partition_id, id)
 );
 CREATE INDEX audit_events_by_key ON audit_events USING gin (keys);
