@@ -38,13 +38,13 @@ class Notifying:
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         self._poll_seconds = settings.worker_poll_ms / 1000
         self.bindings = PostgresBindingTokens(stores.fhir_database)
-        self.compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url or "")
+        self.compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
         self._sieve: Sieve | None = None
         if settings.auth_enabled:
             release = Release(PostgresGrants(stores.fhir_database), self.compose)
             self.compose, self._sieve = release, release.sieve
         permits = channel_policy(settings).permits
-        self.channels: Channels = open_channels(settings, reactor, settings.base_url or "", permits)
+        self.channels: Channels = open_channels(settings, reactor, settings.base_url, permits)
         if stores.spans is not None:
             self.channels = {n: TracedChannel(each, n, stores.spans) for n, each in self.channels.items()}
         self.sockets = Sockets(

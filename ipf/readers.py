@@ -91,7 +91,7 @@ def time_zone(value: str) -> str:
     return value.strip()
 
 
-def http_url(value: str) -> str | None:
+def http_url(value: str) -> str:
     """An http or https URL."""
     if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value.strip()):
         raise ValueError("expected a URL that begins with http:// or https://")
@@ -172,7 +172,7 @@ def secret(value: str) -> str | None:
 _SMTP_URL = re.compile(r"smtps?://([^\s/?#@:]+:[^\s/?#@]+@)?[^\s/?#@:]+(:[0-9]{1,5})?/?(\?from=[^\s&@]+@[^\s&@]+)?")
 
 
-def smtp_url(value: str) -> str | None:
+def smtp_url(value: str) -> str:
     """A mail server: smtp:// or smtps://, with user and password or neither."""
     if not _SMTP_URL.fullmatch(value.strip()):
         raise ValueError("expected smtp://host or smtps://user:password@host?from=address")

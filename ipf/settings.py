@@ -232,7 +232,7 @@ class Settings:
     delivery_timeout_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
     )
-    base_url: str | None = variable(
+    base_url: str = variable(
         "IPF_BASE_URL",
         http_url,
         "http://localhost:8090/fhir",
