@@ -32,8 +32,8 @@ class Repository:
     SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
     `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
     references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
-    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `aside`: where large Bundles are read and planned. `vault`: what seals
-    the secrets of Subscriptions.
+    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `aside`: where large Bundles are
+    read and planned. `vault`: what seals the secrets of Subscriptions.
     """
 
     store: FhirStore

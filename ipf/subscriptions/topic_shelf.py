@@ -64,6 +64,10 @@ class Topics(Generic[T]):
                 shelf.take(number)
         if row.resource is not None and (kept := self._read(row.tenant, row.resource)) is not None:
             urls.add(kept.topic.url)
+            if before is not None and _listens_alike(before.topic, kept.topic):
+                urls.clear()  # only triggers or shapes changed: who listens stays where they are
+                kept.audiences = before.audiences
+            self._draw(kept)
             self._kept[row.rid] = kept
             self._by_url.setdefault((row.tenant, kept.topic.url), []).append(row.rid)
         return urls
@@ -112,12 +116,14 @@ class Topics(Generic[T]):
         except Problem as refused:
             log.warn("event=topic_unreadable url={url} reason={reason}", url=resource.get("url"), reason=refused.text)
             return None
-        kept: _Kept[T] = _Kept(tenant, resource, topic, {name: Shelf() for name in topic.resource_types})
-        for trigger in topic.triggers:
-            self._draw(kept, trigger)
-        return kept
+        return _Kept(tenant, resource, topic, {name: Shelf() for name in topic.resource_types})
 
-    def _draw(self, kept: _Kept[T], trigger: Trigger) -> None:
+    def _draw(self, kept: _Kept[T]) -> None:
+        """File the triggers of a topic."""
+        for trigger in kept.topic.triggers:
+            self._draw_one(kept, trigger)
+
+    def _draw_one(self, kept: _Kept[T], trigger: Trigger) -> None:
         kind = kept.tenant, trigger.resource_type
         for shelves, interactions in ((self._changed, ("create", "update")), (self._deleted, ("delete",))):
             if trigger.interactions.isdisjoint(interactions):
@@ -127,3 +133,13 @@ class Topics(Generic[T]):
             shelf.put(Drawer(self._last, trigger, kept.audiences[trigger.resource_type]),
                       trigger.always_meets(interactions[0]))  # fmt: skip
             kept.drawers.append((shelf, self._last))
+
+
+def _listens_alike(one: Topic, other: Topic) -> bool:
+    """Whether whoever subscribed to the one hears of the same resources through the other."""
+    return (one.url, one.version, one.filters, set(one.resource_types)) == (
+        other.url,
+        other.version,
+        other.filters,
+        set(other.resource_types),
+    )
