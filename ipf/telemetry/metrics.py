@@ -20,12 +20,12 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     disable_created_metrics,
-    generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from ipf.errors import Category
+from ipf.telemetry.exposition import text_of
 from ipf.telemetry.metrics_directory import VARIABLE
 from ipf.telemetry.tallies import Tallies
 
@@ -149,7 +149,7 @@ _http_seconds = Histogram(
     "Time from a request's last byte to the end of its answer, by route.",
     ("route",),
     registry=_REGISTRY,
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0),
+    buckets=(0.002, 0.01, 0.03, 0.1, 0.5, 2.5),
 )
 _lag = Histogram(
     "ipf_reactor_lag_seconds",
@@ -305,11 +305,11 @@ def exposition() -> bytes:
     """All metrics as text, of all processes of the service."""
     flush()
     if VARIABLE not in os.environ:
-        return generate_latest(_REGISTRY)
+        return text_of(_REGISTRY)
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     ProcessCollector(registry=registry)
-    return generate_latest(registry)
+    return text_of(registry)
 
 
 def process_ended(pid: int) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from twisted.trial.unittest import TestCase
 
 from ipf.telemetry import metrics
+from ipf.telemetry.exposition import text_of
 
 CHILD = """
 import sys
@@ -48,6 +50,21 @@ class MetricsTests(TestCase):
             'fhir_subscription_delivery_duration_seconds_bucket{le="0.01",outcome="success"}',
         ):
             self.assertIn(line, text)
+
+    def test_the_text_is_the_librarys(self) -> None:
+        """Byte for byte, with all that a label value or a description may hold."""
+        registry = CollectorRegistry()
+        counter = Counter("a_things", 'of "all"\nkinds \\ here', ("b", "a"), registry=registry)
+        for value in ("plain", 'q"uoted', "back\\slash", "line\nfeed", "\u00e9\u4e2d", ""):
+            counter.labels(value, "x").inc(2.5)
+        Gauge("a_gauge", "g", registry=registry).set(float("nan"))
+        Gauge("b_gauge", "g", registry=registry).set(1e21)
+        histogram = Histogram("a_spread", "h", ("k",), registry=registry, buckets=(0.1, 1.0, 2.5))
+        histogram.labels("v").observe(0.5)
+        ProcessCollector(registry=registry)
+        ours, theirs = text_of(registry).decode(), generate_latest(registry).decode()
+        same = [line for line in theirs.splitlines() if not line.startswith("process_")]
+        self.assertEqual([line for line in ours.splitlines() if not line.startswith("process_")], same)
 
     def test_counts(self) -> None:
         labels = {"status": "RECEIVED", "source_protocol": "HL7V2_MLLP", "source_system": "COUNTED"}
