@@ -25,7 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
-from ipf.ports import DEFAULT_TENANT, Answer, Authenticate, Handler, Request, SocketHub
+from ipf.ports import DEFAULT_TENANT, Answer, Authenticate, Handler, Request, Session, SocketHub
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import observer
 from ipf.rest.conformance import DEFINITIONS, Conformance
@@ -55,7 +55,7 @@ from ipf.store.history import PostgresHistories
 from ipf.store.integrity import PostgresReferrers
 from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.reindex import PostgresReindexQueue
-from ipf.subscriptions.policy import ChannelPolicy
+from ipf.subscriptions.policy import STRICT, ChannelPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.watching import Watching
@@ -180,8 +180,10 @@ class Doors:
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
 
     def _session(self) -> tuple[Authenticate, ...]:
-        """Who a websocket client is, where tokens are asked for."""
-        return () if self.bearer is None else (self.bearer.session,)
+        """Who a websocket client is.  In mode strict without bearer tokens only binding tokens bind."""
+        if self.bearer is not None:
+            return (self.bearer.session,)
+        return (nobody,) if self._settings.channel_security == STRICT else ()
 
     def _admin_routes(self) -> list[admin.Routes]:
         """Paths of the admin API with stores of their own."""
@@ -340,6 +342,11 @@ class Doors:
 def channel_policy(settings: Settings) -> ChannelPolicy:
     """Which endpoints and headers a subscription may have."""
     return ChannelPolicy(settings.channel_security, settings.endpoint_allow)
+
+
+async def nobody(bearer: str | None) -> Session:
+    """`Authenticate` where websockets need an authenticated session, and nobody can have one."""
+    return Session(may=lambda _: False)
 
 
 def tenancy_of(settings: Settings) -> Tenancy:

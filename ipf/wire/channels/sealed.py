@@ -15,6 +15,7 @@ import hmac
 from dataclasses import replace
 from hashlib import sha256
 
+from ipf.fhir.sealed import masked
 from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.security.vault import Sealed, Vault
 
@@ -49,14 +50,16 @@ class SealedChannel:
         return await self._inner.send(self._signed(notification, opened))
 
     def _signed(self, notification: Notification, headers: list[tuple[str, str]]) -> Notification:
-        key = self._signing_secret
+        key, body = self._signing_secret, notification.body
+        if body is not None:
+            body = masked(body)  # a notification may be about a Subscription
         for name, value in headers:
             if name.lower() == SIGNING_SECRET.lower():
                 key = value
         sent = [header for header in headers if header[0].lower() != SIGNING_SECRET.lower()]
         if key:
-            sent.append((SIGNATURE, signature(key, notification.body or b"", int(self._now().timestamp()))))
-        return replace(notification, headers=sent)
+            sent.append((SIGNATURE, signature(key, body or b"", int(self._now().timestamp()))))
+        return replace(notification, headers=sent, body=body)
 
 
 def signature(key: str, body: bytes, seconds: int) -> str:
