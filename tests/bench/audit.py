@@ -26,7 +26,7 @@ from tests.bench.senders import run as run_load
 from tests.service_process import ServiceProcess
 
 CLIENTS = 8
-TURNS = 6
+TURNS = 4
 STORED = 300
 SWITCHES = {
     "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS": "true",

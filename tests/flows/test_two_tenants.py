@@ -78,6 +78,7 @@ class TwoTenantsTests(TestCase):
             await self._messages()
             await self._notifications(hooks)
             await self._apart(provider)
+            await self._audited()
             self._nothing_in_the_log()
         finally:
             for hook in hooks.values():
@@ -163,6 +164,24 @@ class TwoTenantsTests(TestCase):
                 self.service.request, "GET", f"/admin/messages?tenant={tenant}", None, headers
             )
             self.assertEqual(page["total"], 1, tenant)
+
+    async def _audited(self) -> None:
+        """Each finds its own message, its own doings and who failed, and operators find them all."""
+        for tenant in ("a", "b"):
+            async with asyncio.timeout(10):
+                while (await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] < 3:
+                    await asyncio.sleep(0.05)
+            _, found = await self.ask(tenant, "AuditEvent?_count=100")
+            events = [entry["resource"] for entry in found["entry"]]
+            self.assertEqual({event["source"]["site"] for event in events}, {tenant})
+            kinds = [(event["subtype"][0]["code"], event["agent"][0]["altId"]) for event in events]
+            self.assertEqual([kind for kind in kinds if kind[0] == "transaction"], [("transaction", "ipf")])
+            self.assertEqual([who for kind, who in kinds if kind == "create"], [f"tenant-{tenant}"])
+            self.assertEqual((await self.ask({"a": "b", "b": "a"}[tenant], f"AuditEvent/{events[0]['id']}"))[0], 404)
+            headers = {"Authorization": f"Bearer {ADMIN}"}
+            path = f"/admin/audit?tenant={tenant}&interaction=create"
+            _, page = await asyncio.to_thread(self.service.request, "GET", path, None, headers)
+            self.assertEqual([one["tenant"] for one in page["items"]], [tenant])
 
     def _nothing_in_the_log(self) -> None:
         log = self.service.log_path.read_text()
