@@ -122,7 +122,7 @@ class Deliver:
         self._compose = compose
         self._chance = chance
         self._sieve = sieve
-        self._places = Places(clock, chance)
+        self._places = Places(clock, chance, longest_seconds=backoff.max_ms / 1000)
         self._set_status = set_status
         self._clock = clock
         self._now = now

@@ -2,7 +2,7 @@
 
 A place takes `AT_ONCE` requests at a time.  After `FAILURES` failures in a row (no answer, or 5xx) its circuit opens:
 nothing is sent for a second, then one request tries, and each time that fails the pause doubles, up to
-`LONGEST_SECONDS`; the first answer closes it.  So a host that is down costs one attempt now and then, however many
+`LONGEST_SECONDS` (or the longest wait between two attempts, when that is shorter); the first answer closes it.  So a host that is down costs one attempt now and then, however many
 subscriptions it has, and they all go on soon after it is back.
 
 Volatile: every process learns for itself.
@@ -49,9 +49,16 @@ class Wait:
 
 
 class Places:
-    """All places of this process.  `chance` spreads the waits, in [0, 1)."""
+    """All places of this process.  `chance` spreads the waits, in [0, 1); `longest_seconds` bounds a pause."""
 
-    def __init__(self, clock: IReactorTime, chance: Callable[[], float], at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        chance: Callable[[], float],
+        at_once: int = AT_ONCE,
+        longest_seconds: float = LONGEST_SECONDS,
+    ) -> None:
+        self._longest_seconds = min(longest_seconds, LONGEST_SECONDS)
         self._clock = clock
         self._chance = chance
         self._at_once = at_once
@@ -106,5 +113,5 @@ class Places:
         place.failures += 1
         place.reason = reason or ""
         if place.failures >= FAILURES:
-            place.open_seconds = min(max(2 * place.open_seconds, FIRST_SECONDS), LONGEST_SECONDS)
+            place.open_seconds = min(max(2 * place.open_seconds, FIRST_SECONDS), self._longest_seconds)
             place.open_until = self._clock.seconds() + place.open_seconds
