@@ -1,8 +1,9 @@
 """Counting in this process first: metrics are written through to the shared files once a second, and when scraped.
 
 An increment of the client library in its multi-process mode packs a float into a memory-mapped file and looks whether
-the process has forked: one microsecond, two for a histogram, and the look-up of labels.  Here it is an addition to an object.
-What a process counted in its last second before `kill -9` is lost; rows, not counters, are the record of what happened.
+the process has forked: one microsecond, two for a histogram, and the look-up of labels.  Here it is an addition to an
+object.  What a process counted in its last second before `kill -9` is lost; rows, not counters, are the record of what
+happened.
 """
 
 from __future__ import annotations

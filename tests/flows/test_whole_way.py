@@ -64,8 +64,13 @@ class WholeWayTests(TestCase):
 
     async def _metrics_of_all_processes(self, service: ServiceProcess) -> None:
         """The converter process counts transformations, the main process notifications: one scrape has both."""
-        _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
-        self.assertRegex(text, r'interface_engine_transform_duration_seconds_count\{outcome="success"\} 2\.0')
+        mapped = 'interface_engine_transform_duration_seconds_count{outcome="success"} 2.0'
+        for _ in range(40):  # a converter process tells what it counted once a second
+            _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
+            if mapped in text:
+                break
+            await asyncio.sleep(0.1)
+        self.assertIn(mapped, text)
         self.assertRegex(text, r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0')
         self.assertRegex(text, r"fhir_subscription_active 2\.0")
         self.assertIn("interface_engine_dlq_current_size 0.0", text)
