@@ -2,8 +2,9 @@
 
 A place takes `AT_ONCE` requests at a time.  After `FAILURES` failures in a row (no answer, or 5xx) its circuit opens:
 nothing is sent for a second, then one request tries, and each time that fails the pause doubles, up to
-`LONGEST_SECONDS` (or the longest wait between two attempts, when that is shorter); the first answer closes it.  So a host that is down costs one attempt now and then, however many
-subscriptions it has, and they all go on soon after it is back.
+`LONGEST_SECONDS` (or the longest wait between two attempts, when that is shorter); the first answer closes it.  So a
+host that is down costs one attempt now and then, however many subscriptions it has, and they all go on soon after it is
+back.
 
 Volatile: every process learns for itself.
 """
