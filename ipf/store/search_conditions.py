@@ -102,7 +102,7 @@ class Conditions:
                 return self._has(test, resource_type, alias)
             case CodedText():
                 return "true"
-        return f"{alias}.rid IN ({self._set(test, resource_type)})"
+        return self._member(alias, self._set(test, resource_type))
 
     # -- one index
 
@@ -119,12 +119,16 @@ class Conditions:
         return " UNION ".join(self._set(one, resource_type) for one in tests)
 
     def _any(self, tests: Sequence[Test], resource_type: str, alias: str) -> str:
-        sets = [one for one in tests if _is_set(one)]
-        found = [self.test(one, resource_type, alias) for one in tests if not _is_set(one)]
+        sets = [one for one in tests if is_set(one)]
+        found = [self.test(one, resource_type, alias) for one in tests if not is_set(one)]
         if sets:
             union = " UNION ALL ".join(self._set(one, resource_type) for one in sets)
-            found.append(f"{alias}.rid IN ({union})")
+            found.append(self._member(alias, union))
         return f"({' OR '.join(found)})"
+
+    def _member(self, alias: str, rids: str) -> str:
+        """Whether the resource is in a set; fenced, the set is computed once and looked up in, never joined."""
+        return f"({alias}.rid IN ({rids}))" + (" IS TRUE" if self.fenced else "")
 
     def _set(self, test: Test, resource_type: str, distinct: str = "") -> str:
         """SELECT of the rids that pass."""
@@ -271,7 +275,8 @@ def _code(test: Test) -> str:
     return code
 
 
-def _is_set(test: Test) -> bool:
+def is_set(test: Test) -> bool:
+    """Whether the rids that pass a test are computed as a set."""
     texts = TextPrefix | TextSuffix | TextContains | TextParts | TypedIdentifier
     return isinstance(test, texts | QuantityRange | QuantityIn | Present)
 
