@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 
 from ipf.errors import Problem
 from ipf.fhir.validation import Finding
-from ipf.ports import DEFAULT_TENANT, BindingTokens, Clock, DeliveryQueue, FhirStore, Json, Matcher, ReindexQueue, Terminology
+from ipf.ports import (
+    DEFAULT_TENANT,
+    BindingTokens,
+    Clock,
+    DeliveryQueue,
+    FhirStore,
+    Json,
+    Matcher,
+    ReindexQueue,
+    Terminology,
+)
 from ipf.ports.aside import Aside, here
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
