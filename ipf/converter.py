@@ -379,7 +379,7 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     part = ConvertingPart(settings, stores, mapper_of(settings, installation, reactor), reactor, name)
     tune_collector()
     part.start()
-    LoopingCall(metrics.flush).start(1.0)
+    LoopingCall(metrics.flush).start(0.5)
     await parent.gone
     await part.stop(settings.stop_seconds)
     metrics.flush()

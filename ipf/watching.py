@@ -37,7 +37,7 @@ from ipf.wire.systemd import Systemd
 
 log = Logger(namespace="ipf.watching")
 
-GAUGES_SECONDS = 5.0
+GAUGES_SECONDS = 2.0
 COUNT_SECONDS = 20.0
 RETENTION_POLL_SECONDS = 60.0
 LAG_SECONDS = 0.5

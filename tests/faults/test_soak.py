@@ -72,7 +72,7 @@ class SoakTests(TestCase):
         for _ in range(300):
             still = await asyncio.to_thread(_still_open, scenario)
             if not still:
-                await asyncio.sleep(1)  # counters follow the rows
+                await asyncio.sleep(3)  # counters and gauges follow the rows
                 return
             await asyncio.sleep(0.3)
         self.fail(f"not settled: {still}")
