@@ -5,8 +5,6 @@ Arrives: a subscription, or a tenant.  Leaves: counters, and attempts newest fir
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipf.fhir.json import loads
 from ipf.ports import Attempt, AttemptPage, SubscriptionHealth
 from ipf.store.database import Database, Row
