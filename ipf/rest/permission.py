@@ -68,7 +68,7 @@ def check_known(request: Request) -> None:
 def check_route(shape: str, request: Request) -> None:
     """Whether the caller may send this at all.  Problem UNAUTHORIZED."""
     caller = request.caller
-    if caller.is_unlimited or request.path in OPEN_PATHS:
+    if caller.is_unlimited or grants_of(caller).does_all or request.path in OPEN_PATHS:
         return
     if shape in _NARROWED or shape.startswith(_JOBS):
         return
@@ -152,7 +152,9 @@ def visible(versions: Sequence[Version], caller: Caller) -> list[Version]:
 
 def shown(version: Version | None, caller: Caller) -> Version | None:
     """A version that was asked for by its id: what the caller may not read is not there."""
-    if version is None or caller.is_unlimited or may(caller, "r", version.resource_type, version):
+    if version is None or caller.is_unlimited or grants_of(caller).finds_all:
+        return version
+    if may(caller, "r", version.resource_type, version):
         return version
     return None
 

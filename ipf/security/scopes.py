@@ -89,7 +89,7 @@ UNLIMITED = Permit()
 class Grants:
     """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again.
 
-    `finds_all`: everything of the tenant may be read and searched.
+    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -99,10 +99,13 @@ class Grants:
                         for scope in scopes]  # fmt: skip
         self._patient = caller.patient
         self._known: dict[tuple[str, str, int], Permit | None] = {}
-        self.finds_all = any(
-            scope.resource_type == "*" and scope.rights >= _READING and not scope.search and not is_limited
+        whole = [
+            scope.rights
             for scope, is_limited in self._scopes
-        )
+            if scope.resource_type == "*" and not scope.search and not is_limited
+        ]
+        self.finds_all = any(rights >= _READING for rights in whole)
+        self.does_all = ALL in whole
 
     def permit(self, resource_type: str, right: str) -> Permit | None:
         """What is granted; None = nothing.  `right`: one of `cruds`."""
@@ -149,10 +152,20 @@ def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
     return [term.test for term in query.terms]
 
 
-@lru_cache(maxsize=2048)
+_MOST_KEPT = 4096
+_grants: dict[int, tuple[Caller, Grants]] = {}
+
+
 def grants_of(caller: Caller) -> Grants:
-    """What a caller may do; made once for each token."""
-    return Grants(caller)
+    """What a caller may do; made once for each verified token, and found by the very object that stands for it."""
+    kept = _grants.get(id(caller))
+    if kept is not None and kept[0] is caller:
+        return kept[1]
+    if len(_grants) >= _MOST_KEPT:
+        _grants.clear()
+    found = Grants(caller)
+    _grants[id(caller)] = caller, found
+    return found
 
 
 def understood(scopes: Iterable[str]) -> Iterator[str]:

@@ -49,22 +49,17 @@ class Bearer:
             return request.by(ANONYMOUS)
         if header[: len(_PREFIX)].lower() != _PREFIX:
             raise Unauthorized("a bearer token is required")
-        return request.by(await self.caller_of(header[len(_PREFIX) :].strip()))
+        token = header[len(_PREFIX) :].strip()
+        return request.by(self._remembered(_key(token)) or await self.caller_of(token))
 
     async def caller_of(self, token: str) -> Caller:
         """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
         if len(token) > LONGEST:
             raise _refusal(TokenRefused("it is too long"))
-        self._source.look()
-        if self._generation != self._source.generation:
-            self._generation = self._source.generation
-            self._kept.clear()
-        key = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        caller = self._kept.get(key)
+        key = _key(token)
+        caller = self._remembered(key)
         if caller is not None:
-            if caller.expires_at is None or self._now() < caller.expires_at + self._rules.skew:
-                return caller
-            del self._kept[key]
+            return caller
         try:
             caller = await self._verified(token)
         except TokenRefused as refused:
@@ -72,6 +67,18 @@ class Bearer:
         if self._generation == self._source.generation:
             self._keep(key, caller)
         return caller
+
+    def _remembered(self, key: bytes) -> Caller | None:
+        """The caller of a token that was verified before, with keys that are still in use."""
+        self._source.look()
+        if self._generation != self._source.generation:
+            self._generation = self._source.generation
+            self._kept.clear()
+        caller = self._kept.get(key)
+        if caller is None or caller.expires_at is None or self._now() < caller.expires_at + self._rules.skew:
+            return caller
+        del self._kept[key]
+        return None
 
     async def _verified(self, token: str) -> Caller:
         keys = await self._source.current()
@@ -101,6 +108,10 @@ class Bearer:
         caller = await self.caller_of(token)
         until = None if caller.expires_at is None else datetime.fromtimestamp(caller.expires_at, UTC)
         return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until)
+
+
+def _key(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _refusal(reason: TokenRefused) -> Unauthorized:

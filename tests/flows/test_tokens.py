@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -46,6 +47,7 @@ class TokenFlowTests(TestCase):
                     await asyncio.sleep(0.05)
             await self._doors(provider)
             await self._subscribers(provider, *sinks)
+            await self._elsewhere(provider, folder)
             await self._outage(provider)
             self.assertNotIn(ADMIN, self.service.log_path.read_text())
             self.assertNotIn("Bearer ey", self.service.log_path.read_text())
@@ -116,6 +118,31 @@ class TokenFlowTests(TestCase):
         self.assertTrue(await whole.until(1, 20) and await bare.until(1, 20))
         self.assertEqual(json.loads(whole.bodies[0])["resourceType"], "Patient")
         self.assertEqual(bare.bodies[0], b"")
+
+    async def _elsewhere(self, provider: idp.Provider, folder: Path) -> None:
+        """A second service keeps its conversions at the first one, with client credentials."""
+        second = ServiceProcess(
+            folder / "second",
+            IPF_FHIR_URL=f"{self.service.base_url}/fhir",
+            IPF_FHIR_TOKEN_URL=f"{provider.issuer}/token",
+            IPF_FHIR_CLIENT_ID="good",
+            IPF_FHIR_CLIENT_SECRET="s3cret",
+            IPF_FHIR_SCOPE="system/*.cruds",
+            IPF_WORKER_PROCESSES="0",
+        )
+        try:
+            second.start()
+            await asyncio.to_thread(second.wait_ready)
+            acknowledged = await answer_to(second.mllp_port, admission("F1", "FAR", "+4713"))
+            self.assertEqual(acknowledged[1], b"MSA|AA|F1")
+            bearer = provider.token("good", "system/Patient.s")
+            async with asyncio.timeout(20):
+                while (await self.ask("GET", "/fhir/Patient?identifier=FAR", bearer))[1]["total"] != 1:
+                    await asyncio.sleep(0.1)
+            status, found = await asyncio.to_thread(second.get, "/fhir/Patient")
+            self.assertEqual((status, found["total"]), (200, 0))
+        finally:
+            second.stop()
 
     async def _outage(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
         """Tokens that were never seen before are verified with the keys that are there."""
