@@ -25,14 +25,14 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import TextEquals, within
+from ipf.fhir.predicate import TextEquals
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Value, literal, script
 from ipf.store.search_conditions import TABLES, Conditions
 from ipf.store.search_conditions import parameters_of as parameters_of_test
-from ipf.store.search_walk import OF_RESOURCES, walk_of
+from ipf.store.search_walk import Walk, walk_of
 
 DEFAULT_COUNT = 50
 
@@ -117,7 +117,7 @@ class SearchSql:
 
     def page(self, limit: int, after: Token | None = None) -> str:
         """At most `limit` rows of VERSION_COLUMNS and the keys of the order, from behind `after`."""
-        walk = None if self._walks_dates else walk_of(self._query, self._driver, self._conditions, self._is_selective)
+        walk = None if self._query.sort else self._walked()
         if walk is not None:
             behind = [] if after is None else [self._behind(after, "d.rid")]
             rids = walk.numbers(behind, f"d.rid{' DESC' if self._descending() else ''}", limit)
@@ -136,16 +136,17 @@ class SearchSql:
 
     def count(self) -> str:
         """How many there are; entries of the index are those of live resources, so they alone may do."""
-        if self._driver is not None and not any(within(term.test, *OF_RESOURCES) for term in self._query.terms):
-            where = self._where()[1:]
-            of_driver = " AND ".join(one for one in where if one.startswith("d."))
-            others = " AND ".join(["true", *(one for one in where if not one.startswith("d."))])
-            rows = f"SELECT d.rid FROM index_text d WHERE {of_driver}"
-            return script(PLANNER, f"SELECT count(*) FROM ({rows}) r WHERE {others}")
+        walk = self._walked()
+        if walk is not None:
+            return script(PLANNER, f"SELECT count(*) FROM {walk.source} d WHERE {walk.condition}")
         return script(PLANNER, f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}")
 
     def ids(self, limit: int) -> str:
         """Logical ids of at most `limit` matches, in no order."""
+        walk = self._walked()
+        if walk is not None:
+            rids = f"SELECT d.rid FROM {walk.source} d WHERE {walk.condition} LIMIT {limit}"
+            return script(PLANNER, f"SELECT r.id FROM ({rids}) d JOIN resources r ON r.rid = d.rid")
         where = " AND ".join(self._where())
         return script(PLANNER, f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {limit}")
 
@@ -155,6 +156,10 @@ class SearchSql:
         return Token(self.check, total, row[0], keys).text()
 
     # -- parts
+
+    def _walked(self) -> Walk | None:
+        """The walk that answers the query but for its order."""
+        return None if self._walks_dates else walk_of(self._query, self._driver, self._conditions, self._is_selective)
 
     @property
     def _walk(self) -> str:

@@ -34,7 +34,7 @@ from ipf.fhir.query import Query
 from ipf.store.quoting import literal
 from ipf.store.search_conditions import Conditions, is_set
 
-OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
+_OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
 _COMBINED = (AllOf, AnyOf, Not)
 
 
@@ -49,18 +49,23 @@ class Walk:
     where: tuple[str, ...]
     probes_only: bool
 
+    @property
+    def condition(self) -> str:
+        """What its rows must pass."""
+        return " AND ".join(self.where) or "true"
+
     def numbers(self, behind: Sequence[str], order: str, limit: int) -> str:
         """SELECT of the first `limit` rids in this order, where `behind` holds."""
-        where = " AND ".join([*self.where, *behind]) or "true"
+        where = " AND ".join([self.condition, *behind])
         return f"SELECT d.rid FROM {self.source} d WHERE {where} ORDER BY {order} LIMIT {limit}"
 
 
 def walk_of(query: Query, driver: int | None, conditions: Conditions, is_selective: bool) -> Walk | None:
-    """The walk that answers a query; None when it has an order, or takes rows of `resources`, or has none of these.
+    """The walk that answers a query; None when it takes rows of `resources`, or has none of these.
 
     `is_selective`: the driver is an identifier or a reference.
     """
-    if query.sort or any(within(term.test, *OF_RESOURCES) for term in query.terms):
+    if any(within(term.test, *_OF_RESOURCES) for term in query.terms):
         return None
     number = driver if driver is not None else _set_of(query)
     if number is None:

@@ -46,6 +46,13 @@ class WalkTest(TestCase):
             self.assertEqual(sql.count("OFFSET 0"), fenced, sql)
             self.assertEqual(sql.startswith(PLANNER), planned, sql)
 
+    def test_counts_and_chains_walk_too(self) -> None:
+        """Whatever the order of the page is."""
+        for criteria in ("Patient?identifier=urn:mrn|&_sort=birthdate", "Patient?gender=male&birthdate=1980"):
+            sql = SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers())))
+            self.assertNotIn("resources", sql.count())
+            self.assertIn("LIMIT 9) d JOIN resources r", sql.ids(9))
+
     def test_what_takes_more(self) -> None:
         for criteria in (
             "Patient",
