@@ -20,6 +20,7 @@ from ipf.ports import MessageFilter, MessagePage, MessageRow, Status
 from ipf.store.database import Database
 from ipf.store.inbox_admin import LIST, message
 from ipf.store.message_find import TAIL, Matches, matches, of_tenant
+from ipf.store.message_index import indexed_to
 from ipf.store.quoting import literal
 
 _FEW = 2_000  # messages that are looked up one by one
@@ -154,12 +155,22 @@ async def _total(database: Database, wanted: MessageFilter, found: Matches | Non
         return await _counted(database, wanted)
     if found is not None:
         return found.count
-    row = await database.one(
-        f"SELECT (SELECT coalesce(sum(n), 0) FROM message_chunks WHERE {of_tenant(wanted)}) + "
-        f"(SELECT count(*) FROM message_bodies WHERE {of_tenant(wanted)} "
-        "AND id > (SELECT indexed_to FROM message_index_state WHERE single))"
-    )
-    return int(row[0])
+    return await _all(database, wanted)
+
+
+async def _all(database: Database, wanted: MessageFilter) -> int:
+    """How many messages there are.  The end of the index is a number in the query, or the planner would not know that
+    few come after it; when it moved meanwhile, the query is asked again."""
+    indexed = await indexed_to(database)
+    while True:
+        total, now = await database.one(
+            f"SELECT (SELECT coalesce(sum(n), 0) FROM message_chunks WHERE {of_tenant(wanted)}) + "
+            f"(SELECT count(*) FROM message_bodies WHERE {of_tenant(wanted)} AND id > {indexed}), "
+            "(SELECT indexed_to FROM message_index_state WHERE single)"
+        )
+        if now == indexed:
+            return int(total)
+        indexed = int(now)
 
 
 async def _counted(database: Database, wanted: MessageFilter) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from struct import unpack
 
 from ipf.hl7.words import PATIENT, SYSTEM, TYPE, folded, patients_of, words_of
 from ipf.ports import MessageIndex
@@ -222,8 +223,8 @@ def bits_of(stored: bytes) -> int:
     if len(stored) == BITS:
         return int.from_bytes(stored, "little")
     bits = 0
-    for place in range(0, len(stored), 2):
-        bits |= 1 << (stored[place] << 8 | stored[place + 1])
+    for number in unpack(f">{len(stored) // 2}H", stored):
+        bits |= 1 << number
     return bits
 
 
