@@ -81,7 +81,7 @@ class Notifying:
         activation.start()
         deliver.start()
         self.sockets.start()
-        on_stop("handshakes", self._activate.stop)
+        on_stop("handshakes", partial(self._activate.stop, seconds, self._reactor))
         on_stop("activation", partial(activation.stop, seconds))
         on_stop("delivery", partial(deliver.stop, seconds))
         on_stop("websockets", partial(self.sockets.stop, seconds))

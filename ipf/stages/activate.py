@@ -18,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports import HANDSHAKE, Attempt, Channel, Channels, Clock, Compose, DeliveryQueue, Lease
+from ipf.stages.worker import finished_within
 
 log = Logger()
 
@@ -65,6 +67,7 @@ class Activate:
         self._unserved = unserved
         self._refused: dict[Waiting, str] = {}
         self._looked: datetime | None = None
+        self._stopping = False
         self._shaking: dict[Waiting, Deferred[None]] = {}
 
     async def step(self) -> bool:
@@ -77,9 +80,10 @@ class Activate:
                 moved += await self._activate(*each)
         return moved > 0
 
-    async def stop(self) -> None:
-        """Wait for the handshakes under way; each ends with its time limit at the latest."""
-        await gatherResults(list(self._shaking.values()))
+    async def stop(self, within_seconds: float, clock: IReactorTime) -> bool:
+        """Wait for the handshakes under way; False when that took too long: they are repeated after the next start."""
+        self._stopping = True
+        return await finished_within(list(self._shaking.values()), within_seconds, clock)
 
     def _is_time(self) -> bool:
         """Once a second: the bell rings with every write, and nothing here hurries that much."""
@@ -124,6 +128,8 @@ class Activate:
             notification = await compose.handshake(lease)
             attempted_at = self._now()
             delivered = await channel.send(notification)
+            if self._stopping and not delivered.succeeded:
+                return  # perhaps it is we who broke off
             reason = None if delivered.succeeded else delivered.error or f"HTTP status {delivered.http_status}"
             took = delivered.http_status, delivered.duration_ms, reason, notification.correlation_id
             attempt = Attempt(0, attempted_at, delivered.succeeded, *took, kind=HANDSHAKE)

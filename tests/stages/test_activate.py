@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
@@ -179,7 +180,7 @@ class HandshakeTests(TestCase):
         self.step(stage)
         self.assertEqual(self.calls, [("b", "active", None)])
         self.assertFalse(self.step(stage))
-        stopped = Deferred.fromCoroutine(stage.stop())
+        stopped = Deferred.fromCoroutine(stage.stop(5.0, Clock()))
         self.assertNoResult(stopped)
         slow.callback(Delivered(200, 900, None))
         self.successResultOf(stopped)
