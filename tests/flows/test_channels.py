@@ -233,8 +233,12 @@ class ChannelFlowTests(TestCase):
 
         await self.eventually(lambda: [kind for kind in kinds() if kind == "heartbeat"], 1)
         self.assertEqual(kinds().count("event-notification"), 1)
-        history = await self.ask("GET", f"/admin/subscriptions/{hooked}/history")
-        self.assertEqual({one["kind"] for one in history["items"]}, {"handshake", "event-notification", "heartbeat"})
+
+        async def written() -> bool:
+            history = await self.ask("GET", f"/admin/subscriptions/{hooked}/history")
+            return {one["kind"] for one in history["items"]} == {"handshake", "event-notification", "heartbeat"}
+
+        await self.until(written)  # the far end has a notification before the ledger has
         history = await self.ask("GET", f"/admin/subscriptions/{refused}/history")
         self.assertEqual((history["items"][0]["kind"], history["items"][0]["http_status"]), ("handshake", 500))
 
