@@ -60,7 +60,7 @@ async def _searched(
     if rest == MessageFilter(tenant=wanted.tenant):
         return MessagePage(found.count, rows, True, found.lag)
     if rest == MessageFilter(tenant=wanted.tenant, status=Status.DELIVERED):
-        others = await _undelivered(database, wanted.tenant)
+        others = await _undelivered(database, wanted)
         if len(others) < _MANY:
             return MessagePage(found.count - sum(map(found.holds, others)), rows, True, found.lag)
     if is_end:
@@ -119,10 +119,10 @@ async def _walk(
     return await _by_ids(database, kept[offset : offset + limit]), False
 
 
-async def _undelivered(database: Database, tenant: str) -> list[int]:
+async def _undelivered(database: Database, wanted: MessageFilter) -> list[int]:
     """Ids of messages in the other four states."""
     rows = await database.many(
-        f"SELECT s.id FROM message_states s WHERE s.original_id IS NULL AND s.tenant = {literal(tenant)} "
+        f"SELECT s.id FROM message_states s WHERE s.original_id IS NULL AND {of_tenant(wanted, 's.tenant')} "
         f"AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER') LIMIT {_MANY}"
     )
     return [int(row[0]) for row in rows]

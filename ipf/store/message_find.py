@@ -94,7 +94,10 @@ def _words(wanted: MessageFilter) -> list[str]:
 async def _live(database: Database, tenant: str, indexed: int) -> Bits:
     every = "SELECT chunk, live FROM message_chunks"
     rows = await database.many(every if tenant == EVERY_TENANT else LIVE.call(tenant))
-    bits = {int(chunk): bits_of(bytes(live)) for chunk, live in rows if chunk * CHUNK <= indexed}
+    bits: Bits = {}
+    for chunk, live in rows:  # of every tenant: several may have messages in one chunk
+        if chunk * CHUNK <= indexed:
+            bits[int(chunk)] = bits.get(int(chunk), 0) | bits_of(bytes(live))
     last = indexed // CHUNK
     if last in bits:
         bits[last] &= (1 << indexed % CHUNK + 1) - 1

@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import MessageFilter, Received, Settlement, Status
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.store import inbox_pages, message_find
 from ipf.store.inbox import PostgresInbox
 from ipf.store.message_index import BITS, PostgresMessageIndex, bits_of, bytes_of, numbers_of
@@ -195,6 +196,15 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(source_system="LAB", status=Status.RECEIVED))[0], 4)
         page = await self.inbox.page(MessageFilter(text="hansen"), 50, 0)
         self.assertEqual((page.total, page.is_exact, page.index_lag), (2, False, 5))
+
+    async def test_every_tenant(self) -> None:
+        """Messages of several tenants in one chunk are told apart, and counted together."""
+        await self.inbox.store([adt(1), adt(2, tenant="north")])
+        await self.indexed()
+        self.assertEqual(await self.found(text="hansen"), (1, ["C1"]))
+        self.assertEqual(await self.found(text="hansen", tenant="north"), (1, ["C2"]))
+        self.assertEqual(await self.found(text="hansen", tenant=EVERY_TENANT), (2, ["C2", "C1"]))
+        self.assertEqual((await self.found(tenant=EVERY_TENANT))[0], 2)
 
     async def test_one_process_at_a_time(self) -> None:
         """Another passes by."""
