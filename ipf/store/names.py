@@ -58,6 +58,7 @@ class Names:
     """What this process knows of the numbers."""
 
     def __init__(self, database: Database) -> None:
+        self.has_statistics = False  # whether this process has seen that PostgreSQL knows how large the index is
         self._database = database
         self._partitions: dict[str, int] = {}
         self._tenants: dict[int, str] = {}

@@ -60,6 +60,10 @@ DO $$ BEGIN
     END IF;
 END $$"""
 
+HAS_STATISTICS = (
+    "SELECT min(reltuples) > 0 FROM pg_class WHERE oid IN ('resources'::regclass, 'index_text'::regclass)"
+)
+
 Many = Callable[[str], Awaitable[list[Row]]]
 
 
@@ -95,6 +99,10 @@ class Search:
 
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
         await self._names.load((self._tenant,), parameters_of(query))
+        if len(query.terms) > 1 and not self._names.has_statistics:
+            self._names.has_statistics = (await self._many(HAS_STATISTICS))[0][0]
+            if not self._names.has_statistics:
+                await self._many(ANALYSE)
         if any(needs_store(term.test) for term in query.terms):
             self._has_driver = driver(query) is not None
             terms = [replace(term, test=await self._resolved(term.test, query.resource_type)) for term in query.terms]
