@@ -15,8 +15,8 @@ from ipf.ports.inbox import Claimed
 class Mapped:
     """A transaction Bundle, which map made it, and the codes that no table had.
 
-    `references`: every (object, name) in the Bundle whose text is the fullUrl of an entry, so that nobody has to look for
-    them (an object that was merged away may be among them); None = not known, they must be looked for.
+    `references`: every (object, name) in the Bundle whose text is the fullUrl of an entry, so that nobody has to look
+    for them (an object that was merged away may be among them); None = not known, they must be looked for.
     """
 
     bundle: Json

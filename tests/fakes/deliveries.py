@@ -266,7 +266,8 @@ class MemoryDeliveryQueue:
         found = self._find(tenant, subscription_id)
         if found is None:
             return None
-        newest = sorted(found[2].attempts[::-1], key=lambda attempt: attempt.attempted_at, reverse=True)
+        latest_first = list(reversed(found[2].attempts))  # equal times stay in this order
+        newest = sorted(latest_first, key=lambda attempt: attempt.attempted_at, reverse=True)
         return AttemptPage(len(newest), tuple(newest[offset : offset + limit]))
 
 

@@ -270,4 +270,3 @@ def _logic(operator: str, left: Run, right: Run) -> Run:
         return _boolean(combine(a, op.truth(right(context))))
 
     return run
-

@@ -86,8 +86,10 @@ class FuzzTest(unittest.TestCase):
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.decimals(allow_nan=False),
-            lambda inner: st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["resourceType", "name", "_name", "given", "family", "value"]), inner),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["resourceType", "name", "_name", "given", "family", "value"]), inner)
+            ),
             max_leaves=12,
         )
     )

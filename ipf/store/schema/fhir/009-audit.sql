@@ -4,7 +4,7 @@ CREATE TABLE audit_events (
     partition_id smallint NOT NULL,          -- tenant
     id uuid NOT NULL,                        -- version 7: grows with recorded_at
     recorded_at timestamptz NOT NULL,        -- end of the operation, whole milliseconds
-    duration_ms integer NOT NULL,
+    duration_ms integer NOT NULL,            -- from request to answer
     surface text NOT NULL,                   -- fhir: shown as AuditEvent; admin: for operators alone
     interaction text NOT NULL,               -- create, read, search, message-read ...
     action text NOT NULL,                    -- C R U D E
@@ -15,7 +15,7 @@ CREATE TABLE audit_events (
     issuer text NOT NULL,                    -- identity provider
     user_reference text NOT NULL,            -- fhirUser
     address text NOT NULL,                   -- of the caller
-    correlation_id text NOT NULL,
+    correlation_id text NOT NULL,            -- the same in the log
     target text NOT NULL,                    -- what was asked for
     entities text NOT NULL,                  -- references with versions, separated by blanks
     patients text NOT NULL,                  -- references, separated by blanks
