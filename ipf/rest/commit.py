@@ -77,20 +77,25 @@ class _Committer:
         self._attempts = attempts
         self._aside = aside
 
-    async def store_all(self, questions: Sequence[Question]) -> list[UnitResult | Problem]:
-        """Results of units that share transactions as long as they can."""
+    async def store_all(self, questions: Sequence[Question], exclusive: bool = False) -> list[UnitResult | Problem]:
+        """Results of units that share transactions as long as they can.  `exclusive`: they may write topics."""
         attempts = self._attempts if len(questions) == 1 else _ATTEMPTS_TOGETHER
         conflict = WriteConflict()
         for _ in range(attempts):
             try:
-                ends = await self._attempt(questions)
+                ends = await self._attempt(questions, exclusive)
             except WriteConflict as lost:
                 conflict = lost
                 continue
+            if ends is None:
+                return await self._one_by_one(questions, exclusive=True)
             return await self._complete(questions, ends)
         if len(questions) == 1:
             return [conflict]
-        return [result for asked in questions for result in await self.store_all([asked])]
+        return await self._one_by_one(questions, exclusive)
+
+    async def _one_by_one(self, questions: Sequence[Question], exclusive: bool) -> list[UnitResult | Problem]:
+        return [result for asked in questions for result in await self.store_all([asked], exclusive)]
 
     async def _complete(
         self, questions: Sequence[Question], ends: Sequence[UnitResult | Problem | None]
@@ -100,8 +105,11 @@ class _Committer:
         later = iter(await self.store_all(again) if again else ())
         return [next(later) if end is None else end for end in ends]
 
-    async def _attempt(self, questions: Sequence[Question]) -> list[UnitResult | Problem | None]:
-        changing = any(asked.unit.changes_subscriptions for asked in questions)
+    async def _attempt(
+        self, questions: Sequence[Question], exclusive: bool
+    ) -> list[UnitResult | Problem | None] | None:
+        """One transaction; None: a topic is replaced, which nobody saw coming, and needs the exclusive lock."""
+        changing = exclusive or any(asked.unit.changes_subscriptions for asked in questions)
         async with self._store.transaction() as transaction:
             asks = asks_for(questions)
             answers = await transaction.ask(asks, subscriptions_change=changing)
@@ -113,6 +121,8 @@ class _Committer:
             rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
             reindex: Sequence[ReindexRequest] = ()
             plan = await self._planned(questions, View(knowledge, asks.conditions, self._matcher), rids)
+            if plan.topics and not changing:
+                return None
             if plan.changes or plan.receipts:
                 reindex = _reindex(plan) if changing else ()
                 events = list(self._events(plan))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ipf.fhir.topic_basic import TOPIC_TYPES
+from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
 
 if TYPE_CHECKING:
@@ -79,8 +79,15 @@ class Unit:
 
     @property
     def changes_subscriptions(self) -> bool:
-        """Whether a Subscription, a topic or a SearchParameter may be written: what every writer must know of."""
-        return any(entry.resource_type in EPOCH_TYPES for entry in self.entries)
+        """Whether a Subscription, a topic or a SearchParameter may be written: what every writer must know of.
+
+        A Basic with other content counts as no topic; that it replaces one is seen when it is planned.
+        """
+        return any(entry.resource_type in EPOCH_TYPES and not _is_plain_basic(entry) for entry in self.entries)
+
+
+def _is_plain_basic(entry: Entry) -> bool:
+    return entry.resource_type == "Basic" and entry.resource is not None and topic_in(entry.resource) is None
 
 
 class Outcome(StrEnum):

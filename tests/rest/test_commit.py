@@ -157,6 +157,21 @@ class CommitSuite(Suite):
         self.assertEqual(outcomes(results), [[("deleted", 2)], [("deleted", 2)]])
 
 
+    async def test_units_share_a_transaction_unless_they_change_what_every_writer_must_know(self) -> None:
+        """A Basic is a topic only with the code of one; that a plain one replaces a topic is seen in time."""
+        coding = {"system": "http://hl7.org/fhir/fhir-types", "code": "SubscriptionTopic"}
+        named = "http://hl7.org/fhir/5.0/StructureDefinition/extension-SubscriptionTopic.url"
+        url = {"url": named, "valueUri": "urn:t"}
+        topic = {"resourceType": "Basic", "id": "t", "code": {"coding": [coding]}, "extension": [url]}
+        plain = {"resourceType": "Basic", "id": "t", "code": {"text": "history"}}
+        self.assertTrue(unit(put(topic)).changes_subscriptions)
+        self.assertTrue(unit(delete("Basic/t")).changes_subscriptions)
+        self.assertFalse(unit(create({**plain, "id": "u"}), put(patient("1") | {"id": "p"})).changes_subscriptions)
+        (stored,) = await self.world.commit(unit(put(topic)))
+        results = await self.world.commit(unit(put(plain)), unit(create(patient("1"))))
+        self.assertEqual(outcomes([stored, *results]), [[("created", 1)], [("updated", 2)], [("created", 1)]])
+
+
 class ReferenceSuite(Suite):
     """What becomes of references."""
 
