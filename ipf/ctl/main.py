@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 from twisted.python.failure import Failure
 
+import ipf
 from ipf.ctl import doctor, messages, sending, subscriptions, upkeep
 from ipf.ctl import work as work_on_many
 from ipf.ctl.api import Api, Refused
@@ -84,7 +85,7 @@ def _until_done(work: Callable[[Any], Awaitable[None]]) -> None:
 )
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for an answer.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for scripts.")
-@click.version_option(package_name="ipf")
+@click.version_option(ipf.__version__)
 @click.pass_context
 def cli(
     context: click.Context, url: str, token: str | None, token_file: Path | None, timeout: float, as_json: bool

@@ -30,6 +30,7 @@ class CtlFlowTests(TestCase):
             self.assertEqual((ended, '"AA":20' in said), (0, True), said)
             await scenario.settled()
             for arguments, status, words in (
+                (("--version",), 0, "ipfctl, version"),
                 (("show", "1"), 0, "PID|"),
                 (("retry", "999"), 1, "no message 999"),
                 (("messages", "--limit", "many"), 2, "Usage"),
@@ -50,7 +51,7 @@ class CtlFlowTests(TestCase):
 async def _run(base: str, *arguments: str) -> tuple[int | None, str]:
     """Exit status, and what was written to both outputs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "ignore", "-c", "from ipf.ctl.main import main; main()", "--url", base, *arguments,
+        sys.executable, "-W", "ignore", "-m", "ipf.ctl", "--url", base, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(ROOT),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
