@@ -12,10 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from urllib.parse import urlencode
-
-import orjson
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Caller, Request, Version
@@ -38,6 +35,8 @@ _LOOKING = frozenset((
     "$events", "$export-status", "$subsumes", "$meta", "$dry-run",
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
+# Stored bodies are written by us, without blanks; in a text a quotation mark is escaped, so no text looks like this.
+_REFERENCE = re.compile(rb'"reference":"([^"\\]*Patient/[^"\\]*)"')
 _PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _PATIENT_PARAMETERS = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
@@ -158,28 +157,16 @@ def written(versions: Iterable[Version]) -> tuple[str, ...]:
 
 
 def patients_of(versions: Iterable[Version]) -> tuple[str, ...]:
-    """The patients whom these resources are, or refer to at their top or one level below, in order."""
+    """The patients whom these resources are, or refer to anywhere, in order."""
     found: dict[str, None] = {}
     for version in versions:
         if version.resource_type == "Patient":
             found[f"Patient/{version.id}"] = None
-        if b"Patient/" in version.body:
-            for reference in _references(orjson.loads(version.body)):
-                matched = _PATIENT.fullmatch(reference)
-                if matched is not None:
-                    found[matched[1]] = None
+        for reference in _REFERENCE.findall(version.body):
+            matched = _PATIENT.fullmatch(reference.decode())
+            if matched is not None:
+                found[matched[1]] = None
     return tuple(found)
-
-
-def _references(resource: dict[str, Any]) -> Iterable[str]:
-    for value in resource.values():
-        for item in value if isinstance(value, list) else (value,):
-            if not isinstance(item, dict):
-                continue
-            for one in (item, *item.values()):
-                reference = one.get("reference") if isinstance(one, dict) else None
-                if isinstance(reference, str):
-                    yield reference
 
 
 def asked_patients(request: Request, entities: Sequence[str]) -> Iterable[str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
 from ipf.fhir.json import dumps, loads
-from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request
+from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import audited, observer
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Unit
-from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of
+from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of, patients_of
 from ipf.security.audit_event import audit_event
 from ipf.store.audit import PostgresAuditStore
 from ipf.telemetry.correlation import new_correlation_id
@@ -353,6 +354,20 @@ class AuditOnMemory(AuditSuite, OnMemory):
             self.assertEqual(interaction_of(request), expected, text)
         self.assertEqual([outcome_of(status) for status in (200, 304, 400, 401, 403, 404, 422, 500, 503)],
                          [0, 0, 4, 8, 4, 4, 4, 8, 8])  # fmt: skip
+
+    def test_patients_whom_resources_are_of(self) -> None:
+        row = Version(1, "Patient", "1", 1, datetime(2026, 1, 1, tzinfo=UTC), b'{"resourceType":"Patient","id":"1"}')
+        for body, patients in (
+            (row.body, ("Patient/1",)),
+            (b'{"subject":{"reference":"Patient/2"}}', ("Patient/2",)),
+            (b'{"participant":[{"who":{"onBehalfOf":{"reference":"http://a/Patient/3/_history/4"}}}]}', ("Patient/3",)),
+            (b'{"a":{"reference":"Patient/2"},"b":{"reference":"Patient/5"},"c":{"reference":"Patient/2"}}',
+             ("Patient/2", "Patient/5")),
+            (rb'{"text":"\"reference\":\"Patient/6\""}', ()),
+            (b'{"subject":{"reference":"Group/7"},"note":"Patient/7"}', ()),
+        ):  # fmt: skip
+            kind = "Patient" if body == row.body else "Observation"
+            self.assertEqual(patients_of([replace(row, resource_type=kind, body=body)]), patients, body)
 
     def test_texts_of_others_stay_on_one_line(self) -> None:
         self.assertEqual(clean("a\r\nb\u2028c\x00\x1b[0m"), "a  b c  [0m")
