@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-from pathlib import Path
+import tempfile
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
@@ -28,9 +29,10 @@ class SystemdTests(TestCase):
                 return found
 
     def test_the_life_of_a_service(self) -> None:
-        path = str(Path(f"/tmp/ipf-notify-{os.getpid()}"))
+        folder = tempfile.mkdtemp(prefix="ipf-")  # short, as the kernel wants the name of a socket
+        self.addCleanup(shutil.rmtree, folder)
+        path = f"{folder}/notify"
         self.socket.bind(path)
-        self.addCleanup(os.unlink, path)
         environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid()), "HOME": "/"}
         systemd = Systemd(environ, self.clock)
         self.assertEqual(environ, {"HOME": "/"})
