@@ -24,6 +24,7 @@ _FILTERS = (
     ("patient", "Patient identifier, PID-3."),
     ("text", "Words inside the message."),
     ("error", "Text of the last error."),
+    ("tenant", "Whose messages; * for those of all tenants."),
 )
 _NAMES = {"type": "message_type"}
 

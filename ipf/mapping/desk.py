@@ -13,7 +13,7 @@ from ipf.fhir.json import dumps
 from ipf.mapping.installation import Aside, Installation
 from ipf.mapping.library import Library, Result
 from ipf.mapping.structuremap import to_json
-from ipf.ports import DEFAULT_TENANT, Claimed, Inbox, Json, MappingDesk, MessageRow
+from ipf.ports import Claimed, Inbox, Json, MappingDesk, MessageRow
 
 
 class Desk:
@@ -59,7 +59,8 @@ def as_claimed(row: MessageRow) -> Claimed:
     """A stored row as the engine gets it, without a lease."""
     return Claimed(
         row.id, 0, row.correlation_id, row.received_at, row.source_system, row.source_id, row.message_type,
-        row.raw or b"", row.charset or "", row.attempt_count, tenant=DEFAULT_TENANT,
+        row.raw or b"", row.charset or "", row.attempt_count, tenant=row.tenant,
+        listener=row.listener or "",
     )  # fmt: skip
 
 

@@ -37,11 +37,12 @@ class UnmappedRow:
     met: int
     messages: int
     override_id: int | None
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnmappedFilter:
-    """Exact filters; None = not filtered.  `is_answered`: whether an override answers it by now."""
+    """Exact filters; None = not filtered, EVERY_TENANT for the codes of all.  `is_answered`: an override answers it."""
 
     source_system: str | None = None
     concept_map: str | None = None
@@ -71,7 +72,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class OverrideFilter:
-    """Exact filters; None = not filtered."""
+    """Exact filters; None = not filtered, EVERY_TENANT for the answers of all."""
 
     source_system: str | None = None
     concept_map: str | None = None
@@ -103,6 +104,7 @@ class Conversion:
     last_error: str | None
     delivered_at: datetime | None
     correlation_id: str
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,15 @@ class Installed:
 
 
 class CodeQueue(Protocol):
-    """Unmapped codes and their answers.  Every method is one committed transaction."""
+    """Unmapped codes and their answers.  Every method is one committed transaction.
+
+    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row whosever it is.
+    """
 
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:
         """How many match, and one page, the last seen first."""
 
-    async def unmapped_code(self, tenant: str, number: int) -> UnmappedRow | None:
+    async def unmapped_code(self, number: int) -> UnmappedRow | None:
         """One row."""
 
     async def messages(self, number: int, limit: int) -> list[int]:
@@ -135,18 +140,18 @@ class CodeQueue(Protocol):
     async def overrides(self, wanted: OverrideFilter, limit: int, offset: int) -> tuple[int, Sequence[Override]]:
         """How many match, and one page, the last changed first."""
 
-    async def override(self, tenant: str, number: int) -> Override | None:
+    async def override(self, number: int) -> Override | None:
         """One row."""
 
-    async def delete_override(self, tenant: str, number: int) -> None:
+    async def delete_override(self, number: int) -> None:
         """Take an answer back.  Problem NOT_FOUND."""
 
-    async def requeue(self, tenant: str, number: int, *, following: bool) -> Requeued:
+    async def requeue(self, number: int, *, following: bool) -> Requeued:
         """Have the messages that met this code converted again.  Problem NOT_FOUND.
 
         A message that has been converted gets a further conversion, which leaves its own row as it is; one that failed
-        is retried; one that waits is left alone.  `following`: also all later messages of the same ordering key, in
-        order, so that old facts do not replace newer ones.
+        is retried; one that waits is left alone.  `following`: also all later messages of the same tenant and ordering
+        key, in order, so that old facts do not replace newer ones.
         """
 
     async def conversions(
@@ -154,10 +159,10 @@ class CodeQueue(Protocol):
     ) -> tuple[int, Sequence[Conversion]]:
         """How many match, and one page, the newest first."""
 
-    async def retry_conversion(self, tenant: str, number: int) -> Conversion:
+    async def retry_conversion(self, number: int) -> Conversion:
         """FAILED or DEAD_LETTER back to RECEIVED.  Problem NOT_FOUND; WrongState otherwise."""
 
-    async def delete_conversion(self, tenant: str, number: int) -> None:
+    async def delete_conversion(self, number: int) -> None:
         """Remove a DEAD_LETTER conversion.  Problem NOT_FOUND; WrongState otherwise."""
 
 

@@ -89,6 +89,7 @@ class Claimed:
     tenant: str = DEFAULT_TENANT
     original_id: int | None = None
     mapping_epoch: int | None = None
+    listener: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A stored message as the admin API shows it; the last three fields are None in lists."""
+    """A stored message as the admin API shows it; the last five fields are None in lists."""
 
     id: int
     received_at: datetime
@@ -154,10 +155,12 @@ class MessageRow:
     last_error: str | None
     delivered_at: datetime | None
     correlation_id: str
+    tenant: str
     next_attempt_at: datetime | None = None
     raw: bytes | None = None
     charset: str | None = None
     raw_content_type: str | None = None
+    listener: str | None = None
 
 
 EVERY_TENANT = "*"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ipf.ports.base import DEFAULT_TENANT, Json
+from ipf.ports.base import Json
 from ipf.ports.inbox import MessageFilter
 
 
@@ -84,6 +84,7 @@ class RejectRow:
     peer: str
     reason: str
     size: int
+    tenant: str
     raw: bytes | None = None
 
 
@@ -102,7 +103,7 @@ class ErrorGroup:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Messages that a job is about: those with these ids, or those that the filter finds; `fingerprint`: dead letters
-    of this error group."""
+    of this error group.  Always those of the filter's tenant alone, which may be EVERY_TENANT."""
 
     ids: tuple[int, ...] | None
     wanted: MessageFilter
@@ -118,12 +119,14 @@ class NewJob:
     shown: Json
     following: bool
     per_second: int
-    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job and how far it is.  `status`: requested, running, done, cancelled or failed."""
+    """A job and how far it is.  `status`: requested, running, done, cancelled or failed.
+
+    `tenant`: of its messages; EVERY_TENANT when they are of several.
+    """
 
     id: int
     kind: str
@@ -139,10 +142,14 @@ class Job:
     error: str | None
     created_at: datetime
     updated_at: datetime
+    tenant: str
 
 
 class MessageDesk(Protocol):
-    """Rejects, error groups and jobs.  Every method is one committed transaction."""
+    """Rejects, error groups and jobs.  Every method is one committed transaction.
+
+    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row whosever it is.
+    """
 
     async def transformed(self, message_id: int) -> Transformed:
         """The map that a message, or its newest further conversion that ended well, was converted with."""
@@ -150,10 +157,10 @@ class MessageDesk(Protocol):
     async def rejects(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[RejectRow]]:
         """How many there are, and one page, newest first."""
 
-    async def get_reject(self, tenant: str, number: int) -> RejectRow | None:
+    async def get_reject(self, number: int) -> RejectRow | None:
         """One, with its bytes."""
 
-    async def delete_reject(self, tenant: str, number: int) -> None:
+    async def delete_reject(self, number: int) -> None:
         """Remove it.  Problem NOT_FOUND."""
 
     async def error_groups(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[ErrorGroup]]:
@@ -162,16 +169,16 @@ class MessageDesk(Protocol):
     async def start_job(self, job: NewJob, most: int) -> Job:
         """Select the messages and keep the job.  Problem COSTLY: there are more than `most`."""
 
-    async def select(self, tenant: str, selection: Selection, limit: int) -> list[int]:
+    async def select(self, selection: Selection, limit: int) -> list[int]:
         """The first messages of a selection, in order of id."""
 
     async def jobs(self, tenant: str, status: str | None, limit: int, offset: int) -> tuple[int, Sequence[Job]]:
-        """How many there are, and one page, newest first."""
+        """How many there are, and one page, newest first; those on messages of several tenants are in every list."""
 
-    async def job(self, tenant: str, number: int) -> Job | None:
+    async def job(self, number: int) -> Job | None:
         """One."""
 
-    async def cancel_job(self, tenant: str, number: int) -> Job:
+    async def cancel_job(self, number: int) -> Job:
         """Do no more of it; what is done stays done.  Problem NOT_FOUND; CONFLICT when it has ended."""
 
     async def work(self, limit: int) -> tuple[int, int] | None:

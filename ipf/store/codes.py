@@ -26,10 +26,11 @@ from ipf.ports import (
 )
 from ipf.store import codes_sql as sql
 from ipf.store.database import Database, Row
+from ipf.store.inbox_admin import is_of
 from ipf.store.quoting import Value, literal
 
 _UNMAPPED = """SELECT u.id, u.source_system, u.concept_map, u.code, u.first_seen, u.last_seen, u.met,
-    (SELECT count(*) FROM unmapped_messages m WHERE m.unmapped_id = u.id), o.id
+    (SELECT count(*) FROM unmapped_messages m WHERE m.unmapped_id = u.id), o.id, u.tenant
 FROM unmapped_codes u LEFT JOIN LATERAL (
     SELECT o.id FROM code_overrides o
     WHERE o.tenant = u.tenant AND o.concept_map = u.concept_map AND o.code = u.code
@@ -47,17 +48,16 @@ class PostgresCodes:
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:
         """See `ports.CodeQueue.unmapped`."""
         exact = {"u.source_system": wanted.source_system, "u.concept_map": wanted.concept_map, "u.code": wanted.code}
-        where = _where({"u.tenant": wanted.tenant, **exact})
+        where = _where(wanted.tenant, "u.tenant", exact)
         if wanted.is_answered is not None:
             where += f" AND o.id IS {'NOT ' if wanted.is_answered else ''}NULL"
         listed = f"{_UNMAPPED} WHERE {where}"
         total, rows = await self._page(listed, "u.last_seen DESC, u.id DESC", limit, offset)
         return total, [UnmappedRow(*row) for row in rows]
 
-    async def unmapped_code(self, tenant: str, number: int) -> UnmappedRow | None:
+    async def unmapped_code(self, number: int) -> UnmappedRow | None:
         """See `ports.CodeQueue.unmapped_code`."""
-        query = f"{_UNMAPPED} WHERE u.tenant = {literal(tenant)} AND u.id = {literal(number)}"
-        row = await self._database.maybe(query)
+        row = await self._database.maybe(f"{_UNMAPPED} WHERE u.id = {literal(number)}")
         return None if row is None else UnmappedRow(*row)
 
     async def messages(self, number: int, limit: int) -> list[int]:
@@ -75,24 +75,24 @@ class PostgresCodes:
     async def overrides(self, wanted: OverrideFilter, limit: int, offset: int) -> tuple[int, Sequence[Override]]:
         """See `ports.CodeQueue.overrides`."""
         exact = {"source_system": wanted.source_system, "concept_map": wanted.concept_map, "code": wanted.code}
-        where = _where({"tenant": wanted.tenant, **exact})
+        where = _where(wanted.tenant, "tenant", exact)
         listed = f"SELECT {sql.OVERRIDE_COLUMNS} FROM code_overrides WHERE {where}"
         total, rows = await self._page(listed, "updated_at DESC, id DESC", limit, offset)
         return total, [_override(row) for row in rows]
 
-    async def override(self, tenant: str, number: int) -> Override | None:
+    async def override(self, number: int) -> Override | None:
         """See `ports.CodeQueue.override`."""
-        row = await self._database.maybe(sql.OVERRIDE.call(tenant, number))
+        row = await self._database.maybe(sql.OVERRIDE.call(number))
         return None if row is None else _override(row)
 
-    async def delete_override(self, tenant: str, number: int) -> None:
+    async def delete_override(self, number: int) -> None:
         """See `ports.CodeQueue.delete_override`."""
-        if await self._database.maybe(sql.DELETE_OVERRIDE.call(tenant, number)) is None:
+        if await self._database.maybe(sql.DELETE_OVERRIDE.call(number)) is None:
             raise Problem(Category.NOT_FOUND, f"there is no override {number}")
 
-    async def requeue(self, tenant: str, number: int, *, following: bool) -> Requeued:
+    async def requeue(self, number: int, *, following: bool) -> Requeued:
         """See `ports.CodeQueue.requeue`."""
-        script = sql.requeue(number, tenant, following, f"unmapped-code/{number}")
+        script = sql.requeue(number, following, f"unmapped-code/{number}")
         row = await self._database.transact(lambda session: session.maybe(script))
         if row is None:
             raise Problem(Category.NOT_FOUND, f"there is no unmapped code {number}")
@@ -103,24 +103,24 @@ class PostgresCodes:
     ) -> tuple[int, Sequence[Conversion]]:
         """See `ports.CodeQueue.conversions`."""
         exact = {"c.original_id": message_id, "c.status": None if status is None else status.value}
-        listed = f"{sql.CONVERSIONS} AND {_where({'c.tenant': tenant, **exact})}"
+        listed = f"{sql.CONVERSIONS} AND {_where(tenant, 'c.tenant', exact)}"
         total, rows = await self._page(listed, "c.id DESC", limit, offset)
         return total, [_conversion(row) for row in rows]
 
-    async def retry_conversion(self, tenant: str, number: int) -> Conversion:
+    async def retry_conversion(self, number: int) -> Conversion:
         """See `ports.CodeQueue.retry_conversion`."""
-        row = await self._database.maybe(sql.RETRY_CONVERSION.call(tenant, number))
+        row = await self._database.maybe(sql.RETRY_CONVERSION.call(number))
         if row is None:
-            raise await self._refusal(tenant, number)
+            raise await self._refusal(number)
         return _conversion(row)
 
-    async def delete_conversion(self, tenant: str, number: int) -> None:
+    async def delete_conversion(self, number: int) -> None:
         """See `ports.CodeQueue.delete_conversion`."""
-        if await self._database.maybe(sql.DELETE_CONVERSION.call(tenant, number)) is None:
-            raise await self._refusal(tenant, number)
+        if await self._database.maybe(sql.DELETE_CONVERSION.call(number)) is None:
+            raise await self._refusal(number)
 
-    async def _refusal(self, tenant: str, number: int) -> Exception:
-        row = await self._database.maybe(sql.CONVERSION_STATUS.call(tenant, number))
+    async def _refusal(self, number: int) -> Exception:
+        row = await self._database.maybe(sql.CONVERSION_STATUS.call(number))
         if row is None:
             return Problem(Category.NOT_FOUND, f"there is no conversion {number}")
         return WrongState(number, Status(row[0]))
@@ -160,8 +160,9 @@ class PostgresCodes:
         await self._database.many(sql.MAPS_CHANGED.call())
 
 
-def _where(wanted: Mapping[str, Value]) -> str:
-    return " AND ".join(f"{name} = {literal(value)}" for name, value in wanted.items() if value is not None)
+def _where(tenant: str, column: str, wanted: Mapping[str, Value]) -> str:
+    exact = (f"{name} = {literal(value)}" for name, value in wanted.items() if value is not None)
+    return " AND ".join((is_of(tenant, column), *exact))
 
 
 def _override(row: Row) -> Override:

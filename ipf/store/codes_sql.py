@@ -48,20 +48,20 @@ MESSAGES = Statement(
 )
 
 
-def requeue(number: int, tenant: str, following: bool, reason: str) -> str:
+def requeue(number: int, following: bool, reason: str) -> str:
     """The script that has the messages of a code converted again, inside a transaction.
 
     It looks at every later row for those of the same patients: joined by hashing, however many there are.
     """
-    values: dict[str, Value] = {"$1": number, "$2": tenant, "$3": following, "$4": reason}
+    values: dict[str, Value] = {"$1": number, "$2": following, "$3": reason}
     query = _PLACES.sub(lambda place: literal(values[place.group()]), _REQUEUE)
     return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
 
 
-_PLACES = re.compile(r"\$[1-4]")
+_PLACES = re.compile(r"\$[1-3]")
 _REQUEUE = """
 WITH code AS (
-    UPDATE unmapped_codes SET kept = 0 WHERE id = $1 AND tenant = $2 RETURNING id
+    UPDATE unmapped_codes SET kept = 0 WHERE id = $1 RETURNING id, tenant
 ), met AS MATERIALIZED (
     SELECT s.id, s.ordering_key, s.status::text AS status
     FROM code c JOIN unmapped_messages m ON m.unmapped_id = c.id JOIN message_states s ON s.id = m.message_id
@@ -72,10 +72,11 @@ WITH code AS (
     FROM met m WHERE s.id = m.id AND s.status::text IN ('FAILED', 'DEAD_LETTER') RETURNING s.id
 ), first AS MATERIALIZED (
     SELECT ordering_key, min(id) AS id FROM met
-    WHERE $3 AND ordering_key IS NOT NULL AND status <> 'RECEIVED' GROUP BY ordering_key
+    WHERE $2 AND ordering_key IS NOT NULL AND status <> 'RECEIVED' GROUP BY ordering_key
 ), following AS MATERIALIZED (
     SELECT s.id FROM first f JOIN message_states s ON s.ordering_key = f.ordering_key AND s.id > f.id
     WHERE s.id > (SELECT min(id) FROM first) AND s.original_id IS NULL AND s.status::text <> 'DEAD_LETTER'
+      AND s.tenant = (SELECT tenant FROM code)
 ), again AS MATERIALIZED (
     SELECT id, true AS asked FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
     UNION ALL
@@ -85,7 +86,7 @@ WITH code AS (
     INSERT INTO message_states
         (id, tenant, status, received_at, ordering_key, ready_at, original_id, mapping_epoch, reason)
     SELECT nextval(pg_get_serial_sequence('message_bodies', 'id')), s.tenant, 'RECEIVED', now(), s.ordering_key, now(),
-           s.id, (SELECT epoch FROM mapping_state WHERE single), $4
+           s.id, (SELECT epoch FROM mapping_state WHERE single), $3
     FROM (SELECT id FROM again ORDER BY id) a JOIN LATERAL (
         SELECT * FROM message_states o WHERE o.id = a.id
     ) s ON true
@@ -116,46 +117,44 @@ SET target_system = excluded.target_system, target_code = excluded.target_code,
 RETURNING {OVERRIDE_COLUMNS}""",
 )
 
-OVERRIDE = Statement(
-    "codes_override", "text, bigint", f"SELECT {OVERRIDE_COLUMNS} FROM code_overrides WHERE tenant = $1 AND id = $2"
-)
+OVERRIDE = Statement("codes_override", "bigint", f"SELECT {OVERRIDE_COLUMNS} FROM code_overrides WHERE id = $1")
 
 DELETE_OVERRIDE = Statement(
     "codes_delete_override",
-    "text, bigint",
-    f"WITH bumped AS ({_BUMP}) DELETE FROM code_overrides WHERE tenant = $1 AND id = $2 RETURNING id",
+    "bigint",
+    f"WITH bumped AS ({_BUMP}) DELETE FROM code_overrides WHERE id = $1 RETURNING id",
 )
 
 ALL_OVERRIDES = Statement("codes_all_overrides", "", f"SELECT {OVERRIDE_COLUMNS} FROM code_overrides ORDER BY id")
 
 _CONVERSION = """c.id, c.original_id, c.received_at, coalesce(c.reason, ''), c.status::text, c.attempt_count,
-       c.last_attempt_at, c.next_attempt_at, c.last_error, c.delivered_at, b.correlation_id::text"""
+       c.last_attempt_at, c.next_attempt_at, c.last_error, c.delivered_at, b.correlation_id::text, c.tenant"""
 
 CONVERSIONS = f"""SELECT {_CONVERSION} FROM message_states c JOIN message_bodies b ON b.id = c.original_id
 WHERE c.original_id IS NOT NULL"""
 
 CONVERSION_STATUS = Statement(
     "conversion_status",
-    "text, bigint",
-    "SELECT status::text FROM message_states WHERE id = $2 AND tenant = $1 AND original_id IS NOT NULL",
+    "bigint",
+    "SELECT status::text FROM message_states WHERE id = $1 AND original_id IS NOT NULL",
 )
 
 RETRY_CONVERSION = Statement(
     "conversion_retry",
-    "text, bigint",
+    "bigint",
     f"""
 WITH c AS (
     UPDATE message_states
     SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
-    WHERE id = $2 AND tenant = $1 AND original_id IS NOT NULL AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
+    WHERE id = $1 AND original_id IS NOT NULL AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
 )
 SELECT {_CONVERSION} FROM c JOIN message_bodies b ON b.id = c.original_id""",
 )
 
 DELETE_CONVERSION = Statement(
     "conversion_delete",
-    "text, bigint",
-    "DELETE FROM message_states WHERE id = $2 AND tenant = $1 AND original_id IS NOT NULL"
+    "bigint",
+    "DELETE FROM message_states WHERE id = $1 AND original_id IS NOT NULL"
     " AND status::text = 'DEAD_LETTER' RETURNING id",
 )
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.ports import MessageRow, Status, WrongState
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.database import Database, Row
-from ipf.store.quoting import Statement
+from ipf.store.quoting import Statement, literal
 
 LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
-       s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text"""
-_FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type"
+       s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant"""
+_FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type, b.listener"
 
 GET = Statement(
     "inbox_get", "bigint", f"SELECT {_FULL} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE b.id = $1"
@@ -57,6 +58,12 @@ UNFINISHED = Statement(
 
 STATEMENTS = (GET, STATUS, RETRY, DELETE, COUNTS, UNFINISHED)
 
+
+def is_of(tenant: str, column: str = "tenant") -> str:
+    """The condition that a row belongs to this tenant, which may be EVERY_TENANT."""
+    return "true" if tenant == EVERY_TENANT else f"{column} = {literal(tenant)}"
+
+
 async def get(database: Database, message_id: int) -> MessageRow | None:
     """The full row."""
     row = await database.maybe(GET.call(message_id)) if _is_id(message_id) else None
@@ -99,10 +106,10 @@ async def _refusal(database: Database, message_id: int) -> Exception:
 def message(row: Row) -> MessageRow:
     """A row of `LIST`, or of a single message."""
     id_, received_at, protocol, system, source_id, message_type, status, *rest = row
-    attempts, last_attempt, error, delivered_at, correlation_id, *full = rest
+    attempts, last_attempt, error, delivered_at, correlation_id, tenant, *full = rest
     shown = MessageRow(
         id_, received_at, protocol, system, source_id, message_type, Status(status), attempts, last_attempt, error,
-        delivered_at, correlation_id, *full,
+        delivered_at, correlation_id, tenant, *full,
     )  # fmt: skip
     return shown if shown.raw is None else _with_bytes(shown)
 

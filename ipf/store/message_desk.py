@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.json import dumps, loads
 from ipf.ports import ErrorGroup, Job, MessageDesk, NewJob, RejectRow, Selection, Transformed
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.store import message_jobs as sql
 from ipf.store.database import Database, Row, Session
+from ipf.store.inbox_admin import is_of
 from ipf.store.inbox_pages import where
-from ipf.store.message_find import matches
+from ipf.store.message_find import matches, of_tenant
 from ipf.store.quoting import Statement, joined, literal, printable
 
-_REJECT = "id, received_at, correlation_id::text, listener, peer, reason, size"
+_REJECT = "id, received_at, correlation_id::text, listener, peer, reason, size, tenant"
 
 TRANSFORMED = Statement(
     "desk_transformed",
@@ -27,33 +29,16 @@ SELECT map_url, transform_ms FROM message_states
 WHERE (id = $1 OR (original_id IS NOT NULL AND original_id = $1)) AND status = 'DELIVERED' AND map_url IS NOT NULL
 ORDER BY id DESC LIMIT 1""",
 )
-REJECTS = Statement(
-    "desk_rejects",
-    "text, integer, bigint",
-    f"""
-SELECT {_REJECT}, NULL::bytea, count(*) OVER () FROM rejects WHERE tenant = $1
-ORDER BY received_at DESC, id DESC LIMIT $2 OFFSET $3""",
-)
-COUNT_REJECTS = Statement("desk_count_rejects", "text", "SELECT count(*) FROM rejects WHERE tenant = $1")
-ONE_REJECT = Statement(
-    "desk_reject", "text, bigint", f"SELECT {_REJECT}, raw FROM rejects WHERE tenant = $1 AND id = $2"
-)
-DELETE_REJECT = Statement(
-    "desk_delete_reject", "text, bigint", "DELETE FROM rejects WHERE tenant = $1 AND id = $2 RETURNING id"
-)
-GROUPS = Statement(
-    "desk_error_groups",
-    "text",
-    """
+ONE_REJECT = Statement("desk_reject", "bigint", f"SELECT {_REJECT}, raw FROM rejects WHERE id = $1")
+DELETE_REJECT = Statement("desk_delete_reject", "bigint", "DELETE FROM rejects WHERE id = $1 RETURNING id")
+
+STATEMENTS = (TRANSFORMED, ONE_REJECT, DELETE_REJECT, *sql.STATEMENTS)
+
+_GROUPS = """
 SELECT error_fingerprint(coalesce(last_error, '')), count(*), max(last_error), max(id), min(received_at),
        max(received_at)
-FROM message_states WHERE tenant = $1 AND status = 'DEAD_LETTER' AND original_id IS NULL
-GROUP BY 1 ORDER BY 2 DESC, 1""",
-)
-
-STATEMENTS = (
-    TRANSFORMED, REJECTS, COUNT_REJECTS, ONE_REJECT, DELETE_REJECT, GROUPS, *sql.STATEMENTS,
-)  # fmt: skip
+FROM message_states WHERE {of_tenant} AND status = 'DEAD_LETTER' AND original_id IS NULL
+GROUP BY 1 ORDER BY 2 DESC, 1"""
 
 _MOST_FOUND = 200_000
 
@@ -71,29 +56,31 @@ class PostgresMessageDesk:
 
     async def rejects(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[RejectRow]]:
         """See `ports.MessageDesk.rejects`."""
-        rows = await self._database.many(REJECTS.call(tenant, limit, offset))
+        listed = f"FROM rejects WHERE {is_of(tenant)}"
+        order = f"ORDER BY received_at DESC, id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
+        rows = await self._database.many(f"SELECT {_REJECT}, count(*) OVER () {listed} {order}")
         if rows or not offset:
             return int(rows[0][-1]) if rows else 0, [RejectRow(*row[:-1]) for row in rows]
-        return int((await self._database.one(COUNT_REJECTS.call(tenant)))[0]), []
+        return int((await self._database.one(f"SELECT count(*) {listed}"))[0]), []
 
-    async def get_reject(self, tenant: str, number: int) -> RejectRow | None:
+    async def get_reject(self, number: int) -> RejectRow | None:
         """See `ports.MessageDesk.get_reject`."""
-        row = await self._database.maybe(ONE_REJECT.call(tenant, number))
+        row = await self._database.maybe(ONE_REJECT.call(number))
         return None if row is None else _reject(row)
 
-    async def delete_reject(self, tenant: str, number: int) -> None:
+    async def delete_reject(self, number: int) -> None:
         """See `ports.MessageDesk.delete_reject`."""
-        if await self._database.maybe(DELETE_REJECT.call(tenant, number)) is None:
+        if await self._database.maybe(DELETE_REJECT.call(number)) is None:
             raise Problem(Category.NOT_FOUND, f"there is no reject with id {number}")
 
     async def error_groups(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[ErrorGroup]]:
         """See `ports.MessageDesk.error_groups`."""
-        rows = await self._database.many(GROUPS.call(tenant))
+        rows = await self._database.many(_GROUPS.format(of_tenant=is_of(tenant)))
         return len(rows), [_group(row) for row in rows[offset : offset + limit]]
 
     # -- jobs
 
-    async def select(self, tenant: str, selection: Selection, limit: int) -> list[int]:
+    async def select(self, selection: Selection, limit: int) -> list[int]:
         """See `ports.MessageDesk.select`."""
         conditions = [where(selection.wanted)]
         ids = selection.ids
@@ -105,7 +92,7 @@ class PostgresMessageDesk:
         if ids is not None:
             conditions.append(f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])")
         if selection.fingerprint:
-            conditions += ["s.status = 'DEAD_LETTER'", f"s.tenant = {literal(tenant)}"]
+            conditions += ["s.status = 'DEAD_LETTER'", of_tenant(selection.wanted, "s.tenant")]
             conditions.append(f"error_fingerprint(coalesce(s.last_error, '')) = {literal(selection.fingerprint)}")
         query = (
             "SELECT b.id FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL "
@@ -115,31 +102,35 @@ class PostgresMessageDesk:
 
     async def start_job(self, job: NewJob, most: int) -> Job:
         """See `ports.MessageDesk.start_job`."""
-        ids = await self.select(job.tenant, job.selection, most + 1)
+        ids = await self.select(job.selection, most + 1)
         if len(ids) > most:
             raise Problem(Category.COSTLY, f"a job may have {most} messages: narrow the selection")
+        tenant = job.selection.wanted.tenant
         call = sql.START.call(
-            job.tenant, job.kind, dumps(job.shown).decode(), job.following, job.per_second, joined(ids)
+            tenant, job.kind, dumps(job.shown).decode(), job.following, job.per_second, joined(ids)
         )
         return _job(await self._database.one(call))
 
     async def jobs(self, tenant: str, status: str | None, limit: int, offset: int) -> tuple[int, Sequence[Job]]:
         """See `ports.MessageDesk.jobs`."""
-        total = await self._database.one(sql.COUNT.call(tenant, status or ""))
-        rows = await self._database.many(sql.JOBS.call(tenant, status or "", limit, offset))
+        where = f"({is_of(tenant)} OR tenant = {literal(EVERY_TENANT)})"
+        where += "" if status is None else f" AND status = {literal(status)}"
+        total = await self._database.one(f"SELECT count(*) FROM admin_jobs WHERE {where}")
+        page = f"WHERE {where} ORDER BY id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
+        rows = await self._database.many(f"SELECT {sql.COLUMNS} FROM admin_jobs {page}")
         return int(total[0]), [_job(row) for row in rows]
 
-    async def job(self, tenant: str, number: int) -> Job | None:
+    async def job(self, number: int) -> Job | None:
         """See `ports.MessageDesk.job`."""
-        row = await self._database.maybe(sql.JOB.call(tenant, number))
+        row = await self._database.maybe(sql.JOB.call(number))
         return None if row is None else _job(row)
 
-    async def cancel_job(self, tenant: str, number: int) -> Job:
+    async def cancel_job(self, number: int) -> Job:
         """See `ports.MessageDesk.cancel_job`."""
-        row = await self._database.maybe(sql.CANCEL.call(tenant, number))
+        row = await self._database.maybe(sql.CANCEL.call(number))
         if row is not None:
             return _job(row)
-        known = await self.job(tenant, number)
+        known = await self.job(number)
         if known is None:
             raise Problem(Category.NOT_FOUND, f"there is no job {number}")
         raise Problem(Category.CONFLICT, f"job {number} is {known.status}: only an open one can be cancelled")
@@ -181,8 +172,7 @@ def _call(kind: str, tenant: str, job: int, ids: list[int], following: bool) -> 
 
 
 def _reject(row: Row) -> RejectRow:
-    id_, received_at, correlation_id, listener, peer, reason, size, raw = row
-    return RejectRow(id_, received_at, correlation_id, listener, peer, reason, size, bytes(raw))
+    return RejectRow(*row[:-1], raw=bytes(row[-1]))
 
 
 def _group(row: Row) -> ErrorGroup:

@@ -11,8 +11,13 @@ import re
 
 from ipf.store.quoting import Statement, Value, literal, script
 
-_COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
-    skipped_count, error, created_at, updated_at"""
+COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
+    skipped_count, error, created_at, updated_at, tenant"""
+
+# Of messages of all tenants that were asked for: whose they are, if they are all of one.
+_WHOSE = r"""CASE WHEN $1 <> '*' THEN $1 ELSE (
+        SELECT CASE WHEN min(s.tenant) = max(s.tenant) THEN min(s.tenant) ELSE '*' END
+        FROM unnest(string_to_array($6, E'\x1f')::bigint[]) AS i(id) JOIN message_states s ON s.id = i.id) END"""
 
 START = Statement(
     "jobs_start",
@@ -20,32 +25,22 @@ START = Statement(
     rf"""
 WITH job AS (
     INSERT INTO admin_jobs (tenant, kind, selection, following, per_second, total, status)
-    VALUES ($1, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
+    VALUES ({_WHOSE}, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
             CASE WHEN $6 = '' THEN 'done' ELSE 'requested' END)
     RETURNING *
 ), messages AS (
     INSERT INTO admin_job_messages (job_id, message_id)
     SELECT j.id, m FROM job j CROSS JOIN unnest(string_to_array($6, E'\x1f')::bigint[]) AS m
 )
-SELECT {_COLUMNS} FROM job""",
+SELECT {COLUMNS} FROM job""",
 )
-JOB = Statement("jobs_one", "text, bigint", f"SELECT {_COLUMNS} FROM admin_jobs WHERE tenant = $1 AND id = $2")
-COUNT = Statement(
-    "jobs_count", "text, text", "SELECT count(*) FROM admin_jobs WHERE tenant = $1 AND ($2 = '' OR status = $2)"
-)
-JOBS = Statement(
-    "jobs_page",
-    "text, text, integer, bigint",
-    f"""
-SELECT {_COLUMNS} FROM admin_jobs WHERE tenant = $1 AND ($2 = '' OR status = $2)
-ORDER BY id DESC LIMIT $3 OFFSET $4""",
-)
+JOB = Statement("jobs_one", "bigint", f"SELECT {COLUMNS} FROM admin_jobs WHERE id = $1")
 CANCEL = Statement(
     "jobs_cancel",
-    "text, bigint",
+    "bigint",
     f"""
 UPDATE admin_jobs SET status = 'cancelled', updated_at = now()
-WHERE tenant = $1 AND id = $2 AND status IN ('requested', 'running') RETURNING {_COLUMNS}""",
+WHERE id = $1 AND status IN ('requested', 'running') RETURNING {COLUMNS}""",
 )
 TAKE = Statement(
     "jobs_take",
@@ -77,7 +72,8 @@ WITH retried AS (
     SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
         mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
     FROM unnest(string_to_array($2, E'\x1f')::bigint[]) AS i(id)
-    WHERE s.id = i.id AND s.tenant = $1 AND s.original_id IS NULL AND s.status::text IN ('FAILED', 'DEAD_LETTER')
+    WHERE s.id = i.id AND ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
+      AND s.status::text IN ('FAILED', 'DEAD_LETTER')
     RETURNING s.id
 )
 SELECT count(*), 0 FROM retried""",
@@ -88,7 +84,8 @@ DISCARD = Statement(
     r"""
 WITH s AS (
     DELETE FROM message_states s USING unnest(string_to_array($2, E'\x1f')::bigint[]) AS i(id)
-    WHERE s.id = i.id AND s.tenant = $1 AND s.original_id IS NULL AND s.status::text = 'DEAD_LETTER' RETURNING s.id
+    WHERE s.id = i.id AND ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
+      AND s.status::text = 'DEAD_LETTER' RETURNING s.id
 ), again AS (
     DELETE FROM message_states c USING s WHERE c.original_id = s.id
 ), bodies AS (
@@ -97,7 +94,7 @@ WITH s AS (
 SELECT count(*), 0 FROM s""",
 )
 
-STATEMENTS = (START, JOB, COUNT, JOBS, CANCEL, TAKE, NEXT, PROGRESS, RETRY, DISCARD)
+STATEMENTS = (START, JOB, CANCEL, TAKE, NEXT, PROGRESS, RETRY, DISCARD)
 
 _PLACES = re.compile(r"\$[1-5]")
 
@@ -115,18 +112,19 @@ def _ids(ids: str) -> str:
 
 _REPLAY = """
 WITH met AS MATERIALIZED (
-    SELECT s.id, s.ordering_key, s.status::text AS status FROM unnest($3) AS i(id)
-    JOIN message_states s ON s.id = i.id WHERE s.tenant = $1 AND s.original_id IS NULL
+    SELECT s.id, s.tenant, s.ordering_key, s.status::text AS status FROM unnest($3) AS i(id)
+    JOIN message_states s ON s.id = i.id WHERE ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
 ), retried AS (
     UPDATE message_states s
     SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
         mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
     FROM met m WHERE s.id = m.id AND s.status::text IN ('FAILED', 'DEAD_LETTER') RETURNING s.id
 ), first AS MATERIALIZED (
-    SELECT ordering_key, min(id) AS id FROM met
-    WHERE $5 AND ordering_key IS NOT NULL AND status <> 'RECEIVED' GROUP BY ordering_key
+    SELECT ordering_key, tenant, min(id) AS id FROM met
+    WHERE $5 AND ordering_key IS NOT NULL AND status <> 'RECEIVED' GROUP BY ordering_key, tenant
 ), following AS MATERIALIZED (
-    SELECT s.id FROM first f JOIN message_states s ON s.ordering_key = f.ordering_key AND s.id > f.id
+    SELECT s.id FROM first f
+    JOIN message_states s ON s.ordering_key = f.ordering_key AND s.tenant = f.tenant AND s.id > f.id
     WHERE s.id > (SELECT min(id) FROM first) AND s.original_id IS NULL AND s.status::text <> 'DEAD_LETTER'
       AND NOT (s.status::text IN ('DELIVERED', 'TRANSFORMING') AND s.id > $4 AND EXISTS (
           SELECT 1 FROM admin_job_messages j WHERE j.job_id = $2 AND j.message_id = s.id))

@@ -49,7 +49,8 @@ CROSS JOIN (VALUES ('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED')) A
     ORDER BY s.received_at, s.id LIMIT 1) n"""
 
 _ROW = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
-    s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, s.next_attempt_at"""
+    s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant,
+    s.next_attempt_at"""
 
 _COUNT = f"""
 WITH state AS MATERIALIZED (

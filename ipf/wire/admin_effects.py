@@ -10,7 +10,6 @@ from typing import Any
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import (
-    DEFAULT_TENANT,
     Answer,
     CodeQueue,
     EffectsStore,
@@ -37,7 +36,7 @@ async def effects(inbox: Inbox, desk: MessageDesk, store: EffectsStore, message_
     row = await _message(inbox, message_id)
     transformed = await desk.transformed(row.id)
     try:
-        found: FhirEffects | None = await store.effects(DEFAULT_TENANT, row.correlation_id)
+        found: FhirEffects | None = await store.effects(row.tenant, row.correlation_id)
     except StoreUnreachable:
         found = None
     return answer(200, effects_body(row, transformed, found))
@@ -47,7 +46,7 @@ async def conversions(inbox: Inbox, codes: CodeQueue, message_id: str, request: 
     """`GET /admin/messages/{id}/conversions`: further conversions of a message, the newest first."""
     row = await _message(inbox, message_id)
     limit, offset = window({name: value.strip() for name, value in reversed(request.query)})
-    total, rows = await codes.conversions(DEFAULT_TENANT, row.id, None, limit, offset)
+    total, rows = await codes.conversions(row.tenant, row.id, None, limit, offset)
     items = [conversion_item(one) for one in rows]
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
 

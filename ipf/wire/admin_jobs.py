@@ -14,7 +14,6 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.ports import (
-    DEFAULT_TENANT,
     Answer,
     ErrorGroup,
     Job,
@@ -26,6 +25,7 @@ from ipf.ports import (
     Selection,
     Status,
 )
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.wire.admin_messages import (
     EXACT_FILTERS,
     HIGHEST_ID,
@@ -34,6 +34,7 @@ from ipf.wire.admin_messages import (
     answer,
     filter_of,
     row_id,
+    tenant_of,
     timestamp,
     window,
 )
@@ -56,12 +57,12 @@ async def replay(desk: MessageDesk, rehearsal: Rehearsal, request: Request) -> A
     """
     body = _body(request, _COMMON | {"following", "limit"})
     job = _job_of(body, "replay")
-    if not job.selection.wanted.status and job.selection.ids is None and not _conditions(body):
+    if job.selection.ids is None and not _narrowing(body):
         raise Problem(Category.VALUE, "name ids, or at least one condition in filter")
     if not _flag(body, "dry_run", default=False):
         return answer(202, job_item(await desk.start_job(job, MOST)))
     limit = _whole(body, "limit", REHEARSED, 1, REHEARSED)
-    ids = await desk.select(DEFAULT_TENANT, job.selection, MOST + 1)
+    ids = await desk.select(job.selection, MOST + 1)
     items = [await rehearsal.rehearse(one) for one in ids[:limit]]
     return answer(200, {"dry_run": True, "total": min(len(ids), MOST), "limit": limit, "items": items})
 
@@ -70,7 +71,7 @@ async def dead_letters(desk: MessageDesk, kind: str, request: Request) -> Answer
     """`POST /admin/dead-letters/retry` and `/discard`: 202 with the job; `dry_run`: 200 with the first ids."""
     body = _body(request, _COMMON | {"fingerprint"})
     job = _job_of(body, kind)
-    if job.selection.ids is None and not _conditions(body) and job.selection.fingerprint is None:
+    if job.selection.ids is None and not _narrowing(body) and job.selection.fingerprint is None:
         raise Problem(Category.VALUE, "name ids, a fingerprint, or at least one condition in filter")
     wanted = job.selection.wanted
     if wanted.status not in (None, Status.DEAD_LETTER):
@@ -78,14 +79,15 @@ async def dead_letters(desk: MessageDesk, kind: str, request: Request) -> Answer
     job = replace(job, selection=replace(job.selection, wanted=replace(wanted, status=Status.DEAD_LETTER)))
     if not _flag(body, "dry_run", default=False):
         return answer(202, job_item(await desk.start_job(job, MOST)))
-    ids = await desk.select(DEFAULT_TENANT, job.selection, MOST + 1)
+    ids = await desk.select(job.selection, MOST + 1)
     return answer(200, {"dry_run": True, "total": min(len(ids), MOST), "ids": ids[:100]})
 
 
 async def error_groups(desk: MessageDesk, request: Request) -> Answer:
     """`GET /admin/dead-letters/errors`: dead letters by what is alike in their errors, the largest group first."""
-    limit, offset = window(_parameters(request))
-    total, groups = await desk.error_groups(DEFAULT_TENANT, limit, offset)
+    parameters = _parameters(request)
+    limit, offset = window(parameters)
+    total, groups = await desk.error_groups(tenant_of(parameters), limit, offset)
     return answer(200, _page(total, limit, offset, [group_item(one) for one in groups]))
 
 
@@ -96,13 +98,13 @@ async def list_jobs(desk: MessageDesk, request: Request) -> Answer:
     status = parameters.get("status") or None
     if status is not None and status not in JOB_STATES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(JOB_STATES)}")
-    total, jobs = await desk.jobs(DEFAULT_TENANT, status, limit, offset)
+    total, jobs = await desk.jobs(tenant_of(parameters), status, limit, offset)
     return answer(200, _page(total, limit, offset, [job_item(one) for one in jobs]))
 
 
 async def get_job(desk: MessageDesk, number: str) -> Answer:
     """`GET /admin/jobs/{id}`."""
-    job = await desk.job(DEFAULT_TENANT, row_id(number))
+    job = await desk.job(row_id(number))
     if job is None:
         raise Problem(Category.NOT_FOUND, f"there is no job {row_id(number)}")
     return answer(200, job_item(job))
@@ -110,7 +112,7 @@ async def get_job(desk: MessageDesk, number: str) -> Answer:
 
 async def cancel_job(desk: MessageDesk, number: str) -> Answer:
     """`POST /admin/jobs/{id}/cancel`: what is done stays done.  409 when it has ended."""
-    return answer(200, job_item(await desk.cancel_job(DEFAULT_TENANT, row_id(number))))
+    return answer(200, job_item(await desk.cancel_job(row_id(number))))
 
 
 def job_item(job: Job) -> dict[str, Any]:
@@ -130,6 +132,7 @@ def job_item(job: Job) -> dict[str, Any]:
         "error": job.error,
         "created_at": timestamp(job.created_at),
         "updated_at": timestamp(job.updated_at),
+        "tenant": job.tenant,
     }
 
 
@@ -146,10 +149,14 @@ def group_item(group: ErrorGroup) -> dict[str, Any]:
 
 
 def _job_of(body: Mapping[str, Any], kind: str) -> NewJob:
+    """Messages that are named by their ids may be of any tenant, unless the filter names one."""
+    ids, wanted = _ids(body), _filter(body)
+    if ids is not None and "tenant" not in _conditions(body):
+        wanted = replace(wanted, tenant=EVERY_TENANT)
     shown = {name: body[name] for name in ("ids", "filter", "fingerprint") if body.get(name) is not None}
     return NewJob(
         kind,
-        Selection(_ids(body), _filter(body), _fingerprint(body)),
+        Selection(ids, wanted, _fingerprint(body)),
         shown,
         _flag(body, "following", default=True) if kind == "replay" else False,
         _whole(body, "per_second", PER_SECOND, 1, HIGHEST_PER_SECOND),
@@ -178,6 +185,11 @@ def _conditions(body: Mapping[str, Any]) -> dict[str, str]:
     if not all(isinstance(value, str | None) for value in given.values()):
         raise Problem(Category.VALUE, "the values of filter are texts")
     return {name: value.strip() for name, value in given.items() if value is not None and value.strip()}
+
+
+def _narrowing(body: Mapping[str, Any]) -> dict[str, str]:
+    """The conditions without one that every message passes."""
+    return {name: value for name, value in _conditions(body).items() if (name, value) != ("tenant", EVERY_TENANT)}
 
 
 def _filter(body: Mapping[str, Any]) -> MessageFilter:

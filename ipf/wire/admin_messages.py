@@ -16,7 +16,18 @@ from typing import Any
 import orjson
 
 from ipf.errors import Category, Problem
-from ipf.ports import Answer, Bell, Inbox, MessageFilter, MessagePage, MessageRow, Request, Status, WrongState
+from ipf.ports import (
+    DEFAULT_TENANT,
+    Answer,
+    Bell,
+    Inbox,
+    MessageFilter,
+    MessagePage,
+    MessageRow,
+    Request,
+    Status,
+    WrongState,
+)
 
 BELL = "inbox"
 JSON = "application/json"
@@ -83,8 +94,16 @@ def window(parameters: Mapping[str, str]) -> tuple[int, int]:
     return limit, offset - offset % limit
 
 
+def tenant_of(parameters: Mapping[str, str]) -> str:
+    """Whose rows a list shows: `tenant`, `*` for those of all; without it those of the tenant `default`."""
+    tenant = parameters.get("tenant", "") or DEFAULT_TENANT
+    if not tenant.isprintable():
+        raise Problem(Category.VALUE, "tenant must be the name of a tenant, or *")
+    return tenant
+
+
 def list_item(row: MessageRow) -> dict[str, Any]:
-    """The fields of a list item, in the specification's order."""
+    """The fields of a list item, in the specification's order; then whose it is."""
     return {
         "id": row.id,
         "received_at": timestamp(row.received_at),
@@ -98,6 +117,7 @@ def list_item(row: MessageRow) -> dict[str, Any]:
         "last_error": row.last_error,
         "delivered_at": timestamp(row.delivered_at),
         "correlation_id": row.correlation_id,
+        "tenant": row.tenant,
     }
 
 

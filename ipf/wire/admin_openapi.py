@@ -23,6 +23,13 @@ _REFUSALS = {
     "503": "the store cannot be reached",
 }
 
+_TENANT: Schema = {
+    "name": "tenant",
+    "in": "query",
+    "description": "whose; * = of all tenants; without it those of the tenant default",
+    "schema": TEXT,
+}
+
 
 def document(version: str) -> Schema:
     """The whole document; `version`: of the service."""
@@ -44,10 +51,11 @@ def document(version: str) -> Schema:
 
 
 def _message_paths() -> Schema:
-    exact = ("source_id", "source_system", "message_type", "correlation_id", "tenant")
+    exact = ("source_id", "source_system", "message_type", "correlation_id")
     filters = [
         _query("status", {"enum": STATES}, "one of the five states"),
         *(_query(name, TEXT, "exactly") for name in exact),
+        _TENANT,
         _query("patient", TEXT, "an identifier of PID-3 or MRG-1: value, or authority|value"),
         _query("text", TEXT, "words inside the message, all of them; name* = every word that begins so"),
         _query("error", TEXT, "a part of the last error"),
@@ -83,13 +91,13 @@ def _bulk_paths() -> Schema:
     job = [_path("id")]
     replayed = {"oneOf": [ref("Job"), ref("ReplayDryRun")]}
     picked = {"oneOf": [ref("Job"), ref("DeadLettersDryRun")]}
-    ended = _refused("it has ended", "Error")
+    ended, of_job = _refused("it has ended", "Error"), _query("status", TEXT, "of a job")
     return {
         "/admin/messages/replay": {
             "post": _started("replay", "Convert stored messages again with the maps of now", "ReplayRequest", replayed)
         },
         "/admin/dead-letters/errors": {
-            "get": _page("errorGroups", "Dead letters by what is alike in their errors", "ErrorGroupList")
+            "get": _page("errorGroups", "Dead letters by what is alike in their errors", "ErrorGroupList", _TENANT)
         },
         "/admin/dead-letters/retry": {
             "post": _started("retryDeadLetters", "Try dead letters again", "DeadLettersRequest", picked)
@@ -97,7 +105,7 @@ def _bulk_paths() -> Schema:
         "/admin/dead-letters/discard": {
             "post": _started("discardDeadLetters", "Remove dead letters", "DeadLettersRequest", picked)
         },
-        "/admin/jobs": {"get": _page("listJobs", "Jobs, newest first", "JobList", _query("status", TEXT, "of a job"))},
+        "/admin/jobs": {"get": _page("listJobs", "Jobs, newest first", "JobList", of_job, _TENANT)},
         "/admin/jobs/{id}": {"get": _operation("getJob", "One job", "Job", job, "404")},
         "/admin/jobs/{id}/cancel": {
             "post": _operation("cancelJob", "Do no more of it", "Job", job, "404", conflict=ended)
@@ -107,10 +115,10 @@ def _bulk_paths() -> Schema:
 
 def _code_paths() -> Schema:
     one = [_path("id")]
-    exact = [_query(name, TEXT, "exactly") for name in ("source_system", "concept_map", "code")]
+    exact = [_TENANT, *(_query(name, TEXT, "exactly") for name in ("source_system", "concept_map", "code"))]
     wrong_state = _refused("the state does not allow it", "Conflict")
     state = _query("status", TEXT, "open or mapped")
-    by = [_query("message_id", COUNT, "of this message"), _query("status", {"enum": STATES}, "in this state")]
+    by = [_query("message_id", COUNT, "of this message"), _query("status", {"enum": STATES}, "in this state"), _TENANT]
     return {
         "/admin/unmapped-codes": {
             "get": _page("listUnmappedCodes", "Codes that no table had", "List", *exact, state)
@@ -163,7 +171,7 @@ def _other_paths() -> Schema:
     one = [_path("id")]
     openapi = _operation("openapi", "This document", "Any", [])
     return {
-        "/admin/rejects": {"get": _page("listRejects", "Frames that were refused, newest first", "RejectList")},
+        "/admin/rejects": {"get": _page("listRejects", "Refused frames, newest first", "RejectList", _TENANT)},
         "/admin/rejects/{id}": {
             "get": _operation("getReject", "One, with what came", "FullReject", one, "404"),
             "delete": _operation("deleteReject", "Remove it", None, one, "404"),

@@ -7,24 +7,25 @@ from dataclasses import fields
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.ports import DEFAULT_TENANT, Answer, MessageDesk, RejectRow, Request
+from ipf.ports import Answer, MessageDesk, RejectRow, Request
 from ipf.settings import Settings, Variable
-from ipf.wire.admin_messages import answer, readable, row_id, timestamp, window
+from ipf.wire.admin_messages import answer, readable, row_id, tenant_of, timestamp, window
 
 MASK = "********"
 
 
 async def list_rejects(desk: MessageDesk, request: Request) -> Answer:
     """`GET /admin/rejects`: one page, newest first."""
-    limit, offset = window({name: value.strip() for name, value in reversed(request.query)})
-    total, rows = await desk.rejects(DEFAULT_TENANT, limit, offset)
+    parameters = {name: value.strip() for name, value in reversed(request.query)}
+    limit, offset = window(parameters)
+    total, rows = await desk.rejects(tenant_of(parameters), limit, offset)
     items = [reject_item(row) for row in rows]
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
 
 
 async def get_reject(desk: MessageDesk, number: str) -> Answer:
     """`GET /admin/rejects/{id}`: with what came, cut to a bound; what is no UTF-8 is shown as U+FFFD."""
-    row = await desk.get_reject(DEFAULT_TENANT, row_id(number))
+    row = await desk.get_reject(row_id(number))
     if row is None:
         raise Problem(Category.NOT_FOUND, f"there is no reject with id {row_id(number)}")
     return answer(200, reject_item(row) | {"raw": readable(row.raw or b"", "utf-8")})
@@ -32,7 +33,7 @@ async def get_reject(desk: MessageDesk, number: str) -> Answer:
 
 async def delete_reject(desk: MessageDesk, number: str) -> Answer:
     """`DELETE /admin/rejects/{id}`."""
-    await desk.delete_reject(DEFAULT_TENANT, row_id(number))
+    await desk.delete_reject(row_id(number))
     return Answer(204, b"", (), "")
 
 
@@ -46,6 +47,7 @@ def reject_item(row: RejectRow) -> dict[str, Any]:
         "peer": row.peer,
         "reason": row.reason,
         "size": row.size,
+        "tenant": row.tenant,
     }
 
 

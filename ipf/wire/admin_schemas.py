@@ -51,6 +51,7 @@ def _messages() -> Schema:
         "last_error": _or_null(TEXT),
         "delivered_at": _or_null(TIME),
         "correlation_id": _UUID,
+        "tenant": TEXT,
     }
     whole = {"next_attempt_at": _or_null(TIME), "raw_message": _or_null(TEXT), "raw_content_type": _or_null(TEXT)}
     page = _page(ref("Message"))
@@ -61,7 +62,7 @@ def _messages() -> Schema:
     conversion = _object(
         id=COUNT, message_id=COUNT, asked_at=TIME, reason=TEXT, status={"enum": STATES}, attempt_count=COUNT,
         last_error=_or_null(TEXT), correlation_id=_UUID, last_attempt_at=_or_null(TIME),
-        next_attempt_at=_or_null(TIME), delivered_at=_or_null(TIME),
+        next_attempt_at=_or_null(TIME), delivered_at=_or_null(TIME), tenant=TEXT,
     )  # fmt: skip
     return {
         "Message": _object(**listed),
@@ -99,7 +100,7 @@ def _effects() -> Schema:
 
 
 def _jobs() -> Schema:
-    names = ("source_id", "source_system", "message_type", "correlation_id", "patient", "text", "error",
+    names = ("source_id", "source_system", "message_type", "correlation_id", "tenant", "patient", "text", "error",
              "received_from", "received_to")  # fmt: skip
     wanted = {
         "type": "object",
@@ -117,7 +118,7 @@ def _jobs() -> Schema:
         id=COUNT, kind={"enum": ["replay", "retry", "discard"]},
         status={"enum": ["requested", "running", "done", "cancelled", "failed"]}, selection=_ANY, following=_FLAG,
         per_second=COUNT, total=COUNT, done=COUNT, changed=COUNT, following_changed=COUNT, skipped=COUNT,
-        error=_or_null(TEXT), created_at=TIME, updated_at=TIME,
+        error=_or_null(TEXT), created_at=TIME, updated_at=TIME, tenant=TEXT,
     )  # fmt: skip
     difference = _object(path=TEXT, stored={}, replayed={})
     outcomes = ["created", "updated", "unchanged", "found", "deleted"]
@@ -168,7 +169,7 @@ def _subscriptions() -> Schema:
 def _others() -> Schema:
     refused: Schema = {
         "id": COUNT, "received_at": TIME, "correlation_id": _UUID, "listener": TEXT, "peer": TEXT, "reason": TEXT,
-        "size": COUNT,
+        "size": COUNT, "tenant": TEXT,
     }  # fmt: skip
     setting = _object(name=TEXT, value={}, secret=_FLAG, defaulted=_FLAG, meaning=TEXT)
     return {

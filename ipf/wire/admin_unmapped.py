@@ -15,7 +15,6 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.ports import (
     ALL_SENDERS,
-    DEFAULT_TENANT,
     Answer,
     Bell,
     CodeQueue,
@@ -28,7 +27,16 @@ from ipf.ports import (
     UnmappedRow,
     WrongState,
 )
-from ipf.wire.admin_messages import BELL, InvalidStatus, answer, conflict, row_id, timestamp, window
+from ipf.wire.admin_messages import (
+    BELL,
+    InvalidStatus,
+    answer,
+    conflict,
+    row_id,
+    tenant_of,
+    timestamp,
+    window,
+)
 
 MAPPING_BELL = "mapping"
 _MOST_MESSAGES = 500
@@ -40,7 +48,8 @@ async def list_codes(codes: CodeQueue, request: Request) -> Answer:
     """`GET /admin/unmapped-codes`: one page, the last seen first."""
     parameters = _parameters(request)
     limit, offset = window(parameters)
-    wanted = UnmappedFilter(**_exact(parameters), is_answered=_answered(parameters.get("status", "")))
+    is_answered = _answered(parameters.get("status", ""))
+    wanted = UnmappedFilter(**_exact(parameters), is_answered=is_answered, tenant=tenant_of(parameters))
     total, rows = await codes.unmapped(wanted, limit, offset)
     return _page(total, limit, offset, [code_item(row) for row in rows])
 
@@ -67,7 +76,7 @@ async def map_code(codes: CodeQueue, bell: Bell, number: str, request: Request) 
     if code is None and (system or display):
         raise Problem(Category.VALUE, "system and display need a code")
     sender = row.source_system if scope == "sender" else ALL_SENDERS
-    made = await codes.answer(Override(sender, row.concept_map, row.code, system, code, display))
+    made = await codes.answer(Override(sender, row.concept_map, row.code, system, code, display, row.tenant))
     bell.ring(MAPPING_BELL)
     return answer(200, override_item(made))
 
@@ -82,7 +91,7 @@ async def requeue_code(codes: CodeQueue, bell: Bell, number: str, request: Reque
     if set(body) - {"following"} or not isinstance(following, bool):
         raise Problem(Category.VALUE, "the body may only have 'following': true or false")
     row = await _code(codes, number)
-    done = await codes.requeue(DEFAULT_TENANT, row.id, following=following)
+    done = await codes.requeue(row.id, following=following)
     bell.ring(BELL)
     counts = {"converted_again": done.converted_again, "following": done.following, "retried": done.retried}
     return answer(200, {"id": row.id} | counts)
@@ -92,13 +101,14 @@ async def list_overrides(codes: CodeQueue, request: Request) -> Answer:
     """`GET /admin/code-overrides`: one page, the last changed first."""
     parameters = _parameters(request)
     limit, offset = window(parameters)
-    total, rows = await codes.overrides(OverrideFilter(**_exact(parameters)), limit, offset)
+    wanted = OverrideFilter(**_exact(parameters), tenant=tenant_of(parameters))
+    total, rows = await codes.overrides(wanted, limit, offset)
     return _page(total, limit, offset, [override_item(row) for row in rows])
 
 
 async def get_override(codes: CodeQueue, number: str) -> Answer:
     """`GET /admin/code-overrides/{id}`."""
-    found = await codes.override(DEFAULT_TENANT, row_id(number))
+    found = await codes.override(row_id(number))
     if found is None:
         raise Problem(Category.NOT_FOUND, f"there is no override with id {row_id(number)}")
     return answer(200, override_item(found))
@@ -106,7 +116,7 @@ async def get_override(codes: CodeQueue, number: str) -> Answer:
 
 async def delete_override(codes: CodeQueue, bell: Bell, number: str) -> Answer:
     """`DELETE /admin/code-overrides/{id}`: the ConceptMap counts again."""
-    await codes.delete_override(DEFAULT_TENANT, row_id(number))
+    await codes.delete_override(row_id(number))
     bell.ring(MAPPING_BELL)
     return Answer(204, b"", (), "")
 
@@ -119,16 +129,15 @@ async def list_conversions(codes: CodeQueue, request: Request) -> Answer:
     status = parameters.get("status", "")
     if status and status not in set(Status):
         raise InvalidStatus(Category.VALUE, f"status must be one of {', '.join(Status)}")
-    total, rows = await codes.conversions(
-        DEFAULT_TENANT, row_id(message) if message else None, Status(status) if status else None, limit, offset
-    )
+    number, state = row_id(message) if message else None, Status(status) if status else None
+    total, rows = await codes.conversions(tenant_of(parameters), number, state, limit, offset)
     return _page(total, limit, offset, [conversion_item(row) for row in rows])
 
 
 async def retry_conversion(codes: CodeQueue, bell: Bell, number: str) -> Answer:
     """`POST /admin/conversions/{id}/retry`."""
     try:
-        row = await codes.retry_conversion(DEFAULT_TENANT, row_id(number))
+        row = await codes.retry_conversion(row_id(number))
     except WrongState as wrong:
         return conflict("retry", "FAILED or DEAD_LETTER", wrong)
     bell.ring(BELL)
@@ -138,7 +147,7 @@ async def retry_conversion(codes: CodeQueue, bell: Bell, number: str) -> Answer:
 async def delete_conversion(codes: CodeQueue, number: str) -> Answer:
     """`DELETE /admin/conversions/{id}`: a dead letter is removed."""
     try:
-        await codes.delete_conversion(DEFAULT_TENANT, row_id(number))
+        await codes.delete_conversion(row_id(number))
     except WrongState as wrong:
         return conflict("delete", "DEAD_LETTER", wrong)
     return Answer(204, b"", (), "")
@@ -157,6 +166,7 @@ def code_item(row: UnmappedRow) -> dict[str, Any]:
         "count": row.met,
         "messages": row.messages,
         "override_id": row.override_id,
+        "tenant": row.tenant,
     }
 
 
@@ -172,6 +182,7 @@ def override_item(row: Override) -> dict[str, Any]:
         "display": row.target_display,
         "created_at": timestamp(row.created_at),
         "updated_at": timestamp(row.updated_at),
+        "tenant": row.tenant,
     }
 
 
@@ -191,11 +202,12 @@ def conversion_item(row: Conversion) -> dict[str, Any]:
         "attempt_count": row.attempt_count,
         "last_error": row.last_error,
         "correlation_id": row.correlation_id,
+        "tenant": row.tenant,
     } | {name: timestamp(moment) for name, moment in moments.items()}
 
 
 async def _code(codes: CodeQueue, number: str) -> UnmappedRow:
-    found = await codes.unmapped_code(DEFAULT_TENANT, row_id(number))
+    found = await codes.unmapped_code(row_id(number))
     if found is None:
         raise Problem(Category.NOT_FOUND, f"there is no unmapped code with id {row_id(number)}")
     return found

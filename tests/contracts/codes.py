@@ -20,6 +20,7 @@ from ipf.ports import (
     UnmappedFilter,
     WrongState,
 )
+from ipf.ports.inbox import EVERY_TENANT
 from tests.contracts.inbox import ended, failed, received
 
 WARD = UnmappedCode("urn:ipf:concepts:ward", "W9")
@@ -61,8 +62,8 @@ class CodesContract(TestCase):
         total, rows = await self.codes.unmapped(UnmappedFilter(), 2, 0)
         self.assertEqual((total, len(rows)), (3, 2))
         self.assertEqual((await self._only(tenant="north")).messages, 1)
-        self.assertEqual(await self.codes.unmapped_code("default", row.id), row)
-        self.assertIsNone(await self.codes.unmapped_code("north", row.id))
+        self.assertEqual(await self.codes.unmapped_code(row.id), row)
+        self.assertIsNone(await self.codes.unmapped_code(row.id + 99))
 
     async def test_answers(self) -> None:
         """One for a sender or for all; the same again replaces it; every change is a new epoch."""
@@ -78,12 +79,12 @@ class CodesContract(TestCase):
         total, rows = await self.codes.overrides(OverrideFilter(code="W9"), 1, 0)
         self.assertEqual((total, [row.id for row in rows]), (2, [everybody.id]))
         self.assertEqual(len(await self.codes.all_overrides()), 2)
-        self.assertEqual(await self.codes.override("default", made.id), again)
-        await self.codes.delete_override("default", made.id)
+        self.assertEqual(await self.codes.override(made.id), again)
+        await self.codes.delete_override(made.id)
         self.assertEqual((await self._only()).override_id, everybody.id)
-        await self.codes.delete_override("default", everybody.id)
+        await self.codes.delete_override(everybody.id)
         self.assertIsNone((await self._only(is_answered=False)).override_id)
-        await self._refused(self.codes.delete_override("default", made.id))
+        await self._refused(self.codes.delete_override(made.id))
 
     async def _refused(self, work: Any, kind: type[Exception] = Problem) -> Any:
         return await self.assertFailure(Deferred.fromCoroutine(work), kind)
@@ -93,7 +94,7 @@ class CodesContract(TestCase):
         original = (await self._delivered(received("A", raw=b"MSH|a")))[0]
         code = await self._only()
         await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
-        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(1, 0, 0))
+        self.assertEqual(await self.codes.requeue(code.id, following=True), Requeued(1, 0, 0))
         row = await self.inbox.get(original.id)
         assert row is not None
         self.assertEqual(row.status, Status.DELIVERED)
@@ -105,13 +106,12 @@ class CodesContract(TestCase):
         await self.inbox.settle([replace(ended(claim), unmapped=(SEX,))])
         self.assertEqual(await self.codes.messages((await self._only(code=SEX.code)).id, 5), [original.id])
         self.assertEqual((await self._only(code="W9")).messages, 0)
-        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(0, 0, 0))
+        self.assertEqual(await self.codes.requeue(code.id, following=True), Requeued(0, 0, 0))
         total, rows = await self.codes.conversions("default", original.id, Status.DELIVERED, 5, 0)
         self.assertEqual((total, rows[0].id, rows[0].reason), (1, claim.id, f"unmapped-code/{code.id}"))
         self.assertEqual((await self.codes.conversions("default", original.id + 99, None, 5, 0))[0], 0)
-        self.assertIs(
-            (await self._refused(self.codes.requeue("north", code.id, following=False))).category, Category.NOT_FOUND
-        )
+        refused = await self._refused(self.codes.requeue(code.id + 99, following=False))
+        self.assertIs(refused.category, Category.NOT_FOUND)
 
     async def test_old_facts_do_not_replace_newer_ones(self) -> None:
         """What came after a message of the same patient is converted again after it, in order; others are not."""
@@ -119,7 +119,7 @@ class CodesContract(TestCase):
         await self._delivered(received("B", key=7), received("other", key=8), unmapped=())
         await self.inbox.store([received("C", key=7)])
         code = await self._only()
-        self.assertEqual(await self.codes.requeue("default", code.id, following=True), Requeued(1, 2, 0))
+        self.assertEqual(await self.codes.requeue(code.id, following=True), Requeued(1, 2, 0))
         order = []
         while found := await self.inbox.claim("w", 1):
             order += [claim.source_id for claim in found]
@@ -127,33 +127,52 @@ class CodesContract(TestCase):
         self.assertEqual(order, ["C", "A", "B", "C"])
         self.assertEqual((await self.codes.conversions("default", claims[0].id, None, 5, 0))[0], 1)
 
+    async def test_tenants(self) -> None:
+        """Each row says whose it is; lists are of one tenant or of all; a requeue stays within the code's tenant."""
+        await self._delivered(received("A", key=7), received("B", key=7, tenant="north"))
+        own, theirs = await self._only(), await self._only(tenant="north")
+        self.assertEqual((own.tenant, theirs.tenant), ("default", "north"))
+        self.assertEqual((await self.codes.unmapped_code(theirs.id)), theirs)
+        total, rows = await self.codes.unmapped(UnmappedFilter(tenant=EVERY_TENANT), 50, 0)
+        self.assertEqual((total, {row.id for row in rows}), (2, {own.id, theirs.id}))
+        made = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None, "north"))
+        self.assertEqual(((await self._only()).override_id, (await self._only(tenant="north")).override_id),
+                         (None, made.id))  # fmt: skip
+        for tenant, count in (("default", 0), ("north", 1), (EVERY_TENANT, 1)):
+            self.assertEqual((await self.codes.overrides(OverrideFilter(tenant=tenant), 5, 0))[0], count, tenant)
+        self.assertEqual((await self.codes.override(made.id)).tenant, "north")
+        self.assertEqual(await self.codes.requeue(own.id, following=True), Requeued(1, 0, 0))
+        for tenant, count in (("default", 1), ("north", 0), (EVERY_TENANT, 1)):
+            total, rows = await self.codes.conversions(tenant, None, None, 5, 0)
+            self.assertEqual((total, [row.tenant for row in rows]), (count, ["default"] * count), tenant)
+
     async def test_failed_messages_are_retried(self) -> None:
         """They are no further conversions; what waits is left alone."""
         await self.inbox.store([received("A")])
         claim = (await self.inbox.claim("w", 5))[0]
         await self.inbox.settle([replace(failed(claim, 60, Status.DEAD_LETTER), unmapped=(WARD,))])
         code = await self._only()
-        self.assertEqual(await self.codes.requeue("default", code.id, following=False), Requeued(0, 0, 1))
+        self.assertEqual(await self.codes.requeue(code.id, following=False), Requeued(0, 0, 1))
         again = (await self.inbox.claim("w", 5))[0]
         self.assertEqual((again.id, again.original_id, again.mapping_epoch), (claim.id, None, 1))
 
     async def test_a_conversion_fails_and_is_retried(self) -> None:
         """It dead-letters for itself, out of the sight of the message list, and can be retried or removed."""
         original = (await self._delivered(received("A")))[0]
-        await self.codes.requeue("default", (await self._only()).id, following=True)
+        await self.codes.requeue((await self._only()).id, following=True)
         claim = (await self.inbox.claim("w", 5))[0]
-        await self._refused(self.codes.retry_conversion("default", claim.id), WrongState)
+        await self._refused(self.codes.retry_conversion(claim.id), WrongState)
         await self.inbox.settle([failed(claim, 60, Status.DEAD_LETTER)])
         self.assertEqual((await self.inbox.unfinished())[Status.DEAD_LETTER], 0)
         self.assertIsNone(await self.inbox.get(claim.id))
         self.assertIs((await self._refused(self.inbox.retry(claim.id))).category, Category.NOT_FOUND)
-        self.assertEqual((await self.codes.retry_conversion("default", claim.id)).status, Status.RECEIVED)
+        self.assertEqual((await self.codes.retry_conversion(claim.id)).status, Status.RECEIVED)
         again = (await self.inbox.claim("w", 5))[0]
         self.assertEqual(again.id, claim.id)
         await self.inbox.settle([failed(again, 60, Status.DEAD_LETTER)])
-        await self.codes.delete_conversion("default", claim.id)
-        await self._refused(self.codes.delete_conversion("default", claim.id))
-        await self._refused(self.codes.retry_conversion("default", original.id))
+        await self.codes.delete_conversion(claim.id)
+        await self._refused(self.codes.delete_conversion(claim.id))
+        await self._refused(self.codes.retry_conversion(original.id))
 
     async def test_installed_maps(self) -> None:
         """Kept by url and id; a change is a new epoch of the maps."""

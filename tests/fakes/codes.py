@@ -21,6 +21,7 @@ from ipf.ports import (
     UnmappedRow,
     WrongState,
 )
+from ipf.ports.inbox import EVERY_TENANT
 from tests.fakes.inbox import MemoryInbox, _Row
 
 _Key = tuple[str, str, str, str]
@@ -53,7 +54,7 @@ class MemoryCodes:
     def _rows(self, tenant: str) -> list[UnmappedRow]:
         rows = []
         for (owner, sender, table, code), met in self._keys().items():
-            if owner != tenant:
+            if tenant not in (EVERY_TENANT, owner):
                 continue
             number = self._ids[owner, sender, table, code]
             answer = self._overrides.get((owner, sender, table, code)) or self._overrides.get((owner, "", table, code))
@@ -61,9 +62,10 @@ class MemoryCodes:
             kept = len(self._messages(number, met))
             rows.append(
                 UnmappedRow(
-                    number, sender, table, code, min(times), max(times), len(met), kept, answer.id if answer else None
+                    number, sender, table, code, min(times), max(times), len(met), kept,
+                    answer.id if answer else None, owner,
                 )
-            )
+            )  # fmt: skip
         return sorted(rows, key=lambda row: (row.last_seen, row.id), reverse=True)
 
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:
@@ -78,9 +80,9 @@ class MemoryCodes:
         ]
         return len(rows), rows[offset : offset + limit]
 
-    async def unmapped_code(self, tenant: str, number: int) -> UnmappedRow | None:
+    async def unmapped_code(self, number: int) -> UnmappedRow | None:
         """See `ports.CodeQueue.unmapped_code`."""
-        return next((row for row in self._rows(tenant) if row.id == number), None)
+        return next((row for row in self._rows(EVERY_TENANT) if row.id == number), None)
 
     async def messages(self, number: int, limit: int) -> list[int]:
         """See `ports.CodeQueue.messages`."""
@@ -108,7 +110,7 @@ class MemoryCodes:
         rows = [
             one
             for one in self._overrides.values()
-            if one.tenant == wanted.tenant
+            if wanted.tenant in (EVERY_TENANT, one.tenant)
             and wanted.source_system in (None, one.source_system)
             and wanted.concept_map in (None, one.concept_map)
             and wanted.code in (None, one.code)
@@ -116,21 +118,21 @@ class MemoryCodes:
         rows.sort(key=lambda one: (one.updated_at, one.id), reverse=True)
         return len(rows), rows[offset : offset + limit]
 
-    async def override(self, tenant: str, number: int) -> Override | None:
+    async def override(self, number: int) -> Override | None:
         """See `ports.CodeQueue.override`."""
-        return next((one for one in self._overrides.values() if (one.tenant, one.id) == (tenant, number)), None)
+        return next((one for one in self._overrides.values() if one.id == number), None)
 
-    async def delete_override(self, tenant: str, number: int) -> None:
+    async def delete_override(self, number: int) -> None:
         """See `ports.CodeQueue.delete_override`."""
-        found = await self.override(tenant, number)
+        found = await self.override(number)
         if found is None:
             raise Problem(Category.NOT_FOUND, f"there is no override {number}")
         del self._overrides[found.tenant, found.source_system, found.concept_map, found.code]
         self._bump()
 
-    async def requeue(self, tenant: str, number: int, *, following: bool) -> Requeued:
+    async def requeue(self, number: int, *, following: bool) -> Requeued:
         """See `ports.CodeQueue.requeue`."""
-        if await self.unmapped_code(tenant, number) is None:
+        if await self.unmapped_code(number) is None:
             raise Problem(Category.NOT_FOUND, f"there is no unmapped code {number}")
         met = [self._inbox.rows[one] for one in await self.messages(number, 10**9) if one in self._inbox.rows]
         self._forgotten[number] = len(self._inbox.noted)
@@ -146,18 +148,18 @@ class MemoryCodes:
         return Requeued(len(again), len(later), retried)
 
     def _following(self, met: Sequence[_Row]) -> set[int]:
-        firsts: dict[int, int] = {}
+        firsts: dict[tuple[str, int | None], int] = {}
         for row in met:
-            key = row.message.ordering_key
-            if key is not None and row.status is not Status.RECEIVED:
+            key = row.message.tenant, row.message.ordering_key
+            if key[1] is not None and row.status is not Status.RECEIVED:
                 firsts[key] = min(row.id, firsts.get(key, row.id))
         return {
             row.id
             for row in self._inbox.rows.values()
             if row.original_id is None
             and row.status is not Status.DEAD_LETTER
-            and row.message.ordering_key in firsts
-            and row.id > firsts[row.message.ordering_key]
+            and (key := (row.message.tenant, row.message.ordering_key)) in firsts
+            and row.id > firsts[key]
         }
 
     async def conversions(
@@ -168,25 +170,25 @@ class MemoryCodes:
             _conversion(row)
             for row in sorted(self._inbox.rows.values(), key=lambda row: row.id, reverse=True)
             if row.original_id is not None
-            and row.message.tenant == tenant
+            and tenant in (EVERY_TENANT, row.message.tenant)
             and message_id in (None, row.original_id)
             and status in (None, row.status)
         ]
         return len(rows), rows[offset : offset + limit]
 
-    async def retry_conversion(self, tenant: str, number: int) -> Conversion:
+    async def retry_conversion(self, number: int) -> Conversion:
         """See `ports.CodeQueue.retry_conversion`."""
-        row = self._in_state(tenant, number, Status.FAILED, Status.DEAD_LETTER)
+        row = self._in_state(number, Status.FAILED, Status.DEAD_LETTER)
         row.status, row.attempt_count, row.next_attempt_at, row.last_error = Status.RECEIVED, 0, None, None
         return _conversion(row)
 
-    async def delete_conversion(self, tenant: str, number: int) -> None:
+    async def delete_conversion(self, number: int) -> None:
         """See `ports.CodeQueue.delete_conversion`."""
-        del self._inbox.rows[self._in_state(tenant, number, Status.DEAD_LETTER).id]
+        del self._inbox.rows[self._in_state(number, Status.DEAD_LETTER).id]
 
-    def _in_state(self, tenant: str, number: int, *allowed: Status) -> _Row:
+    def _in_state(self, number: int, *allowed: Status) -> _Row:
         row = self._inbox.rows.get(number)
-        if row is None or row.original_id is None or row.message.tenant != tenant:
+        if row is None or row.original_id is None:
             raise Problem(Category.NOT_FOUND, f"there is no conversion {number}")
         if row.status not in allowed:
             raise WrongState(number, row.status)
@@ -236,7 +238,7 @@ def _conversion(row: _Row) -> Conversion:
     assert row.original_id is not None and row.asked_at is not None
     return Conversion(
         row.id, row.original_id, row.asked_at, row.reason, row.status, row.attempt_count, row.last_attempt_at,
-        row.next_attempt_at, row.last_error, row.delivered_at, row.message.correlation_id,
+        row.next_attempt_at, row.last_error, row.delivered_at, row.message.correlation_id, row.message.tenant,
     )  # fmt: skip
 
 

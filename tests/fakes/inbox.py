@@ -241,7 +241,7 @@ def _shown(row: _Row) -> MessageRow:
     return MessageRow(
         row.id, message.received_at, message.source_protocol, message.source_system, message.source_id,
         message.message_type, row.status, row.attempt_count, row.last_attempt_at, row.last_error, row.delivered_at,
-        message.correlation_id,
+        message.correlation_id, message.tenant,
     )  # fmt: skip
 
 

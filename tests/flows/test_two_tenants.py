@@ -164,6 +164,12 @@ class TwoTenantsTests(TestCase):
                 self.service.request, "GET", f"/admin/messages?tenant={tenant}", None, headers
             )
             self.assertEqual(page["total"], 1, tenant)
+            path = f"/admin/messages/{page['items'][0]['id']}/effects"
+            _, effects = await asyncio.to_thread(self.service.request, "GET", path, None, headers)
+            made = {f"{one['resource_type']}/{one['id']}" for one in effects["fhir_resources_created"]}
+            self.assertIn(f"Patient/{patients[tenant]}", made)
+            self.assertEqual([one["id"] for one in effects["subscriptions_matched"]],
+                             [f"Subscription/{self.subscriptions[tenant]}"])  # fmt: skip
 
     async def _audited(self) -> None:
         """Each finds its own message, its own doings and who failed, and operators find them all."""

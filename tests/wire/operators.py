@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.mapping.desk import as_claimed
-from ipf.ports import Claimed, Mapped, Received, Settlement, Status
+from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
 from ipf.rest.commit import commit
 from ipf.rest.rehearsal import Rehearse
 from ipf.rest.transaction import entries_of
@@ -69,7 +71,8 @@ def adt(number: int, name: str = "Hansen", patient: str = "P1", **changes: Any) 
     raw = f"MSH|^~\\&|LAB|||||||C{number}\rPID|1||{patient}||{name}\r".encode()
     given: dict[str, Any] = {"source_system": "LAB", "message_type": "ADT_A01", "ordering_key": 7, **changes}
     system, kind, key = given["source_system"], given["message_type"], given["ordering_key"]
-    return Received(str(uuid4()), now(), system, f"C{number}", kind, raw, ordering_key=key)
+    tenant = given.get("tenant", "default")
+    return Received(str(uuid4()), now(), system, f"C{number}", kind, raw, ordering_key=key, tenant=tenant)
 
 
 class OperatorsTest(TestCase):
@@ -110,15 +113,15 @@ class OperatorsTest(TestCase):
         check(method, "/admin" + urlsplit(path).path, response.code, shown)
         return response.code, shown
 
-    async def convert(self, limit: int = 50, **units: Any) -> list[Claimed]:
+    async def convert(self, limit: int = 50, *, unmapped: Sequence[UnmappedCode] = (), **units: Any) -> list[Claimed]:
         """What the converter does, for everything that is due."""
         claims = await self.inbox.claim("w", limit)
         for claim in claims:
             mapped = await self.mapper.transform(claim)
-            unit = Unit("default", entries_of(mapped.bundle), claim.correlation_id, **units)
+            unit = Unit(claim.tenant, entries_of(mapped.bundle), claim.correlation_id, **units)
             await commit([unit], self.fhir, self.matcher, now)
             end = Settlement(claim.id, claim.fence, Status.DELIVERED, map_url=mapped.map_url, transform_ms=1.5)
-            await self.inbox.settle([end])
+            await self.inbox.settle([replace(end, unmapped=tuple(unmapped))])
         return list(claims)
 
     async def end_as(self, status: Status, error: str = "matchbox: no map 17") -> int:

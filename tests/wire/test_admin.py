@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 LIST_KEYS = [
     "id", "received_at", "source_protocol", "source_system", "source_id", "message_type", "status", "attempt_count",
-    "last_attempt_at", "last_error", "delivered_at", "correlation_id",
+    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant",
 ]  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def row(number: int, status: Status, **changes: Any) -> MessageRow:
         last_error="mapping failed",
         delivered_at=None,
         correlation_id=f"00000000-0000-7000-8000-{number:012d}",
+        tenant="default",
         next_attempt_at=NOW,
         raw=b"MSH|^~\\&|ADT1\rPID|1\r",
         charset="utf-8",

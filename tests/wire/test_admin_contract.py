@@ -10,7 +10,7 @@ from tests.wire.operators import OperatorsTest, adt, now
 
 LIST = [
     "id", "received_at", "source_protocol", "source_system", "source_id", "message_type", "status", "attempt_count",
-    "last_attempt_at", "last_error", "delivered_at", "correlation_id",
+    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant",
 ]  # fmt: skip
 
 
