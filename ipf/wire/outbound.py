@@ -21,9 +21,14 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from ipf.wire.http_answer import NoHttp
 from ipf.wire.resolver import GuardedReactor, GuardedResolver, Permits
 
 ENDPOINTS_KEPT = 4096
+
+
+class UnusableUrl(Exception):
+    """The endpoint is no URL that a request can be sent to."""
 
 
 class AddressForbidden(Exception):
@@ -116,9 +121,10 @@ _REASONS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((error.TimeoutError, error.TCPTimedOutError), "the connection could not be made in time"),
     ((error.NoRouteError,), "no route to the host"),
     ((VerificationError, error.VerifyError), "TLS: the certificate is not for this host"),
-    ((SchemeNotSupported, UnicodeError), "the endpoint is no usable http or https URL"),
+    ((SchemeNotSupported, UnicodeError, UnusableUrl), "the endpoint is no usable http or https URL"),
     ((error.ConnectionDone, error.ConnectionLost, error.ConnectionAborted), "the connection was closed unanswered"),
     ((error.ConnectError,), "the connection could not be made"),
+    ((NoHttp,), "no valid HTTP answer"),
 )
 
 

@@ -27,8 +27,8 @@ from twisted.web.http_headers import Headers
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.telemetry import correlation
-from ipf.wire.channels.rest_hook import NoCookies, PlainAgent, TimeLimit
 from ipf.wire.outbound import Endpoints, was_cancelled, why
+from ipf.wire.plain_agent import NoCookies, PlainAgent, TimeLimit
 
 BODY_LIMIT = 256 * 1024 * 1024
 EARLY_SECONDS = 30.0  # a token is fetched again so long before it ends

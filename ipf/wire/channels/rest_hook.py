@@ -1,12 +1,9 @@
 """The rest-hook channel: one notification in, one HTTP request out, and what the far end answered.
 
-Built on one treq client over one connection pool: connections are kept and reused, endpoints are cached, redirects are
-not followed, no cookies are kept, and no more of an answer's body is read than it takes to use the connection again.
-Nothing the far end does raises: refusal, silence, a reset or a bad certificate become `Delivered.error`, in words that
-hold no part of the path (it may name a patient's resource).
-
-A kept connection that the far end has closed meanwhile is found out only by writing to it; such a request is sent once
-more on a fresh connection, which at-least-once delivery allows.
+Requests go out over kept connections (`wire/exchange.py`): endpoints are cached, redirects are not followed, no cookies
+are kept, and no more of an answer's body is read than it takes to use the connection again.  Nothing the far end does
+raises: refusal, silence, a reset or a bad certificate become `Delivered.error`, in words that hold no part of the path
+(it may name a patient's resource).
 
 Source: interface specification "Notification shapes", "Correlation"; RFC 9110 sections 5.5, 7.6.1 and 10.2.3.
 """
@@ -14,36 +11,32 @@ Source: interface specification "Notification shapes", "Correlation"; RFC 9110 s
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from hyperlink import EncodedURL
-from treq.client import HTTPClient
-from treq.cookies import IndexableCookieJar
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseNeverReceived
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IBodyProducer, IResponse
-from zope.interface import implementer
+from hyperlink import DecodedURL
+from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.client import URI
 
 from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.telemetry import correlation
-from ipf.wire.outbound import Endpoints, was_cancelled, why
+from ipf.wire.exchange import Exchanges, TooLate
+from ipf.wire.outbound import Endpoints, UnusableUrl, was_cancelled, why
 from ipf.wire.resolver import Permits
 
 BODY_LIMIT = 64 * 1024
-KEPT_PER_HOST = 256
-KEPT_SECONDS = 30
 CONTENT_TYPE = "application/fhir+json; charset=UTF-8"
 
-_ASCII_URL = re.compile(r"https?://[\x21-\x7e]+")
+_URL = re.compile(r"(https?)://([^/?#@\\]+)([^#]*)(?:#.*)?", re.I)
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
+_OURS = frozenset({correlation.HEADER.lower(), "accept-encoding"})  # nothing compressed is asked for
+_PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _CONNECTION_HEADERS = frozenset(
@@ -70,16 +63,11 @@ class RestHook:
         permits: Permits | None = None,
         body_limit: int = BODY_LIMIT,
     ) -> None:
-        self._reactor = reactor
         self._clock: IReactorTime = clock or reactor
         self._timeout_seconds = timeout_seconds
         self._now = now
-        self._body_limit = body_limit
-        self._pool = KeptConnections(reactor)
-        endpoints = Endpoints(reactor, timeout_seconds, permits)
-        self._cookies = NoCookies()
-        agent = Agent.usingEndpointFactory(reactor, endpoints, self._pool)
-        self._client = HTTPClient(PlainAgent(agent), self._cookies)
+        self._endpoints = Endpoints(reactor, timeout_seconds, permits)
+        self._exchanges = Exchanges(self._clock, body_limit)
 
     def place(self, endpoint: str) -> str:
         """Scheme, host and port."""
@@ -92,186 +80,75 @@ class RestHook:
             return Delivered(None, 0, refused)
         started = self._clock.seconds()
         seconds = min(notification.timeout_seconds or self._timeout_seconds, self._timeout_seconds)
-        limit = TimeLimit(self._clock, seconds)
         try:
-            status, retry_after = await self._exchange(notification, limit)
+            uri, request = request_of(notification)
+            endpoint = self._endpoints.endpointForURI(uri)
+            status, waits = await self._exchanges.ask(endpoint, endpoint, request, started + seconds)
         except Exception as error:
-            if not limit.passed and was_cancelled(error):
+            if was_cancelled(error):
                 raise CancelledError() from error
-            text = f"no answer within {seconds:g} s" if limit.passed else why(error)
+            text = f"no answer within {seconds:g} s" if isinstance(error, TooLate) else why(error)
             return Delivered(None, self._since(started), text)
-        finally:
-            limit.end()
+        retry_after = seconds_of(waits, self._now()) if waits is not None and status >= 400 else None
         return Delivered(status, self._since(started), None, retry_after)
 
     async def close(self) -> None:
         """Close the kept connections."""
-        await self._pool.closeCachedConnections()  # type: ignore[no-untyped-call]  # Twisted has no hints here
+        await self._exchanges.close()
 
     def _since(self, started: float) -> int:
         return round((self._clock.seconds() - started) * 1000)
-
-    async def _exchange(self, notification: Notification, limit: TimeLimit) -> tuple[int, float | None]:
-        request = self._request(notification)
-        reused = self._pool.reused
-        try:
-            response = await limit.bound(request)
-        except ResponseNeverReceived as error:
-            if limit.passed or not reused or was_cancelled(error):
-                raise
-            response = await limit.bound(self._request(notification))
-        if response.length != 0:  # a body of length zero is complete already
-            rest = Rest(self._body_limit)
-            response.deliverBody(rest)
-            await limit.bound(rest.ended)
-        retry_after = response.headers.getRawHeaders(b"retry-after") if response.code >= 400 else None
-        return response.code, seconds_of(retry_after[0], self._now()) if retry_after else None
-
-    def _request(self, notification: Notification) -> Deferred[Any]:
-        url = notification.url
-        answer: Deferred[Any] = self._client.request(
-            notification.method,
-            AsciiUrl(url) if _ASCII_URL.fullmatch(url) else url,
-            headers=_headers(notification),
-            data=notification.body,
-            allow_redirects=False,
-            unbuffered=True,
-            cookies=self._cookies,
-            reactor=self._reactor,
-        )
-        return answer
 
 
 _: type[Channel] = RestHook
 
 
-class TimeLimit:
-    """One deadline over several waits: cancels the one that is pending when it comes."""
-
-    def __init__(self, clock: IReactorTime, seconds: float) -> None:
-        self.passed = False
-        self._pending: Deferred[Any] | None = None
-        self._timer = clock.callLater(seconds, self._pass)
-
-    def bound(self, work: Deferred[Any]) -> Deferred[Any]:
-        """`work` itself, under the deadline."""
-        self._pending = work
-        if self.passed:
-            work.cancel()
-        return work
-
-    def end(self) -> None:
-        """All waits are over."""
-        if self._timer.active():
-            self._timer.cancel()
-
-    def _pass(self) -> None:
-        self.passed = True
-        if self._pending is not None:
-            self._pending.cancel()
-
-
-class Rest(Protocol):
-    """Reads an answer's body to its end and forgets it; beyond `limit` bytes, or when cancelled, the line is cut."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-        self.ended: Deferred[None] = Deferred(lambda _: self._cut())
-
-    def dataReceived(self, data: bytes) -> None:
-        """Twisted: a piece of the body."""
-        self._left -= len(data)
-        if self._left < 0:
-            self._cut()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: the body is complete, or broke off; the status was known before."""
-        self._end()
-
-    def _cut(self) -> None:
-        if self.transport is not None:
-            self.transport.loseConnection()
-        self._end()
-
-    def _end(self) -> None:
-        if not self.ended.called:
-            self.ended.callback(None)
-
-
-class KeptConnections(HTTPConnectionPool):
-    """The pool; `reused` says of the last connection asked for whether it was a kept one."""
-
-    def __init__(self, reactor: Any) -> None:
-        super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]  # Twisted has no hints here
-        self.maxPersistentPerHost = KEPT_PER_HOST
-        self.cachedConnectionTimeout = KEPT_SECONDS
-        self.retryAutomatically = False
-        self.reused = False
-
-    def getConnection(self, key: Hashable, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
-        """Twisted: a connection for one request.  Only a kept one is there at once."""
-        connection: Deferred[Any] = super().getConnection(key, endpoint)
-        self.reused = bool(connection.called)
-        return connection
-
-
-class NoCookies(IndexableCookieJar):
-    """One subscriber's cookies are never stored, nor sent to another."""
-
-    def add_cookie_header(self, request: Any) -> None:
-        """Nothing to add."""
-
-    def extract_cookies(self, response: Any, request: Any) -> None:
-        """Nothing to keep."""
-
-
-class AsciiUrl(EncodedURL):
-    """A URL that is plain ASCII already: spares treq its IDNA and percent encoding, a third of a request's cost."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def to_uri(self) -> AsciiUrl:
-        """It is one."""
-        return self
-
-    def to_text(self, with_password: bool = False) -> str:
-        """As it came."""
-        return self._text
-
-
-@implementer(IAgent)
-class PlainAgent:
-    """Asks for no compressed answers and unpacks none (a small answer could unpack to a huge one)."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def request(
-        self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
-    ) -> Deferred[IResponse]:
-        """Twisted: send."""
-        if headers is not None:
-            headers.removeHeader(b"accept-encoding")
-        return self._agent.request(method, uri, headers, bodyProducer).addCallback(_as_it_came)
-
-
-def _as_it_came(response: Any) -> Any:
-    response.headers.removeHeader(b"content-encoding")
-    return response
-
-
-def _headers(notification: Notification) -> Headers:
-    headers = Headers()
+def request_of(notification: Notification) -> tuple[URI, bytes]:
+    """Where a notification goes, and the bytes of its request; its headers are known to be good.  UnusableUrl."""
+    text = notification.url
+    url = _URL.fullmatch(text if _PRINTABLE.fullmatch(text) else _ascii(text))
+    if url is None:
+        raise UnusableUrl
+    uri, host = _origin(url[1].lower(), url[2])
+    target, body = url[3], notification.body or b""
+    lines = [f"{notification.method} {target if target[:1] == '/' else '/' + target} HTTP/1.1", f"Host: {host}"]
+    names = set()
     for name, value in notification.headers:
-        headers.addRawHeader(name, value)
-    if notification.body and not headers.hasHeader("Content-Type"):
-        headers.addRawHeader("Content-Type", CONTENT_TYPE)
-    headers.setRawHeaders(correlation.HEADER, [notification.correlation_id])
+        lower = name.lower()
+        if lower not in _OURS:
+            lines.append(f"{name}: {value}")
+            names.add(lower)
+    if body and "content-type" not in names:
+        lines.append(f"Content-Type: {CONTENT_TYPE}")
+    lines.append(f"{correlation.HEADER}: {notification.correlation_id}")
     parent = correlation.traceparent(notification.correlation_id)
-    if parent is not None and not headers.hasHeader(correlation.TRACEPARENT):
-        headers.addRawHeader(correlation.TRACEPARENT, parent)
-    return headers
+    if parent is not None and correlation.TRACEPARENT not in names:
+        lines.append(f"Traceparent: {parent}")
+    lines.append(f"Content-Length: {len(body)}\r\n\r\n")
+    return uri, "\r\n".join(lines).encode() + body
+
+
+def _ascii(url: str) -> str:
+    """A URL with text outside ASCII as it goes over the wire."""
+    try:
+        text: str = DecodedURL.from_text(url).to_uri().to_text()
+    except ValueError:
+        raise UnusableUrl() from None
+    if not _PRINTABLE.fullmatch(text):
+        raise UnusableUrl
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _origin(scheme: str, authority: str) -> tuple[URI, str]:
+    """What an endpoint is made from, and the `Host` header."""
+    parts = _AUTHORITY.fullmatch(authority)
+    port = int(parts[2] or _PORTS[scheme]) if parts is not None else 0
+    if parts is None or not 0 < port < 65536:
+        raise UnusableUrl
+    host = parts[1].strip("[]").encode()
+    uri = URI(scheme.encode(), authority.encode(), host, port, b"", b"", b"", b"")
+    return uri, parts[1] if port == _PORTS[scheme] else f"{parts[1]}:{port}"
 
 
 @lru_cache(maxsize=4096)
