@@ -124,6 +124,14 @@ class ConceptTables:
                 found = self._by_url[name] = Table(resource)
         return found
 
+    def with_more(self, resources: Iterable[Mapping[str, Any]]) -> ConceptTables:
+        """These tables and others, which go first."""
+        made = ConceptTables(further=self._further)
+        made._by_url, made._by_name, made.resources = dict(self._by_url), dict(self._by_name), dict(self.resources)
+        for resource in resources:
+            made.add(resource)
+        return made
+
     def with_local(self, tables: Iterable[ConceptTable]) -> ConceptTables:
         """These tables, and those written inside a map."""
         made = ConceptTables(further=self._further)

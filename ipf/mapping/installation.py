@@ -18,6 +18,7 @@ from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
+from ipf.mapping import placed
 from ipf.mapping.concepts import Overrides
 from ipf.mapping.library import Library, Result
 from ipf.ports import ALL_SENDERS, Claimed, Installed, Json, Mapped, Mapper, MappingStore, Override
@@ -135,9 +136,12 @@ class Installation:
         finally:
             self._lock.release()
 
-    async def reload(self) -> None:
-        """Read all files again; every process does so.  Problem: something is broken, and nothing has changed."""
-        await self._locked(lambda: self._load_maps(fresh=True))
+    async def reload(self, *, fresh: bool = True) -> None:
+        """Read all files again; every process does so.  Problem: something is broken, and nothing has changed.
+
+        `fresh` False: the files as they were accepted last, when something beside them has changed.
+        """
+        await self._locked(lambda: self._load_maps(fresh=fresh))
         await self._store.maps_changed()
         self._epochs = await self._store.epochs()
         log.info("event=mapping_reloaded message_types={count}", count=len(self.library.message_types))
@@ -202,7 +206,7 @@ class Installation:
     async def map(self, message: Claimed) -> Mapped:
         """Message bytes to transaction Bundle."""
         overrides = await self.answers_of(message)
-        return self.library.transform(message, overrides)
+        return placed.transform(self.library, message, overrides)
 
     async def answers_of(self, message: Claimed) -> Overrides | None:
         """What operators answered for codes of its sender, loaded first as far as the message must see it."""
@@ -212,7 +216,7 @@ class Installation:
 
     def explain(self, message: Claimed) -> Result:
         """The same with a trace."""
-        return self.library.explain(message, self.answers_for(message.tenant, message.source_system), trace=True)
+        return placed.explain(self.library, message, self.answers_for(message.tenant, message.source_system))
 
 
 class InstalledMapper:

@@ -13,7 +13,7 @@ message type names, and those of packages, are parsed at start and compiled when
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +29,7 @@ from ipf.mapping.grammar import parse
 from ipf.mapping.identity import complete
 from ipf.mapping.kinds import FHIR_CANONICAL, V2_CANONICAL, Models
 from ipf.mapping.model import StructureMap
+from ipf.mapping.placed import Vendors
 from ipf.mapping.run import Unmapped
 from ipf.mapping.structuremap import from_json
 from ipf.mapping.trace import Step
@@ -71,6 +72,7 @@ class Library:
         self.tables = environment.tables
         self.environment = environment
         self.packages = Packages()
+        self.vendors: Vendors | None = None
 
     @classmethod
     def load(
@@ -145,6 +147,17 @@ class Library:
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
         return Library([*(self.maps | {one.url: one for one in maps}).values()], {}, self.environment)
+
+    def with_vendor(
+        self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
+    ) -> Library:
+        """These maps and tables with others that go before them; `types`: message types by the url of their map, which
+        are compiled.  Problem MAPPING names file, line and column."""
+        known = self.maps | {one.url: one for one in maps}
+        environment = replace(self.environment, tables=self.environment.tables.with_more(concept_maps))
+        made = Library([*known.values()], {name: known[url] for name, url in types.items()}, environment)
+        made.packages = self.packages
+        return made
 
     def program_for(self, message_type: str) -> Program:
         """The compiled map of a message type.  Problem UNMAPPED."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ipf.ports.mapping import Origin
+
 FHIR, ADMIN = "fhir", "admin"
 """Surfaces: what the FHIR trail shows, and what operators alone see (the admin API, reading of the trail itself)."""
 
@@ -23,6 +25,7 @@ class Audit:
     0, 4 or 8; `status`: of the HTTP answer, 0 = there was none.  `agent`: subject or client of the token; `agent_name`:
     the client; `user`: `fhirUser`.  `target`: what was asked for, such as `Patient?name=x`.  `entities`: what was
     written or shown (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: whom it is about.
+    `origin`: of a message of a vendor profile, what the profile adds.
     """
 
     tenant: str
@@ -43,6 +46,7 @@ class Audit:
     target: str = ""
     entities: tuple[str, ...] = ()
     patients: tuple[str, ...] = ()
+    origin: Origin | None = None
 
 
 MOST_ENTITIES = 500

@@ -12,17 +12,32 @@ from ipf.ports.inbox import Claimed
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What a vendor profile adds to the audit record of a message.
+
+    `agent_system`: the system that it came from, as the profile names it; `source_system`: as the message does (MSH-3.1).
+    `details`: names and texts of source fields.
+    """
+
+    agent_system: str
+    source_system: str
+    details: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Mapped:
     """A transaction Bundle, which map made it, and the codes that no table had.
 
     `references`: every (object, name) in the Bundle whose text is the fullUrl of an entry, so that nobody has to look
     for them (an object that was merged away may be among them); None = not known, they must be looked for.
+    `origin`: of a message of a vendor profile.
     """
 
     bundle: Json
     map_url: str
     unmapped: tuple[UnmappedCode, ...] = ()
     references: list[tuple[Json, str]] | None = None
+    origin: Origin | None = None
 
 
 class Mapper(Protocol):

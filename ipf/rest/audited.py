@@ -63,7 +63,7 @@ def audited(submit: Submit, trail: Trail, clock: Clock, new_id: NewId) -> Submit
         trail(record(
             unit.tenant, unit.caller, new_id(), began, ended,
             surface=FHIR, interaction="transaction", action="E", status=status, correlation_id=unit.correlation_id,
-            entities=written(versions), patients=patients_of(versions),
+            entities=written(versions), patients=patients_of(versions), origin=unit.origin,
         ))  # fmt: skip
 
     return store

@@ -22,7 +22,10 @@ from ipf.rest.view import View
 
 
 class Rehearse:
-    """`ports.Rehearsal`.  `passthrough`: types that are not mapped; `claimed`: a row as the engine gets it."""
+    """`ports.Rehearsal`.  `passthrough`: types that are not mapped; `claimed`: a row as the engine gets it.
+
+    `is_mapped`: whether a vendor profile maps a message of these types all the same.
+    """
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class Rehearse:
         clock: Clock,
         passthrough: Iterable[str],
         claimed: Callable[[MessageRow], Claimed],
+        is_mapped: Callable[[Claimed], bool] = lambda message: False,
     ) -> None:
         self._inbox = inbox
         self._mapper = mapper
@@ -41,6 +45,7 @@ class Rehearse:
         self._clock = clock
         self._passthrough = frozenset(passthrough)
         self._claimed = claimed
+        self._is_mapped = is_mapped
 
     async def rehearse(self, message_id: int) -> Json:
         """See `ports.Rehearsal.rehearse`."""
@@ -48,9 +53,9 @@ class Rehearse:
         if row is None:
             raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
         about = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
-        if row.message_type in self._passthrough:
-            return about | {"map_url": None, "error": None, "resources": [], "unmapped": []}
         message = self._claimed(row)
+        if row.message_type in self._passthrough and not self._is_mapped(message):
+            return about | {"map_url": None, "error": None, "resources": [], "unmapped": []}
         try:
             mapped = await self._mapper.transform(message)
             unit = Unit(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
+from ipf.ports.mapping import Origin
 
 if TYPE_CHECKING:
     from ipf.fhir.query import Query
@@ -67,6 +68,7 @@ class Unit:
     text is the `full_url` of an entry, when whoever made them knows; these texts are then replaced where they stand,
     and the resources are this unit's own.  None = they are looked for, and the resources are never changed.
     `caller`: whose grants every entry must be within, also as the store is when the unit is planned.
+    `origin`: what the audit record of a converted message says more.
     """
 
     tenant: str
@@ -76,6 +78,7 @@ class Unit:
     distinct: bool = False
     references: Sequence[tuple[Json, str]] | None = None
     caller: Caller = SYSTEM
+    origin: Origin | None = None
 
     @property
     def changes_subscriptions(self) -> bool:

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Caller, Request, Version
 from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit
+from ipf.ports.mapping import Origin
 
 ANONYMOUS = "anonymous"
 TYPE = "AuditEvent"
@@ -138,6 +139,7 @@ def record(
     target: str = "",
     entities: tuple[str, ...] = (),
     patients: tuple[str, ...] = (),
+    origin: Origin | None = None,
 ) -> Audit:
     """A record of what `caller` did between two moments."""
     recorded = ended.replace(microsecond=ended.microsecond // 1000 * 1000)
@@ -147,7 +149,7 @@ def record(
         tenant, id, recorded, max(milliseconds, 0), surface, interaction, action, outcome_of(status), status,
         clean(caller.subject or caller.client) or ANONYMOUS, correlation_id, clean(caller.client),
         clean(caller.issuer), clean(caller.user or ""), clean(address, 64), target,
-        entities[:MOST_ENTITIES], patients[:MOST_ENTITIES],
+        entities[:MOST_ENTITIES], patients[:MOST_ENTITIES], origin,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from ipf.fhir.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit
+from ipf.ports.mapping import Origin
 
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
 SUBTYPE_SYSTEM = "http://hl7.org/fhir/restful-interaction"
@@ -77,7 +78,20 @@ def _agents(audit: Audit) -> list[Json]:
     agent["requestor"] = True
     if audit.address:
         agent["network"] = {"address": audit.address, "type": "2"}
-    return [agent]
+    return [agent] if audit.origin is None or not audit.origin.agent_system else [agent, _sender(audit.origin)]
+
+
+def _sender(origin: Origin) -> Json:
+    """The system that a message came from: `agent-system` of its vendor profile, and MSH-3.1 of the message."""
+    name, system = origin.agent_system, origin.agent_system
+    identifier = {"system": system, "value": origin.source_system} if ":" in system else {"value": origin.source_system}
+    source = {"system": _DICOM, "code": "110153", "display": "Source Role ID"}
+    return {
+        "type": {"coding": [source]},
+        "who": {"identifier": identifier, "display": origin.source_system},
+        "name": name,
+        "requestor": False,
+    }
 
 
 def _entities(audit: Audit) -> list[Json]:
@@ -99,6 +113,9 @@ def _entities(audit: Audit) -> list[Json]:
     if audit.correlation_id:
         identifier = {"type": {"text": "X-Correlation-Id"}, "value": audit.correlation_id}
         entities.append({"what": {"identifier": identifier}, "type": _OTHER})
+    if audit.origin is not None and audit.origin.details:
+        detail = [{"type": name, "valueString": text} for name, text in audit.origin.details]
+        entities.append({"type": _OTHER, "name": "source message", "detail": detail})
     return entities
 
 

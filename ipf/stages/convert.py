@@ -116,7 +116,9 @@ class Converter:
         batch_size: int = 50,
         wave_size: int = 16,
         dlq_level: NamedConstant = LogLevel.warn,
+        is_mapped: Callable[[Claimed], bool] = lambda message: False,
     ) -> None:
+        """`is_mapped`: whether a vendor profile takes a message of `passthrough_types` out of that branch."""
         self._inbox = inbox
         self._mapper = mapper
         self._submit = submit
@@ -131,6 +133,7 @@ class Converter:
         self._batch_size = batch_size
         self._wave_size = wave_size
         self._dlq_level = dlq_level
+        self._is_mapped = is_mapped
         self._held: dict[int, Claimed] = {}
         self._reasons: dict[int, str] = {}
         self._stopping = False
@@ -166,7 +169,7 @@ class Converter:
         attempts: list[Attempt] = []
         failures: list[tuple[Claimed, Failure]] = []
         for message in wave:
-            if message.message_type in self._passthrough:
+            if message.message_type in self._passthrough and not self._is_mapped(message):
                 ends.append(self._pass_through(message))
                 continue
             outcome = await self._map(message)
@@ -203,6 +206,7 @@ class Converter:
                 message.correlation_id,
                 receipt_key(message),
                 references=mapped.references,
+                origin=mapped.origin,
             )
         except Exception as error:
             self._meter.transformed("failure", perf_counter() - began)

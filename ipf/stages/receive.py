@@ -50,18 +50,27 @@ _LONGEST_KEY = 255
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What is particular to one MLLP port.  `fallback_charset`: codec for bytes that are not what MSH-18 says."""
+    """What is particular to one MLLP port.  `fallback_charset`: codec for bytes that are not what MSH-18 says.
+
+    `mapped_types`: message types that the vendor profile of a message has a map for.
+    """
 
     name: str
     fallback_charset: str = DEFAULT_FALLBACK
     tenant: str = DEFAULT_TENANT
+    mapped_types: frozenset[str] = frozenset()
+
+
+Place = Callable[[bytes, Header, Listener], Listener]
+"""What a vendor profile makes of a message: the listener as it is for this one; it may give the header a control id."""
 
 
 class Receiver:
     """The rules of ingest, without sockets.
 
     `ordering`: `patient`, `sender` or `none` (IPF_ORDERING).  `map_missing(message_type)`: True when this type is
-    refused for want of a map (IPF_REQUIRE_MAP_TYPES).  `observe`: counts results.
+    refused for want of a map (IPF_REQUIRE_MAP_TYPES).  `observe`: counts results.  `place`: set while there are vendor
+    profiles.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Receiver:
         observe: Observe = lambda result, source_system: None,
     ) -> None:
         self.commit = commit
+        self.place: Place | None = None
         self._inbox = inbox
         self._timer = timer
         self._now = now
@@ -107,11 +117,13 @@ class Receiver:
         if header.is_acknowledgement:
             self._drop(frame, listener, peer, answer)
             return
+        if self.place is not None:
+            listener = self.place(frame, header, listener)
         unfit = missing_part(header) or _unusable(header)
         if unfit is not None:
             self._refuse(unfit, header, frame, len(frame), listener, peer, answer)
             return
-        if self._map_missing(header.message_type):
+        if self._map_missing(header.message_type) and header.message_type not in listener.mapped_types:
             self._lacks_map(header, listener, peer, answer)
             return
         received = Received(

@@ -14,22 +14,24 @@ from hashlib import blake2b
 import orjson
 
 from ipf.ports.audit import Audit, AuditFilter, AuditStore, keys_of
+from ipf.ports.mapping import Origin
 from ipf.store.database import Database, Row
 from ipf.store.names import Names
 from ipf.store.quoting import Value, json_literal, literal
 
 _COLUMNS = """p.name, a.id::text, a.recorded_at, a.duration_ms, a.surface, a.interaction, a.action, a.outcome, a.status,
-a.agent, a.agent_name, a.issuer, a.user_reference, a.address, a.correlation_id, a.target, a.entities, a.patients"""
+a.agent, a.agent_name, a.issuer, a.user_reference, a.address, a.correlation_id, a.target, a.entities, a.patients,
+a.details"""
 _FROM = "FROM audit_events a JOIN partitions p ON p.id = a.partition_id"
 _APPEND = """
 INSERT INTO audit_events (partition_id, id, recorded_at, duration_ms, surface, interaction, action, outcome, status,
-    agent, agent_name, issuer, user_reference, address, correlation_id, target, entities, patients, keys)
+    agent, agent_name, issuer, user_reference, address, correlation_id, target, entities, patients, keys, details)
 SELECT partition_id, id, recorded_at, duration_ms, surface, interaction, action, outcome, status,
-    agent, agent_name, issuer, user_reference, address, correlation_id, target, entities, patients, keys
+    agent, agent_name, issuer, user_reference, address, correlation_id, target, entities, patients, keys, details
 FROM json_to_recordset({rows}) AS r(partition_id smallint, id uuid, recorded_at timestamptz, duration_ms integer,
     surface text, interaction text, action text, outcome smallint, status smallint, agent text, agent_name text,
     issuer text, user_reference text, address text, correlation_id text, target text, entities text, patients text,
-    keys bigint[])
+    keys bigint[], details text)
 ON CONFLICT DO NOTHING"""
 # The index of ages knows pages, not rows: a batch is found by it and by nothing that must be sorted.
 _PURGE = """
@@ -156,7 +158,20 @@ def _written(audit: Audit, partition: int) -> dict[str, object]:
         "entities": " ".join(audit.entities),
         "patients": " ".join(audit.patients),
         "keys": [_hashed(key) for key in keys_of(audit)],
+        "details": "" if audit.origin is None else _origin_text(audit.origin),
     }
+
+
+def _origin_text(origin: Origin) -> str:
+    rows = [[_sound(name), _sound(text)] for name, text in origin.details]
+    return orjson.dumps([_sound(origin.agent_system), _sound(origin.source_system), rows]).decode()
+
+
+def _origin(text: str) -> Origin | None:
+    if not text:
+        return None
+    agent_system, source_system, rows = orjson.loads(text)
+    return Origin(agent_system, source_system, tuple((name, value) for name, value in rows))
 
 
 def _hashed(key: str) -> int:
@@ -183,7 +198,7 @@ def _sound(value: object) -> object:
 
 def _read(row: Row) -> Audit:
     tenant, id_, recorded_at, duration_ms, surface, interaction, action, outcome, status, agent, *rest = row
-    agent_name, issuer, user, address, correlation_id, target, entities, patients = rest
+    agent_name, issuer, user, address, correlation_id, target, entities, patients, details = rest
     moment = recorded_at if recorded_at.tzinfo is not None else recorded_at.replace(tzinfo=UTC)
     return Audit(
         tenant=tenant,
@@ -204,6 +219,7 @@ def _read(row: Row) -> Audit:
         target=target,
         entities=tuple(entities.split()),
         patients=tuple(patients.split()),
+        origin=_origin(details),
     )
 
 

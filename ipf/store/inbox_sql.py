@@ -134,10 +134,11 @@ WITH candidates AS MATERIALIZED (
     RETURNING s.id, s.fence, s.attempt_count, s.received_at, s.original_id, s.mapping_epoch
 )
 SELECT t.id, t.fence, b.correlation_id::text, t.received_at, b.source_system, b.source_id, b.message_type,
-       b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant, t.original_id, t.mapping_epoch
+       b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant, t.original_id, t.mapping_epoch,
+       b.listener
 FROM taken t JOIN message_bodies b ON b.id = coalesce(t.original_id, t.id)
 UNION ALL
-SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
 ORDER BY 1""",
 )
 

@@ -22,6 +22,7 @@ from twisted.web.iweb import IRequest
 from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Trail
+from ipf.ports.mapping import Origin
 from ipf.security.audit import NewId, clean, record, target_of
 from ipf.wire.admin_messages import answer, timestamp, window
 
@@ -171,4 +172,14 @@ def item(row: Audit) -> dict[str, Any]:
         "target": row.target or None,
         "entities": list(row.entities),
         "patients": list(row.patients),
+        "source": None if row.origin is None else _source(row.origin),
+    }
+
+
+def _source(origin: Origin) -> dict[str, Any]:
+    """Of a converted message of a vendor profile."""
+    return {
+        "agent_system": origin.agent_system or None,
+        "source_system": origin.source_system,
+        "details": dict(origin.details),
     }

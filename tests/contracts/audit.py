@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.trial.unittest import TestCase
 
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore
+from ipf.ports.mapping import Origin
 
 if TYPE_CHECKING:
     Suite = TestCase
@@ -47,6 +48,12 @@ class AuditContract(Suite):
         )  # fmt: skip
         await self.trail.append([audit(2), hostile])
         self.assertEqual(await self.trail.find("default", AuditFilter(), 10), [audit(2), hostile])
+
+    async def test_what_a_vendor_profile_adds_comes_back(self) -> None:
+        origin = Origin("urn:vendor:acme", "REG", (("facility", 'GENERAL "1"'), ("ward", "4\u00e9")))
+        await self.trail.append([audit(1, origin=origin), audit(2, origin=Origin("Acme", "REG"))])
+        found = await self.trail.find("default", AuditFilter(), 10)
+        self.assertEqual([one.origin for one in found], [Origin("Acme", "REG"), origin])
 
     async def test_a_repeat_changes_nothing(self) -> None:
         await self.trail.append([audit(1)])

@@ -232,7 +232,7 @@ def _claimed(row: _Row) -> Claimed:
     return Claimed(
         row.id, row.fence, message.correlation_id, row.asked_at or message.received_at, message.source_system,
         message.source_id, message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key,
-        message.tenant, row.original_id, row.mapping_epoch,
+        message.tenant, row.original_id, row.mapping_epoch, message.listener,
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def _full(row: _Row) -> MessageRow:
     message = row.message
     return replace(
         _shown(row), next_attempt_at=row.next_attempt_at, raw=message.raw, charset=message.charset,
-        raw_content_type=message.raw_content_type,
+        raw_content_type=message.raw_content_type, listener=message.listener,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def stored(sex: str, epoch: int | None = None) -> Claimed:
     """A message of APP with this sex; `epoch`: what it must see."""
     raw = f"MSH|^~\\&|APP|F|||2026||ADT^A01^ADT_A01|MSG1|P|2.5\rPID|1||P1||||19700101|{sex}\r".encode()
     made = claimed(raw)
-    return made if epoch is None else Claimed(*(getattr(made, name) for name in made.__slots__[:-1]), epoch)
+    return made if epoch is None else replace(made, mapping_epoch=epoch)
 
 
 class InstallationTests(TestCase):

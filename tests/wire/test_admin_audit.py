@@ -74,6 +74,7 @@ class AuditSearchTests(TestCase):
         self.assertEqual(list(body["items"][0]), [
             "id", "recorded_at", "duration_ms", "tenant", "surface", "interaction", "action", "outcome", "http_status",
             "agent", "client", "issuer", "user", "address", "correlation_id", "target", "entities", "patients",
+            "source",
         ])  # fmt: skip
 
 
