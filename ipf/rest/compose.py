@@ -28,12 +28,14 @@ from ipf.ports import (
 )
 from ipf.rest.search_include import Included
 from ipf.subscriptions.guide import topic_url
-from ipf.subscriptions.notification import notification
-from ipf.subscriptions.notification_topic import Telling, form_of
+from ipf.subscriptions.notification import Letterhead, letterhead_of, notification
+from ipf.subscriptions.notification_topic import Telling
 from ipf.subscriptions.terms import terms_of
 
 MOST_INCLUDED = 100
 """Resources that go along with one event."""
+MOST_KEPT = 4096
+"""Subscriptions whose letterhead is remembered."""
 
 
 class Composer:
@@ -44,6 +46,7 @@ class Composer:
         self._matcher = matcher
         self._clock = clock
         self._base_url = base_url
+        self._heads: dict[int, tuple[Json, Letterhead]] = {}
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""
@@ -51,7 +54,9 @@ class Composer:
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`."""
-        along = await includes_of(lease, events, self._store, self._matcher, self._base_url)
+        along = None
+        if self._head(lease).terms.is_topic:
+            along = await includes_of(lease, events, self._store, self._matcher, self._base_url)
         return self._made(lease, EVENT, events, along)
 
     async def heartbeat(self, lease: Lease) -> Notification:
@@ -69,17 +74,22 @@ class Composer:
         events: Sequence[Event] = (),
         along: Mapping[int, Sequence[Version]] | None = None,
     ) -> Notification:
-        subscription = lease.resource
-        telling = Telling(
-            self._base_url,
-            self._clock(),
-            max([lease.last_event_number, *(event.number for event in events)]),
-            kind,
-            terms_of(subscription).content,
-            form_of(subscription),
-            along or {},
-        )
-        return notification(subscription, events, telling, lease.tenant)
+        head = self._head(lease)
+        total = max(lease.last_event_number, events[-1].number if events else 0)
+        content = head.terms.content
+        telling = Telling(self._base_url, self._clock(), total, kind, content, head.form, along or {})
+        return notification(lease.resource, events, telling, lease.tenant, head)
+
+    def _head(self, lease: Lease) -> Letterhead:
+        """Read once for as long as the same resource is told of."""
+        known = self._heads.get(lease.subscription_rid)
+        if known is not None and known[0] is lease.resource:
+            return known[1]
+        if len(self._heads) >= MOST_KEPT:
+            self._heads.clear()
+        head = letterhead_of(lease.resource)
+        self._heads[lease.subscription_rid] = lease.resource, head
+        return head
 
 
 async def includes_of(

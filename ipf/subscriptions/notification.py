@@ -10,15 +10,15 @@ Source: interface specification "Notification shapes"; http://hl7.org/fhir/uv/su
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 from ipf.fhir.json import loads
 from ipf.fhir.xml import to_xml
-from ipf.ports import EVENT, Event, Json, Notification
-from ipf.subscriptions.guide import topic_url
-from ipf.subscriptions.notification_topic import Form, Telling, bundle
-from ipf.subscriptions.terms import payload_of, terms_of
+from ipf.ports import EVENT, Event, Json, Notification, Terms
+from ipf.subscriptions.notification_topic import Form, Telling, bundle, form_of
+from ipf.subscriptions.terms import Payload, payload_of, terms_of
 
 Header = tuple[str, str]
 
@@ -26,33 +26,67 @@ CONTENT_TYPE = ("Content-Type", "application/fhir+json; charset=UTF-8")
 XML_CONTENT_TYPE = ("Content-Type", "application/fhir+xml; charset=UTF-8")
 
 
-def notification(subscription: Json, events: Sequence[Event], telling: Telling, tenant: str = "") -> Notification:
-    """What the subscriber is told of these events; of none by a handshake or heartbeat."""
-    channel = subscription["channel"]
-    payload, is_topic = payload_of(channel), topic_url(subscription) is not None
-    endpoint, headers = str(channel.get("endpoint", "")), registered_headers(channel)
-    method, url, body, kind = "POST", endpoint, None, None
+@dataclass(frozen=True, slots=True)
+class Letterhead:
+    """What is the same in every notification of one version of a Subscription.
+
+    `before`, `after`: around `Type/id` in the URL of a PUT; None: everything is posted to `endpoint`.
+    """
+
+    terms: Terms
+    form: Form
+    payload: Payload | None
+    endpoint: str
+    headers: Sequence[Header]
+    content_type: str | None
+    before: str | None
+    after: str
+
+
+def letterhead_of(subscription: Json) -> Letterhead:
+    """Read once for each version; never raises for a stored Subscription."""
+    channel = subscription.get("channel")
+    channel = channel if isinstance(channel, dict) else {}
+    terms, form, payload = terms_of(subscription), form_of(subscription), payload_of(channel)
+    headers, kind = registered_headers(channel), None
     if payload is not None:
-        body = bundle(subscription, events, telling) if is_topic else events[0].body
-        body, kind = (to_xml(loads(body)), XML_CONTENT_TYPE) if payload.is_xml else (body, CONTENT_TYPE)
-        if is_topic and telling.form is not Form.PLAIN and not payload.is_text:
+        kind = XML_CONTENT_TYPE if payload.is_xml else CONTENT_TYPE
+        if terms.is_topic and form is not Form.PLAIN and not payload.is_text:
             kind = ("Content-Type", payload.written)  # the guide: the very MIME type that was asked for
         headers = [kind, *(header for header in headers if header[0].lower() != "content-type")]
-        if not is_topic and channel.get("type") == "rest-hook":
-            method, url = "PUT", _below(endpoint, f"{events[0].resource_type}/{events[0].id}")
+    content_type = None if kind is None or payload is None else payload.written if payload.is_text else kind[1]
+    before, after = None, ""
+    if payload is not None and not terms.is_topic and channel.get("type") == "rest-hook":
+        before, after = _around(terms.endpoint)
+    return Letterhead(terms, form, payload, terms.endpoint, headers, content_type, before, after)
+
+
+def notification(
+    subscription: Json, events: Sequence[Event], telling: Telling, tenant: str = "", head: Letterhead | None = None
+) -> Notification:
+    """What the subscriber is told of these events; of none by a handshake or heartbeat.  `head`: of this very one."""
+    head = head or letterhead_of(subscription)
+    is_topic, payload = head.terms.is_topic, head.payload
+    method, url, body = "POST", head.endpoint, None
+    if payload is not None:
+        body = bundle(subscription, events, telling) if is_topic else events[0].body
+        if payload.is_xml:
+            body = to_xml(loads(body))
+        if head.before is not None:
+            method, url = "PUT", f"{head.before}{events[0].resource_type}/{events[0].id}{head.after}"
     return Notification(
         method,
         url,
-        headers,
+        head.headers,
         body,
         events[-1].correlation_id if events else str(uuid4()),
-        tenant=tenant,
-        subscription_id=str(subscription.get("id", "")),
-        content_type=None if kind is None or payload is None else payload.written if payload.is_text else kind[1],
-        kind=telling.kind if is_topic else EVENT,
-        content=telling.content,
-        events=tuple(events),
-        timeout_seconds=terms_of(subscription).timeout_seconds,
+        tenant,
+        str(subscription.get("id", "")),
+        head.content_type,
+        telling.kind if is_topic else EVENT,
+        telling.content,
+        tuple(events),
+        head.terms.timeout_seconds,
     )
 
 
@@ -62,7 +96,11 @@ def registered_headers(channel: Json) -> list[Header]:
     return [(name, value.strip()) for name, _, value in pairs]
 
 
-def _below(endpoint: str, path: str) -> str:
-    """`endpoint` with `path` added before its query string."""
-    url = urlsplit(endpoint)
-    return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/{path}"))
+def _around(endpoint: str) -> tuple[str, str]:
+    """`endpoint` in two: a path is added before its query string."""
+    try:
+        url = urlsplit(endpoint)
+    except ValueError:
+        return f"{endpoint.rstrip('/')}/", ""
+    after = (f"?{url.query}" if url.query else "") + (f"#{url.fragment}" if url.fragment else "")
+    return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/", query="", fragment="")), after

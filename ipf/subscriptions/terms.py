@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from email.message import Message
+from functools import lru_cache
 
 from ipf.ports import Json, Terms
 from ipf.subscriptions.guide import CONTENTS, HEARTBEAT, MAX_COUNT, TIMEOUT, content_of, topic_url, values
@@ -52,8 +53,11 @@ class Payload:
 def payload_of(channel: Json) -> Payload | None:
     """The payload; None when it is omitted or of a type that is not served."""
     written = channel.get("payload")
-    if not isinstance(written, str):
-        return None
+    return _payload(written) if isinstance(written, str) else None
+
+
+@lru_cache(maxsize=256)
+def _payload(written: str) -> Payload | None:
     header = Message()
     header["content-type"] = written
     mime = written.partition(";")[0].strip().lower()

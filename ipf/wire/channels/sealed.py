@@ -21,6 +21,7 @@ from ipf.security.vault import Sealed, Vault
 
 SIGNATURE = "X-Ipf-Signature"
 SIGNING_SECRET = "X-Ipf-Signing-Secret"
+_SIGNING_SECRET = SIGNING_SECRET.lower()
 
 
 class SealedChannel:
@@ -53,12 +54,16 @@ class SealedChannel:
         key, body = self._signing_secret, notification.body
         if body is not None:
             body = masked(body)  # a notification may be about a Subscription
-        for name, value in headers:
-            if name.lower() == SIGNING_SECRET.lower():
-                key = value
-        sent = [header for header in headers if header[0].lower() != SIGNING_SECRET.lower()]
+        sent = []
+        for header in headers:
+            if header[0].lower() == _SIGNING_SECRET:
+                key = header[1]
+            else:
+                sent.append(header)
         if key:
             sent.append((SIGNATURE, signature(key, body or b"", int(self._now().timestamp()))))
+        if sent == notification.headers and body is notification.body:
+            return notification
         return replace(notification, headers=sent, body=body)
 
 
