@@ -64,6 +64,7 @@ there is created, what is there is left as it is (a result tells less of a patie
 
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
+_BY_TOKEN = "identifier="
 _RANKS = {"Patient": 0, "Encounter": 1}
 _OWNERS = ("patient", "subject", "beneficiary", "individual")
 
@@ -76,11 +77,12 @@ def complete(bundle: Json, run: Run) -> None:
     entries = [one for one in entries if "resource" in one or one["request"].get("ifNoneExist") != BY_IDENTIFIER]
     once = {id(one["resource"]) for one in entries if "request" in one and _wants_identifier(one)}
     _Deriver(entries, run).derive()
-    kept, urls = _merge(entries, run, once)
+    kept, urls, is_renamed = _merge(entries, run, once)
     run.merged = urls
-    for holder, name, resource in run.references:
-        if id(resource) in urls and name in holder:
-            holder[name] = urls[id(resource)]
+    if is_renamed:
+        for holder, name, resource in run.references:
+            if id(resource) in urls and name in holder:
+                holder[name] = urls[id(resource)]
     if run.loose_references:
         _rewrite_all(kept, {run.urns[number]: url for number, url in urls.items() if number in run.urns})
     finished: Json = {key: bundle[key] for key in ("resourceType", "id", "meta", "type") if key in bundle}
@@ -99,17 +101,24 @@ def _wants_identifier(entry: Json) -> bool:
 
 def request(resource: Json, *, is_once: bool = False) -> Json:
     """How a resource is written so that writing it twice does no harm.  `is_once`: never over what is there."""
+    return _request(resource, is_once=is_once)[0]
+
+
+def _request(resource: Json, *, is_once: bool) -> tuple[Json, str]:
+    """The same, and what the resource is found by (`_condition`)."""
     resource_type = resource["resourceType"]
     if "id" in resource:
-        return {"method": "PUT", "url": f"{resource_type}/{resource['id']}"}
+        url = f"{resource_type}/{resource['id']}"
+        return {"method": "PUT", "url": url}, url
     identifier = match_identifier(resource)
     rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
-        return {"method": "POST", "url": resource_type}
-    condition = f"identifier={token(identifier)}"
+        return {"method": "POST", "url": resource_type}, ""
+    search = _search(identifier.get("system"), identifier["value"])
+    condition = f"{resource_type}?{search}"
     if rule == CREATE_ONCE:
-        return {"method": "POST", "url": resource_type, "ifNoneExist": condition}
-    return {"method": "PUT", "url": f"{resource_type}?{condition}"}
+        return {"method": "POST", "url": resource_type, "ifNoneExist": search}, condition
+    return {"method": "PUT", "url": condition}, condition
 
 
 def match_identifier(resource: Json) -> Json | None:
@@ -139,11 +148,15 @@ def match_identifier(resource: Json) -> Json | None:
 
 def token(identifier: Json) -> str:
     """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
-    system = identifier.get("system")
-    return f"{_escaped(system) if system else ''}|{_escaped(identifier['value'])}"
+    return _search(identifier.get("system"), identifier["value"])[len(_BY_TOKEN) :]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
+def _search(system: str | None, value: str) -> str:
+    """`identifier=system|value`; doctors, wards and organizations come again and again."""
+    return f"{_BY_TOKEN}{_escaped(system) if system else ''}|{_escaped(value)}"
+
+
 def _escaped(text: str) -> str:
     r"""FHIR's escapes for `\ , | $`, then those of a URL."""
     if _SAFE.fullmatch(text):
@@ -158,6 +171,8 @@ class _Deriver:
         self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
         self._run = run
         self._patient = next((one for one in self._resources if one["resourceType"] == "Patient"), None)
+        self._patient_url = None if self._patient is None else run.urns.get(id(self._patient))
+        self._patient_key = ""
         self._by_url: dict[str, Json] | None = None
         self._seen: dict[str, int] = {}
 
@@ -195,8 +210,19 @@ class _Deriver:
             return ""
         if resource_type == "Patient":
             return self._run.key.hex()
-        referred = (self._referred(resource.get(name)) for name in _OWNERS)
-        owner = next((one for one in referred if one is not None), self._patient)
+        owner = self._patient
+        for name in _OWNERS:
+            referred = self._referred(resource[name]) if name in resource else None
+            if referred is not None:
+                owner = referred
+                break
+        if owner is not self._patient:
+            return self._key_of(owner)
+        if not self._patient_key:  # patients have their identifiers by now
+            self._patient_key = self._key_of(owner)
+        return self._patient_key
+
+    def _key_of(self, owner: Json | None) -> str:
         identifier = None if owner is None else match_identifier(owner)
         return self._run.key.hex() if identifier is None else token(identifier)
 
@@ -209,6 +235,8 @@ class _Deriver:
         """The resource of this Bundle that a Reference element points at."""
         if type(reference) is not dict or "reference" not in reference:
             return None
+        if reference["reference"] == self._patient_url:
+            return self._patient
         if self._by_url is None:
             self._by_url = {self._run.urns[id(one)]: one for one in self._resources if id(one) in self._run.urns}
         return self._by_url.get(reference["reference"])
@@ -243,13 +271,13 @@ def _rank(resource: Json) -> int:
 
 
 def _lacks_identity(resource: Json) -> bool:
+    identifier = match_identifier(resource)
+    if identifier is not None and identifier.get("system") != DERIVED:
+        return False
     resource_type = resource["resourceType"]
     if "id" in resource or RULES.get(resource_type) == CREATE:
         return False
-    identifier = match_identifier(resource)
-    if identifier is not None:
-        return bool(identifier.get("system") == DERIVED)
-    return definitions().element(resource_type, "identifier") is not None
+    return identifier is not None or definitions().element(resource_type, "identifier") is not None
 
 
 def _natural_key(resource: Json) -> Json | None:
@@ -262,35 +290,41 @@ def _digest(*material: str) -> str:
     return blake2b("\0".join(material).encode(), digest_size=16).hexdigest()
 
 
-def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, str]]:
-    """Finished entries, each condition once, and the fullUrl by the id() of every resource that came in.
+def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, str], bool]:
+    """Finished entries, each condition once; the fullUrl by the id() of every resource that came in; and whether one of
+    them is not what references to the resource say.
 
     `once`: the id() of resources that are not to be written over.
     """
     kept: list[Json] = []
     by_condition: dict[str, Json] = {}
     urls: dict[int, str] = {}
+    is_renamed = False
     for entry in entries:
         resource = entry.get("resource")
         if resource is None:
             kept.append(entry)
             continue
-        how = entry.get("request") or request(resource, is_once=id(resource) in once)
-        condition = _condition(how)
+        number, how = id(resource), entry.get("request")
+        if how is None:
+            how, condition = _request(resource, is_once=number in once)
+        else:
+            condition = _condition(how)
         twin = by_condition.get(condition) if condition else None
         if twin is not None:
-            urls[id(resource)] = twin["fullUrl"]
+            urls[number], is_renamed = twin["fullUrl"], True
             _fill(twin["resource"], resource)
             continue
-        url = urls[id(resource)] = entry.get("fullUrl") or run.urn(resource)
+        url = urls[number] = entry.get("fullUrl") or run.urn(resource)
         if "id" in resource or "meta" in resource:
             _put_in_order(resource)
         finished = {"fullUrl": url, "resource": resource, "request": how}
         if len(entry) > 1:
+            is_renamed = True
             finished |= {key: value for key, value in entry.items() if key not in finished}
         by_condition[condition] = finished
         kept.append(finished)
-    return kept, urls
+    return kept, urls, is_renamed
 
 
 def _condition(how: Json) -> str:
@@ -311,9 +345,10 @@ def _put_in_order(resource: Json) -> None:
     """resourceType, id and meta first.  In place, since others hold the resource."""
     rest = dict(resource)
     resource.clear()
-    for key in ("resourceType", "id", "meta", *rest):
+    for key in ("resourceType", "id", "meta"):
         if key in rest:
-            resource[key] = rest[key]
+            resource[key] = rest.pop(key)
+    resource.update(rest)
 
 
 def _rewrite_all(value: Any, urls: dict[str, str]) -> None:

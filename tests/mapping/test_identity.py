@@ -177,6 +177,29 @@ class CompleteTests(TestCase):
         self.assertEqual(holders[1]["x"]["reference"], entries[1]["fullUrl"])
         self.assertEqual(holders[2]["x"]["reference"], entries[2]["fullUrl"])
 
+    def test_references_name_the_full_url_of_their_entry(self) -> None:
+        for given in ("urn:uuid:own", ""):
+            patient, visit = resource("Patient", ("s", "1")), resource("Encounter", ("s", "v"))
+            bundle, run = bundle_of(patient, visit), Run(b"a")
+            if given:
+                bundle["entry"][0]["fullUrl"] = given
+            holder: Json = {"reference": run.urn(patient)}
+            run.references.append((holder, "reference", patient))
+            complete(bundle, run)
+            self.assertEqual(holder["reference"], bundle["entry"][0]["fullUrl"])
+            self.assertEqual(holder["reference"] == given, bool(given))
+            self.assertEqual(run.merged[id(visit)], bundle["entry"][1]["fullUrl"])
+
+    def test_of_two_references_in_one_place_the_last_counts(self) -> None:
+        first, twin, last = (resource("Practitioner", ("s", value)) for value in ("d", "d", "e"))
+        bundle, run = bundle_of(first, twin, last), Run(b"a")
+        holder: Json = {"reference": ""}
+        for one in (twin, last):
+            holder["reference"] = run.urn(one)
+            run.references.append((holder, "reference", one))
+        complete(bundle, run)
+        self.assertEqual(holder["reference"], bundle["entry"][1]["fullUrl"])
+
     def test_what_the_map_asked_for_stands(self) -> None:
         how = {"method": "POST", "url": "Patient"}
         bundle = bundle_of(resource("Patient", ("s", "1")), resource("Patient", ("s", "1")), request=how)
