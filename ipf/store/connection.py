@@ -23,10 +23,12 @@ from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.store.driver import Row, Wire
+from ipf.store.quoting import Statement
 
 T = TypeVar("T")
 log = Logger()
 
+MOST_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
 _GONE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
 _SOCKET = {
@@ -52,6 +54,7 @@ class Connection:
         self._began = 0.0
         self._watchdog: IDelayedCall | None = None
         self._closed = False
+        self._prepared: dict[str, None] = {}
         self.lent = False
         wire.died = self._died
 
@@ -68,6 +71,19 @@ class Connection:
     def notified(self, observer: Callable[[int, str], None]) -> None:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
         self._wire.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
+
+    def has_prepared(self, name: str) -> bool:
+        """Whether `prepare` was done for this statement."""
+        return name in self._prepared
+
+    async def prepare(self, statement: Statement) -> None:
+        """Have the server prepare a statement; the oldest is given up when there are too many."""
+        oldest = next(iter(self._prepared)) if len(self._prepared) >= MOST_PREPARED else None
+        if oldest is not None:
+            del self._prepared[oldest]
+            await self.run(f"DEALLOCATE {oldest}")
+        await self.run(statement.prepare())
+        self._prepared[statement.name] = None
 
     def run(self, sql: str, ended: Callable[[Connection], None] | None = None) -> Deferred[list[Row]]:
         """Send `sql` (several statements allowed), wait, return the rows of the last one.

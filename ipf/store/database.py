@@ -26,6 +26,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.connection import Connection, connect, shielded
 from ipf.store.driver import Row
 from ipf.store.quoting import Statement, script
+from ipf.store.shapes import Call, Shapes
 
 __all__ = ["Database", "Row", "Session"]
 
@@ -134,6 +135,7 @@ class Database:
         self._healing: Any = None
         self._aside: Connection | None = None
         self._aside_lock = DeferredLock()
+        self._shapes = Shapes()
 
     # -- life
 
@@ -200,6 +202,26 @@ class Database:
     async def many(self, sql: str) -> list[Row]:
         """Run `sql` as a transaction of its own, in one round trip; the rows of its last statement."""
         connection = self._take_idle() or await self._borrow()
+        return await connection.run(sql, self._give_back)
+
+    async def call(self, call: Call) -> list[Row]:
+        """As `many`; a shape that came before is prepared on the connection that runs it."""
+        statement = self._shapes.statement(call)
+        if statement is None:
+            return await self.many(call.text)
+        sql = statement.call(*call.values.values)
+        connection = self._take_idle() or await self._borrow()
+        if not connection.has_prepared(statement.name):
+            return await shielded(self._prepared(connection, statement, sql))
+        return await connection.run(sql, self._give_back)
+
+    async def _prepared(self, connection: Connection, statement: Statement, sql: str) -> list[Row]:
+        """Prepare on its own, so that the connection surely has it, whatever becomes of the call."""
+        try:
+            await connection.prepare(statement)
+        except BaseException:
+            self._give_back(connection)
+            raise
         return await connection.run(sql, self._give_back)
 
     async def one(self, sql: str) -> Row:

@@ -83,7 +83,7 @@ class Statement:
 
     def call(self, *values: Value) -> str:
         """The EXECUTE statement with these values."""
-        arguments = ",".join(_argument(value) for value in values)
+        arguments = ",".join([argument(value) for value in values])
         return f"EXECUTE {self.name}({arguments})" if values else f"EXECUTE {self.name}"
 
 
@@ -110,7 +110,8 @@ def statements_of(*groups: Sequence[Statement]) -> tuple[Statement, ...]:
     return found
 
 
-def _argument(value: Value) -> str:
+def argument(value: Value) -> str:
+    """`value` as it is written in a statement; what `joined` made has been checked already."""
     return _quoted(value) if isinstance(value, Joined) else literal(value)
 
 

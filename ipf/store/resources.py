@@ -183,7 +183,7 @@ class PostgresFhirStore:
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
-        return await Search(tenant, self._database.many, self._names).page(query, after)
+        return await Search(tenant, self._database.many, self._names, self._database.call).page(query, after)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""

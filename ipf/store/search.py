@@ -2,8 +2,8 @@
 
 A search walks one index in order and stops when the page is full: the index of a single token when the query has one
 (`index_text`, in order of rid), else the resources of the type.  Of several tokens the one that is likely the rarest
-drives: an identifier, then a reference, then the others; further conditions are those of `search_conditions.py`.  The
-planner sees the values, since these statements are not prepared.
+drives: an identifier, then a reference, then the others; further conditions are those of `search_conditions.py`.
+A statement whose best plan is the same for all values is prepared (`shapes.py`); else the planner sees the values.
 
 Every order is paged by key: behind the values of the last row of the page before, rows without a value last, so that
 pages neither repeat nor skip while others write.  The token carries the total, which is counted once, for the
@@ -25,14 +25,15 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import TextEquals
+from ipf.fhir.predicate import IdIn, TextEquals
 from ipf.fhir.query import Query, Sort
 from ipf.store.asks import VERSION_COLUMNS
 from ipf.store.names import Names, Parameter
-from ipf.store.quoting import Value, literal, script
+from ipf.store.quoting import Value
 from ipf.store.search_conditions import TABLES, Conditions
 from ipf.store.search_conditions import parameters_of as parameters_of_test
-from ipf.store.search_walk import Walk, walk_of
+from ipf.store.search_walk import Walk, is_probe, walk_of
+from ipf.store.shapes import Call
 
 DEFAULT_COUNT = 50
 
@@ -77,12 +78,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One key of the order: its SQL, and how its value in a token is written as a literal."""
+    """One key of the order: its SQL, and how its value in a token is read, and of which SQL type it is."""
 
     sql: str
     descending: bool
     nullable: bool
     read: Callable[[str], Value]
+    kind: str
 
 
 class SearchSql:
@@ -103,11 +105,19 @@ class SearchSql:
         descending: bool = False,
     ) -> None:
         self._query = query
-        self._conditions = Conditions(names.partition(tenant), names, units)
+        self._partition = names.partition(tenant)
+        self._names = names
+        self._units = units
         self._walks_dates = walks_dates
         self._is_descending = descending
         self._driver, rank = (None, 0) if walks_dates else ranked(query)
         self._is_selective = rank <= _REFERENCE
+        self._begin()
+
+    def _begin(self) -> None:
+        """Write another statement."""
+        self._conditions = Conditions(self._partition, self._names, self._units)
+        self._add = self._conditions.values.add
         self._joins, self._keys = self._order()
 
     @property
@@ -115,40 +125,59 @@ class SearchSql:
         """Equal for the same search in the same order."""
         return crc32(f"{self._query.canonical}|{self._query.sort}".encode())
 
-    def page(self, limit: int, after: Token | None = None) -> str:
+    def page(self, limit: int, after: Token | None = None) -> Call:
         """At most `limit` rows of VERSION_COLUMNS and the keys of the order, from behind `after`."""
+        self._begin()
         walk = None if self._query.sort else self._walked()
         if walk is not None:
             behind = [] if after is None else [self._behind(after, "d.rid")]
-            rids = walk.numbers(behind, f"d.rid{' DESC' if self._descending() else ''}", limit)
+            order = f"d.rid{' DESC' if self._descending() else ''}"
+            rids = walk.numbers(behind, order, self._add(limit, "bigint"))
             rows = f"SELECT {VERSION_COLUMNS} FROM ({rids}) d JOIN resources r ON r.rid = d.rid {_VERSIONS}"
-            return script("" if walk.probes_only else PLANNER, f"{rows} ORDER BY {self._order_by([])}")
+            settings = "" if walk.probes_only else PLANNER
+            return self._call(f"{rows} ORDER BY {self._order_by([])}", settings, walk.stable)
+        stable = self._is_stable()
+        self._conditions.fenced = stable
         where = [*self._where(), *([] if after is None else [self._behind(after)])]
         keys = [f"{key.sql} AS k{number}" for number, key in enumerate(self._keys)]
         columns = ", ".join(["r.rid", "r.resource_type", "r.id", "r.version_id", *keys])
         names = ", ".join([VERSION_COLUMNS, *(f"r.k{number}" for number in range(len(keys)))])
-        return script(
-            PLANNER,
+        return self._call(
             f"SELECT {names} FROM (SELECT {columns} FROM {self._from()}{self._joins} "
-            f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {limit}) r "
+            f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {self._add(limit, 'bigint')}) r "
             f"{_VERSIONS} ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
+            "" if stable else PLANNER,
+            stable,
         )
 
-    def count(self) -> str:
+    def count(self) -> Call:
         """How many there are; entries of the index are those of live resources, so they alone may do."""
+        self._begin()
         walk = self._walked()
         if walk is not None:
-            return script(PLANNER, f"SELECT count(*) FROM {walk.source} d WHERE {walk.condition}")
-        return script(PLANNER, f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}")
+            settings = "" if walk.stable else PLANNER
+            return self._call(f"SELECT count(*) FROM {walk.source} d WHERE {walk.condition}", settings, walk.stable)
+        return self._call(f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}", PLANNER)
 
-    def ids(self, limit: int) -> str:
+    def ids(self, limit: int) -> Call:
         """Logical ids of at most `limit` matches, in no order."""
+        self._begin()
         walk = self._walked()
         if walk is not None:
-            rids = f"SELECT d.rid FROM {walk.source} d WHERE {walk.condition} LIMIT {limit}"
-            return script(PLANNER, f"SELECT r.id FROM ({rids}) d JOIN resources r ON r.rid = d.rid")
+            rids = f"SELECT d.rid FROM {walk.source} d WHERE {walk.condition} LIMIT {self._add(limit, 'bigint')}"
+            found = f"SELECT r.id FROM ({rids}) d JOIN resources r ON r.rid = d.rid"
+            return self._call(found, "" if walk.stable else PLANNER, walk.stable)
         where = " AND ".join(self._where())
-        return script(PLANNER, f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {limit}")
+        return self._call(f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {self._add(limit, 'bigint')}", PLANNER)
+
+    def driver_count(self, limit: int) -> Call:
+        """How many rows the driving token has, counted up to `limit`."""
+        self._begin()
+        test = self._query.terms[self._driver or 0].test
+        assert isinstance(test, TextEquals)
+        where = self._conditions.driven(test, self._query.resource_type)
+        rows = f"SELECT 1 FROM index_text d WHERE {where} LIMIT {self._add(limit, 'bigint')}"
+        return self._call(f"SELECT count(*) FROM ({rows}) t", "", True)
 
     def token(self, row: Sequence[Any], total: int | None) -> str:
         """The token behind a row of a page."""
@@ -157,6 +186,24 @@ class SearchSql:
 
     # -- parts
 
+    def _call(self, sql: str, settings: str, stable: bool = False) -> Call:
+        return Call(sql, self._conditions.values, settings, stable)
+
+    def _is_stable(self) -> bool:
+        """Whether rows of `resources` are best found one by one, whatever the values are.
+
+        They are those of an identifier or reference, or of one id; each of the other tests looks up single entries.
+        """
+        if self._walks_dates or any(sort.kind in ("text", "quantity") for sort in self._query.sort):
+            return False
+        tests = [term.test for number, term in enumerate(self._query.terms) if number != self._driver]
+        if not (self._driver is not None and self._is_selective):
+            ids = [test for test in tests if isinstance(test, IdIn) and len(test.ids) == 1]
+            if not ids:
+                return False
+            tests.remove(ids[0])
+        return all(map(is_probe, tests))
+
     def _walked(self) -> Walk | None:
         """The walk that answers the query but for its order."""
         return None if self._walks_dates else walk_of(self._query, self._driver, self._conditions, self._is_selective)
@@ -164,12 +211,6 @@ class SearchSql:
     @property
     def _walk(self) -> str:
         return "d.rid" if self._driver is not None else "r.rid"
-
-    def driver_count(self, limit: int) -> str:
-        """How many rows the driving token has, counted up to `limit`."""
-        where = [one for one in self._where() if one.startswith("d.")]
-        rows = f"SELECT 1 FROM index_text d WHERE {' AND '.join(where)} LIMIT {limit}"
-        return f"SELECT count(*) FROM ({rows}) t"
 
     def _from(self) -> str:
         if self._walks_dates:
@@ -181,8 +222,7 @@ class SearchSql:
         found = [self._conditions.live("r", type_), *(self._first_date() if self._walks_dates else ())]
         for number, term in enumerate(self._query.terms):
             if number == self._driver and isinstance(term.test, TextEquals):
-                entry = self._conditions.entry("d", type_, term.test.code)
-                found.append(f"{entry} AND d.val = {literal(term.test.values[0])}")
+                found.append(self._conditions.driven(term.test, type_))
             else:
                 found.append(self._conditions.test(term.test, type_))
         return found
@@ -202,14 +242,14 @@ class SearchSql:
         joins, keys = "", []
         for number, sort in enumerate(self._query.sort):
             if self._walks_dates:
-                keys.append(_Key("o0.lo", sort.descending, False, _READERS["date"]))
+                keys.append(_Key("o0.lo", sort.descending, False, *_READERS["date"]))
             elif sort.kind == "id":
-                keys.append(_Key("r.id", sort.descending, False, str))
+                keys.append(_Key("r.id", sort.descending, False, str, "text"))
             elif sort.kind == "last_updated":
-                keys.append(_Key("r.last_updated", sort.descending, False, _aware))
+                keys.append(_Key("r.last_updated", sort.descending, False, _aware, "timestamptz"))
             else:
                 joins += self._sort_join(number, sort)
-                keys.append(_Key(f"o{number}.k", sort.descending, True, _READERS[sort.kind]))
+                keys.append(_Key(f"o{number}.k", sort.descending, True, *_READERS[sort.kind]))
         return joins, keys
 
     def _sort_join(self, number: int, sort: Sort) -> str:
@@ -237,19 +277,26 @@ class SearchSql:
         """Rows that come later in the order; `rid`: what the walk goes by."""
         if len(after.keys) != len(self._keys):
             raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
-        rid, sign = rid or self._walk, "<" if self._descending() else ">"
+        rid, sign, last_rid = rid or self._walk, "<" if self._descending() else ">", self._add(after.rid, "bigint")
         if len(self._keys) == 1 and not self._keys[0].nullable:  # one comparison, that an index can walk
             key, value = self._keys[0], after.keys[0]
-            return f"({key.sql}, {rid}) {sign} ({_read(key, value)}, {after.rid})"
-        found = f"{rid} {sign} {after.rid}"
+            return f"({key.sql}, {rid}) {sign} ({self._read(key, value)}, {last_rid})"
+        found = f"{rid} {sign} {last_rid}"
         for key, text in zip(reversed(self._keys), reversed(after.keys), strict=True):
             if text is None:
                 found = f"({key.sql} IS NULL AND {found})"
                 continue
-            value, further = _read(key, text), "<" if key.descending else ">"
+            value, further = self._read(key, text), "<" if key.descending else ">"
             last = f" OR {key.sql} IS NULL" if key.nullable else ""
             found = f"({key.sql} {further} {value}{last} OR ({key.sql} = {value} AND {found}))"
         return found
+
+    def _read(self, key: _Key, text: str | None) -> str:
+        """The mark for a key of a token."""
+        try:
+            return self._add(key.read(text or ""), key.kind)
+        except (ValueError, InvalidOperation) as refused:
+            raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
 
 
 def parameters_of(query: Query) -> set[Parameter]:
@@ -288,14 +335,6 @@ def ranked(query: Query) -> tuple[int | None, int]:
     return number, rank_
 
 
-def _read(key: _Key, text: str | None) -> str:
-    """A key of a token as a literal."""
-    try:
-        return literal(key.read(text or ""))
-    except (ValueError, InvalidOperation) as refused:
-        raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
-
-
 def _key_text(value: Any) -> str | None:
     return value.isoformat() if isinstance(value, datetime) else None if value is None else str(value)
 
@@ -321,4 +360,8 @@ def _whole(text: str) -> int:
     return found
 
 
-_READERS: dict[str, Callable[[str], Value]] = {"text": str, "date": _whole, "quantity": _number}
+_READERS: dict[str, tuple[Callable[[str], Value], str]] = {
+    "text": (str, "text"),
+    "date": (_whole, "bigint"),
+    "quantity": (_number, "numeric"),
+}

@@ -1,4 +1,4 @@
-"""A test of `fhir/predicate.py` in, an SQL condition on one resource out; every value is quoted.
+"""A test of `fhir/predicate.py` in, an SQL condition on one resource out; every value is kept beside it (`Values`).
 
 A test on one value of the text index is a probe by (value, rid); dates are probed by rid; every other test on index
 entries is a set of rids that PostgreSQL computes once.  Chains are nested conditions on the resources at the other end.
@@ -38,9 +38,11 @@ from ipf.fhir.predicate import (
 )
 from ipf.fhir.ucum_bounds import in_unit, ucum_code
 from ipf.store.names import Names, Parameter
-from ipf.store.quoting import joined, literal
+from ipf.store.quoting import joined
+from ipf.store.shapes import Values
 
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
+_OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PROBES = 20  # values that are probed one by one; more are computed as a set
 
 
@@ -63,21 +65,28 @@ class Conditions:
 
     def __init__(self, partition: int, names: Names, units: Sequence[str] = ()) -> None:
         self.fenced = False
-        self._partition = literal(partition)
+        self.values = Values()
+        self._add = self.values.add
+        self._partition = self._add(partition, "smallint")
         self._names = names
         self._units = units
         self._numbers = count(1)
 
     def live(self, alias: str, resource_type: str) -> str:
         """Rows of `resources` under `alias` that are there and of this type."""
-        type_ = literal(resource_type)
+        type_ = self._add(resource_type)
         return f"{alias}.partition_id = {self._partition} AND {alias}.resource_type = {type_} AND NOT {alias}.deleted"
 
     def entry(self, alias: str, resource_type: str, *codes: str) -> str:
         """Rows of an index under `alias` that belong to these parameters."""
         numbers = sorted(self._names.parameter(resource_type, code) for code in codes)
-        param = f"= {numbers[0]}" if len(numbers) == 1 else f"IN ({', '.join(map(str, numbers))})"
+        marks = [self._add(number, "smallint") for number in numbers]
+        param = f"= {marks[0]}" if len(marks) == 1 else f"IN ({', '.join(marks)})"
         return f"{alias}.partition_id = {self._partition} AND {alias}.param {param}"
+
+    def driven(self, test: TextEquals, resource_type: str) -> str:
+        """Rows of the index of texts, under the alias `d`, that have the one value of a test."""
+        return f"{self.entry('d', resource_type, test.code)} AND d.val = {self._add(test.values[0])}"
 
     def test(self, test: Test, resource_type: str, alias: str = "r") -> str:
         """The condition on the row of `resources` under `alias`, which is of this type."""
@@ -87,9 +96,9 @@ class Conditions:
             case DateRange():
                 return self._probe(test, "date", resource_type, alias)
             case IdIn(ids):
-                return f"{alias}.id IN ({', '.join(literal(id_) for id_ in ids)})"
+                return f"{alias}.id IN ({', '.join(map(self._add, ids))})"
             case LastUpdated(bounds):
-                return bounds_sql(bounds, {"at": f"{alias}.last_updated"})
+                return self._bounds(bounds, "timestamptz", at=f"{alias}.last_updated")
             case AllOf(tests):
                 return "(" + " AND ".join(self.test(one, resource_type, alias) for one in tests) + ")"
             case AnyOf(tests):
@@ -146,25 +155,25 @@ class Conditions:
         """The condition on the columns of one entry."""
         match test:
             case TextEquals(_, (value,)):
-                return f"{at.val} = {literal(value)}"
+                return f"{at.val} = {self._add(value)}"
             case TextEquals(_, values):
-                return f"{at.val} = ANY(string_to_array({literal_list(values)}, E'\\x1f'))"
+                return f"{at.val} = ANY(string_to_array({self._add(joined(values))}, E'\\x1f'))"
             case TextPrefix(_, prefix):
-                return begins(at.val, prefix)
+                return self._begins(at.val, prefix)
             case TextSuffix(_, suffix):
-                return f"right({at.val}, {len(suffix)}) = {literal(suffix)}"
+                return f"right({at.val}, {len(suffix)}) = {self._add(suffix)}"
             case TextContains(_, part):
-                return f"strpos(split_part({at.val}, E'\\t', 1), {literal(part)}) > 0"
+                return f"strpos(split_part({at.val}, E'\\t', 1), {self._add(part)}) > 0"
             case DateRange(_, bounds):
-                return bounds_sql(bounds, {"lo": at.lo, "hi": at.hi})
+                return self._bounds(bounds, "bigint", lo=at.lo, hi=at.hi)
             case QuantityRange(_, bounds, unit_prefix, unit_part):
-                unit = f" AND {begins(at.unit, unit_prefix)}" if unit_prefix else ""
-                part = f" AND strpos({at.unit}, {literal(unit_part)}) > 0" if unit_part else ""
-                return f"{bounds_sql(bounds, {'lo': at.lo, 'hi': at.hi})}{unit}{part}"
+                unit = f" AND {self._begins(at.unit, unit_prefix)}" if unit_prefix else ""
+                part = f" AND strpos({at.unit}, {self._add(unit_part)}) > 0" if unit_part else ""
+                return f"{self._bounds(bounds, 'numeric', lo=at.lo, hi=at.hi)}{unit}{part}"
             case QuantityIn():
                 return self._in_units(test, at)
             case TextParts(_, parts):
-                return " AND ".join([*_narrowed(at.val, parts), *(self._part(*part, at.val) for part in parts)])
+                return " AND ".join([*self._narrowed(at.val, parts), *(self._part(*part, at.val) for part in parts)])
             case AnyOf(tests):
                 return "(" + " OR ".join(self._on(one, at) for one in tests) + ")"
             case LastUpdated(()):
@@ -185,9 +194,32 @@ class Conditions:
             code = ucum_code(unit)
             bounds = None if code is None else in_unit(test.bounds, test.unit, code)
             if bounds is not None:
-                where = bounds_sql(bounds, {"lo": at.lo, "hi": at.hi})
-                found.append(f"({at.unit} = {literal(unit)} AND {where})")
+                where = self._bounds(bounds, "numeric", lo=at.lo, hi=at.hi)
+                found.append(f"({at.unit} = {self._add(unit)} AND {where})")
         return f"({' OR '.join(found)})" if found else "false"
+
+    def _narrowed(self, val: str, parts: Sequence[tuple[int, Test]]) -> list[str]:
+        """What the first component says about the beginning of a composite, for the index."""
+        field, first = parts[0]
+        if field == 0 and isinstance(first, TextEquals) and len(first.values) == 1:
+            return [self._begins(val, f"{first.values[0]}\n")]
+        return [self._begins(val, first.prefix)] if field == 0 and isinstance(first, TextPrefix) else []
+
+    def _begins(self, column: str, prefix: str) -> str:
+        """A range that a b-tree in collation "C" can walk."""
+        if not prefix:
+            return "true"
+        following = _following(prefix)
+        upper = "" if following is None else f" AND {column} < {self._add(following)}"
+        return f"{column} >= {self._add(prefix)}{upper}"
+
+    def _bounds(self, bounds: Bounds, kind: str, **columns: str) -> str:
+        """Alternatives of conjunctions; column names and operators are of a closed set, values are of this SQL type."""
+        alternatives = [
+            " AND ".join(f"{columns[b.column]} {_OPERATORS[b.operator]} {self._add(b.value, kind)}" for b in every)
+            for every in bounds
+        ]
+        return "(" + " OR ".join(f"({every or 'true'})" for every in alternatives) + ")" if alternatives else "false"
 
     # -- other resources
 
@@ -197,7 +229,7 @@ class Conditions:
         return (
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
             f"ON {self.live(x, test.resource_type)} AND {x}.id = substr({t}.val, {len(prefix) + 1}) "
-            f"WHERE {self.entry(t, resource_type, test.code)} AND {begins(f'{t}.val', prefix)} "
+            f"WHERE {self.entry(t, resource_type, test.code)} AND {self._begins(f'{t}.val', prefix)} "
             f"AND {t}.rid = {alias}.rid AND {self._all(test.tests, test.resource_type, x)})"
         )
 
@@ -207,7 +239,7 @@ class Conditions:
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
             f"ON {x}.rid = {t}.rid AND {self.live(x, test.resource_type)} "
             f"WHERE {self.entry(t, test.resource_type, test.code)} "
-            f"AND {t}.val = {literal(resource_type + '/')} || {alias}.id "
+            f"AND {t}.val = {self._add(resource_type + '/')} || {alias}.id "
             f"AND {self._all(test.tests, test.resource_type, x)})"
         )
 
@@ -244,30 +276,6 @@ def uses_units(test: Test) -> bool:
     return isinstance(test, QuantityIn) or any(uses_units(one) for one in inner(test))
 
 
-def literal_list(values: Sequence[str]) -> str:
-    """Many texts as one literal for `string_to_array`."""
-    return "'" + joined(values).replace("'", "''") + "'"
-
-
-def begins(column: str, prefix: str) -> str:
-    """A range that a b-tree in collation "C" can walk."""
-    if not prefix:
-        return "true"
-    following = _following(prefix)
-    upper = "" if following is None else f" AND {column} < {literal(following)}"
-    return f"{column} >= {literal(prefix)}{upper}"
-
-
-def bounds_sql(bounds: Bounds, columns: dict[str, str]) -> str:
-    """Alternatives of conjunctions; column names and operators are of a closed set, values are quoted."""
-    operators = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
-    alternatives = [
-        " AND ".join(f"{columns[b.column]} {operators[b.operator]} {literal(b.value)}" for b in every)
-        for every in bounds
-    ]
-    return "(" + " OR ".join(f"({every or 'true'})" for every in alternatives) + ")" if alternatives else "false"
-
-
 def _code(test: Test) -> str:
     code: Callable[[], str] | str | None = getattr(test, "code", None)
     if not isinstance(code, str):
@@ -284,14 +292,6 @@ def is_set(test: Test) -> bool:
 def _kind(test: Test) -> str:
     tests = inner(test) or (test,)
     return "date" if isinstance(tests[0], DateRange) else "quantity"
-
-
-def _narrowed(val: str, parts: Sequence[tuple[int, Test]]) -> list[str]:
-    """What the first component says about the beginning of a composite, for the index."""
-    field, first = parts[0]
-    if field == 0 and isinstance(first, TextEquals) and len(first.values) == 1:
-        return [begins(val, f"{first.values[0]}\n")]
-    return [begins(val, first.prefix)] if field == 0 and isinstance(first, TextPrefix) else []
 
 
 def _following(prefix: str) -> str | None:

@@ -39,6 +39,7 @@ from ipf.store.names import Names
 from ipf.store.quoting import Statement
 from ipf.store.search import COLUMNS, DEFAULT_COUNT, SearchSql, Token, can_walk_dates, driver, parameters_of
 from ipf.store.search_conditions import uses_units
+from ipf.store.shapes import Call, Run
 
 FEW_IDS = 1000
 FEW_REFERRING = 300
@@ -68,11 +69,15 @@ Many = Callable[[str], Awaitable[list[Row]]]
 
 
 class Search:
-    """Searches of one tenant through `many`: a pool, or the session of a transaction."""
+    """Searches of one tenant through `many`: a pool, or the session of a transaction.
 
-    def __init__(self, tenant: str, many: Many, names: Names) -> None:
+    `run`: how its statements are run; None = with their values in them.
+    """
+
+    def __init__(self, tenant: str, many: Many, names: Names, run: Run | None = None) -> None:
         self._tenant = tenant
         self._many = many
+        self._run = run or self._written
         self._names = names
         self._has_driver = False
 
@@ -91,6 +96,9 @@ class Search:
         matches = tuple(version(row[:COLUMNS]) for row in found)
         ends = tuple(sql.token(row, total) for row in found) if query.each_token else ()
         return SearchPage(total, matches, sql.token(found[-1], total) if more else None, ends)
+
+    async def _written(self, call: Call) -> list[Row]:
+        return await self._many(call.text)
 
     async def first(self, query: Query, limit: int) -> list[Version]:
         """The first matches in order."""
@@ -142,7 +150,7 @@ class Search:
 
     async def _linked(self, test: Linked) -> Test:
         sql = await self._sql(_asking(test.resource_type, test.tests))
-        rows = await self._many(sql.ids(FEW_IDS + 1))
+        rows = await self._run(sql.ids(FEW_IDS + 1))
         if len(rows) > FEW_IDS:
             return test
         return tests_equal(test.code, [f"{test.resource_type}/{id_}" for (id_,) in rows])
@@ -151,7 +159,7 @@ class Search:
         if self._has_driver:
             return test  # few resources are looked at anyway, each by what refers to it
         sql = await self._sql(_asking(test.resource_type, test.tests))
-        rows = await self._many(sql.page(FEW_REFERRING + 1))
+        rows = await self._run(sql.page(FEW_REFERRING + 1))
         if len(rows) > FEW_REFERRING:
             return test
         prefix = f"{resource_type}/"
@@ -169,7 +177,7 @@ class Search:
         if not query.needs_resource:
             if can_walk_dates(query) and await self._many_match(sql, query):
                 return await self._by_date(query, limit, after)
-            return await self._many(sql.page(limit, after))
+            return await self._run(sql.page(limit, after))
         found: list[Row] = []
         async for row in self._looked_at(sql, query, after):
             found.append(row)
@@ -183,14 +191,14 @@ class Search:
             return False
         if driver(query) is None:
             return True
-        return int((await self._many(sql.driver_count(MOST_SORTED + 1)))[0][0]) > MOST_SORTED
+        return int((await self._run(sql.driver_count(MOST_SORTED + 1)))[0][0]) > MOST_SORTED
 
     async def _by_date(self, query: Query, limit: int, after: Token | None) -> list[Row]:
         """Rows in the order of a date, read from its index; then, in order of rid, those that have none."""
         rows: list[Row] = []
         if after is None or after.keys != (None,):
             walk = SearchSql(self._tenant, query, self._names, await self._units(query), walks_dates=True)
-            rows = await self._many(walk.page(limit, after))
+            rows = await self._run(walk.page(limit, after))
             if len(rows) == limit:
                 return rows
             after = None
@@ -199,11 +207,11 @@ class Search:
         rest = replace(query, terms=(*query.terms, missing), sort=())
         sql = SearchSql(self._tenant, rest, self._names, await self._units(query), descending=sort.descending)
         behind = None if after is None else replace(after, keys=())
-        return rows + [(*row, None) for row in await self._many(sql.page(limit - len(rows), behind))]
+        return rows + [(*row, None) for row in await self._run(sql.page(limit - len(rows), behind))]
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query.needs_resource:
-            return int((await self._many(sql.count()))[0][0])
+            return int((await self._run(sql.count()))[0][0])
         total = 0
         async for _ in self._looked_at(sql, query, None):
             total += 1
@@ -213,7 +221,7 @@ class Search:
         """Rows whose resources pass; Problem COSTLY when too many would have to be looked at."""
         tests = [term.test for term in query.terms if needs_resource(term.test)]
         for _ in range(MOST_LOOKED_AT // _BATCH):
-            rows = await self._many(sql.page(_BATCH, after))
+            rows = await self._run(sql.page(_BATCH, after))
             for row in rows:
                 if _passes(version(row[:COLUMNS]), tests):
                     yield row

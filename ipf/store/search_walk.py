@@ -31,7 +31,6 @@ from ipf.fhir.predicate import (
     within,
 )
 from ipf.fhir.query import Query
-from ipf.store.quoting import literal
 from ipf.store.search_conditions import Conditions, is_set
 
 _OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
@@ -42,19 +41,21 @@ _COMBINED = (AllOf, AnyOf, Not)
 class Walk:
     """FROM and WHERE of the walk, whose rows are `d.rid` without repeats.
 
-    `probes_only`: all further tests look up single entries, so that nested loops are the best plan.
+    `probes_only`: all further tests look up single entries, so that nested loops are the best plan.  `stable`: and
+    that is so for all values.
     """
 
     source: str
     where: tuple[str, ...]
     probes_only: bool
+    stable: bool
 
     @property
     def condition(self) -> str:
         """What its rows must pass."""
         return " AND ".join(self.where) or "true"
 
-    def numbers(self, behind: Sequence[str], order: str, limit: int) -> str:
+    def numbers(self, behind: Sequence[str], order: str, limit: str) -> str:
         """SELECT of the first `limit` rids in this order, where `behind` holds."""
         where = " AND ".join([self.condition, *behind])
         return f"SELECT d.rid FROM {self.source} d WHERE {where} ORDER BY {order} LIMIT {limit}"
@@ -74,12 +75,12 @@ def walk_of(query: Query, driver: int | None, conditions: Conditions, is_selecti
     others = [term.test for n, term in enumerate(query.terms) if n != number]
     conditions.fenced = is_selective or driver is None
     where = [conditions.test(one, type_, "d") for one in others]
+    probes_only = all(map(is_probe, others))
+    stable = probes_only and (conditions.fenced or not others)
     conditions.fenced = False
-    probes_only = all(map(_is_probe, others))
     if isinstance(test, TextEquals):
-        entry = f"{conditions.entry('d', type_, test.code)} AND d.val = {literal(test.values[0])}"
-        return Walk("index_text", (entry, *where), probes_only)
-    return Walk(f"({conditions.distinct(test, type_)})", tuple(where), probes_only)
+        return Walk("index_text", (conditions.driven(test, type_), *where), probes_only, stable)
+    return Walk(f"({conditions.distinct(test, type_)})", tuple(where), probes_only, stable)
 
 
 def _set_of(query: Query) -> int | None:
@@ -97,7 +98,8 @@ def _sets(test: Test) -> tuple[Test, ...]:
     return tests if all(map(is_set, tests)) else ()
 
 
-def _is_probe(test: Test) -> bool:
+def is_probe(test: Test) -> bool:
+    """Whether a test looks up single entries of the index of texts or dates."""
     if isinstance(test, _COMBINED):
-        return all(map(_is_probe, inner(test)))
+        return all(map(is_probe, inner(test)))
     return isinstance(test, TextEquals | DateRange)

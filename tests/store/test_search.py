@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twisted.internet import defer
+
+from ipf.errors import Problem
 from ipf.fhir.query import parse_criteria
-from ipf.store import search_run
+from ipf.store import connection, search_run, shapes
 from ipf.store.names import Names
 from ipf.store.resources import PostgresFhirStore
 from ipf.store.search import SearchSql, parameters_of
@@ -31,8 +34,34 @@ class PostgresSearchTest(contract.SearchContract):
     timeout = 60
 
     async def setUp(self) -> None:
+        self.patch(shapes, "OFTEN", 1)  # what can be prepared is
         self.database = await postgres.database(self, "fhir")
         self.store = PostgresFhirStore(self.database)
+
+    async def test_shapes_are_prepared(self) -> None:
+        """Searches that differ in their values share a statement, and a connection keeps a bounded number of them."""
+        self.patch(shapes, "OFTEN", 2)
+        self.patch(connection, "MOST_PREPARED", 2)
+        database = await postgres.database(self, "fhir", size=1)
+        self.store = PostgresFhirStore(database)
+        await self.create(*(identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(3)))
+        for criteria, prepared in (
+            ("Patient?identifier=urn:mrn|1", 0), ("Patient?identifier=urn:mrn|2", 1), ("Patient?_id=p1", 1),
+            ("Patient?_id=p2", 2), ("Patient?gender=male&identifier=urn:mrn|0", 2),
+            ("Patient?gender=male&identifier=urn:mrn|1", 2), ("Patient?identifier=urn:mrn|1", 2),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(criteria), [f"p{criteria[-1]}"])
+            rows = await database.many("SELECT name FROM pg_prepared_statements WHERE name LIKE 'shape%'")
+            self.assertEqual(len(rows), prepared, criteria)
+
+    async def test_a_value_that_cannot_be_stored_costs_no_connection(self) -> None:
+        """It is refused before one is taken."""
+        database = await postgres.database(self, "fhir", size=1)
+        self.store = PostgresFhirStore(database)
+        for _ in range(3):
+            search = defer.Deferred.fromCoroutine(self.store.search("default", parse_criteria("Patient?_id=a%1Fb")))
+            await self.assertFailure(search, Problem)
+        self.assertEqual(await self.found("Patient?_id=a"), [])
 
     async def test_many_at_the_other_end(self) -> None:
         """Chains over more resources than are put into the statement one by one, on tables without statistics."""
@@ -96,7 +125,7 @@ class PostgresSearchTest(contract.SearchContract):
             await self.database.many(f"INSERT INTO {insert}")
         await self.database.many("ANALYZE")
         for query in queries:
-            settings, _, select = SearchSql("default", query, names).page(21).rpartition(";\n")
+            settings, _, select = SearchSql("default", query, names).page(21).text.rpartition(";\n")
             plan = "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
             for table in ("resources", "resource_versions", "index_text", "index_date"):
                 self.assertNotIn(f"Seq Scan on {table}", plan, plan)

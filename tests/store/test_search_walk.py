@@ -21,7 +21,7 @@ class _Numbers:
 
 def page(criteria: str) -> str:
     """The SQL of the first page."""
-    return SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers()))).page(21)
+    return SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers()))).page(21).text
 
 
 class WalkTest(TestCase):
@@ -42,7 +42,7 @@ class WalkTest(TestCase):
         ):
             sql = page(criteria)
             self.assertEqual(sql.count("FROM resources"), 0, sql)
-            self.assertIn("LIMIT 21) d JOIN resources r", sql)
+            self.assertIn("LIMIT (21)) d JOIN resources r", sql)
             self.assertEqual(sql.count("OFFSET 0"), fenced, sql)
             self.assertEqual(sql.startswith(PLANNER), planned, sql)
 
@@ -50,8 +50,8 @@ class WalkTest(TestCase):
         """Whatever the order of the page is."""
         for criteria in ("Patient?identifier=urn:mrn|&_sort=birthdate", "Patient?gender=male&birthdate=1980"):
             sql = SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers())))
-            self.assertNotIn("resources", sql.count())
-            self.assertIn("LIMIT 9) d JOIN resources r", sql.ids(9))
+            self.assertNotIn("resources", sql.count().text)
+            self.assertIn("LIMIT (9)) d JOIN resources r", sql.ids(9).text)
 
     def test_what_takes_more(self) -> None:
         for criteria in (
