@@ -28,14 +28,18 @@ from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
 from ipf import __version__
-from ipf.data import folder
 from ipf.errors import Problem
-from ipf.mapping.conversions import zone_offset
-from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
-from ipf.mapping.library import PACKAGE_TYPES, Library
-from ipf.mapping.snapshot import Snapshot
+from ipf.installing import (
+    accepted_profiles,
+    aside,
+    credentials_of,
+    is_mapped_by_vendor,
+    mapper_of,
+    open_installation,
+)
+from ipf.mapping.installation import BELL, Installation
 from ipf.packaged import load_packages, serve_parameters
-from ipf.ports import Backoff, Bell, Claimed, Installed, Mapper, StaleRecovery
+from ipf.ports import Backoff, Bell, StaleRecovery
 from ipf.rest.audited import audited
 from ipf.rest.commit import commit
 from ipf.rest.conformance import DEFINITIONS, Conformance
@@ -66,8 +70,7 @@ from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import Spans, open_spans
-from ipf.wire.mapper_client import Codings, RemoteMapper
-from ipf.wire.remote import Credentials, Remote
+from ipf.wire.remote import Remote
 
 log = Logger(namespace="ipf.converter")
 
@@ -158,68 +161,6 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
     return stores
 
 
-def maps_folder(settings: Settings) -> Path:
-    """The folder of maps of this installation."""
-    return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
-
-
-def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path) -> Library:
-    """Read and compile every map.  Problem MAPPING names file, line and column, MALFORMED a package and its entry."""
-    offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
-    return Library.load(maps, offset=offset, packages=packages, installed=installed)
-
-
-async def open_installation(
-    settings: Settings, stores: Stores, reactor: Any, snapshot: Snapshot | None = None
-) -> Installation:
-    """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
-
-    `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one.
-    Problem MAPPING or MALFORMED: something is broken.
-    """
-
-    def build(installed: Sequence[Installed], fresh: bool) -> Library:
-        if snapshot is None:
-            return load_maps(settings, installed, maps_folder(settings).resolve())
-        return snapshot.build(partial(load_maps, settings, installed), fresh=fresh)
-
-    installation = Installation(build, stores.codes, aside, tune_collector)
-    await installation.start()
-
-    def look() -> None:
-        Deferred.fromCoroutine(keep_fresh(installation))
-
-    stores.inbox_bell.subscribe(BELL, look)
-    looking = LoopingCall(look)
-    looking.clock = reactor
-    looking.start(_LOOK_SECONDS, now=False)
-    stores.closers.append(looking.stop)
-    return installation
-
-
-async def aside(work: Callable[[], Any]) -> Any:
-    """Run a function in a thread, where it does not hold up the reactor."""
-    return await deferToThread(work)
-
-
-def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> Mapper:
-    """The mapping service that the engine uses: the one in this process, or that at `IPF_MAPPING_URL`."""
-    if settings.mapping_url is None:
-        return InstalledMapper(installation)
-
-    async def answers(message: Claimed) -> Codings | None:
-        overrides = await installation.answers_of(message)
-        return None if overrides is None else overrides.by_table
-
-    def canonical(message_type: str) -> str | None:
-        if settings.mapping_source is not None:
-            return settings.mapping_source.replace("{message_type}", message_type)
-        return installation.library.map_url(message_type) if installation.has_map(message_type) else None
-
-    remote = Remote(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
-    return RemoteMapper(remote, settings.mapping_url, canonical, answers)
-
-
 def elsewhere(url: str, settings: Settings, reactor: Any) -> Submit:
     """Where conversions are kept when that is not in this process: the FHIR server at `IPF_FHIR_URL`."""
     remote = Remote(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", credentials_of(settings))
@@ -230,15 +171,6 @@ def elsewhere(url: str, settings: Settings, reactor: Any) -> Submit:
         return reply.status, reply.body
 
     return Elsewhere(post).submit
-
-
-def credentials_of(settings: Settings) -> Credentials | None:
-    """How this process shows who it is to services elsewhere; None: it does not."""
-    if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
-        return None
-    return Credentials(
-        settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""
-    )
 
 
 def backoff_of(settings: Settings) -> Backoff:
@@ -274,7 +206,10 @@ def trail_of(settings: Settings, stores: Stores, reactor: Any) -> AuditLog | Non
 class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
-    def __init__(self, settings: Settings, stores: Stores, mapper: Mapper, reactor: Any, name: str) -> None:
+    def __init__(
+        self, settings: Settings, stores: Stores, installation: Installation, reactor: Any, name: str
+    ) -> None:
+        mapper = mapper_of(settings, installation, reactor)
         self._settings = settings
         self._stores = stores
         self._reactor = reactor
@@ -303,6 +238,7 @@ class ConvertingPart:
             wait=lambda: deferLater(reactor, 0.25),
             batch_size=settings.worker_batch_size,
             dlq_level=level_named(settings.dlq_log_level),
+            is_mapped=partial(is_mapped_by_vendor, installation),
         )
         poll = settings.worker_poll_ms / 1000
         self._worker = Worker(
@@ -375,8 +311,8 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     serve_parameters(settings)
     stores = await open_stores(settings.db_url, settings.fhir_db_url, reactor, size=CONCURRENCY + 2)
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
-    installation = await open_installation(settings, stores, reactor)
-    part = ConvertingPart(settings, stores, mapper_of(settings, installation, reactor), reactor, name)
+    installation = await open_installation(settings, stores, reactor, accepted_profiles(settings), tune_collector)
+    part = ConvertingPart(settings, stores, installation, reactor, name)
     tune_collector()
     part.start()
     LoopingCall(metrics.flush).start(0.5)

@@ -20,8 +20,9 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, aside, mapper_of, now, trail_of
+from ipf.converter import Stores, TwoBells, now, trail_of
 from ipf.errors import Category, Problem
+from ipf.installing import aside, is_mapped_by_vendor, mapper_of
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
@@ -58,8 +59,9 @@ from ipf.store.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import STRICT, ChannelPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
+from ipf.vendors import Vendors
 from ipf.watching import Watching
-from ipf.wire import actuator, admin, admin_audit
+from ipf.wire import actuator, admin, admin_audit, admin_profiles
 from ipf.wire.actuator import Component, Health
 from ipf.wire.admin import Gate
 from ipf.wire.admin_routes import Operations
@@ -138,8 +140,10 @@ class Doors:
         on_stop: Callable[[str, Closer], None],
         sockets: SocketHub,
         watching: Watching,
+        vendors: Vendors,
     ) -> None:
         self._watching = watching
+        self._vendors = vendors
         self._sockets = sockets
         self._settings = settings
         self._stores = stores
@@ -187,15 +191,20 @@ class Doors:
 
     def _admin_routes(self) -> list[admin.Routes]:
         """Paths of the admin API with stores of their own."""
-        return [admin_audit.routes(PostgresAuditStore(self._stores.fhir_database)), self._operations()]
+        return [
+            admin_audit.routes(PostgresAuditStore(self._stores.fhir_database)),
+            admin_profiles.routes(self._vendors, self._bell),
+            self._operations(),
+        ]
 
     def _operations(self) -> Operations:
         """Effects, replay, jobs, rejects, settings."""
         settings, stores = self._settings, self._stores
         mapper = mapper_of(settings, self._installation, reactor)
         rehearsal = Rehearse(
-            stores.inbox, mapper, stores.fhir, stores.matcher, now, settings.passthrough_types, as_claimed
-        )
+            stores.inbox, mapper, stores.fhir, stores.matcher, now, settings.passthrough_types, as_claimed,
+            partial(is_mapped_by_vendor, self._installation),
+        )  # fmt: skip
         given = frozenset(name for name, value in os.environ.items() if value.strip())
         desk, effects = PostgresMessageDesk(stores.inbox_database), PostgresEffects(stores.fhir_database)
         return Operations(stores.inbox, stores.codes, desk, effects, rehearsal, settings, given, __version__)
@@ -269,6 +278,7 @@ class Doors:
             "inbox": Component(inbox),
             "fhir": Component(fhir),
             "converters": Component(converters, required=False),
+            "profiles": Component(self._vendors.health, required=False),
         }
 
     async def open_mllp(self) -> None:
@@ -294,13 +304,16 @@ class Doors:
             observe=count_received,
         )
         for listener in settings.mllp_listen:
-            await self._mllp_listener(listener, receiver)
+            self._on_stop(f"MLLP {listener.name}", await self._mllp_listener(listener, receiver))
+        self._on_stop("MLLP of profiles", self._vendors.close)
+        await self._vendors.attach(receiver, lambda one: self._mllp_listener(one, receiver))
 
     def _required_types(self) -> frozenset[str]:
         """Types that are refused without a map; with a mapping service elsewhere nobody here knows its maps."""
         return frozenset(self._settings.require_map_types if self._settings.mapping_url is None else ())
 
-    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> None:
+    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> Closer:
+        """Open one; what closes it."""
         settings = self._settings
         tenant = dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT)
 
@@ -326,7 +339,7 @@ class Doors:
             await maybeDeferred(port.stopListening)
             await factory.stop(settings.stop_seconds)
 
-        self._on_stop(f"MLLP {listener.name}", stop)
+        return stop
 
     async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
         place = bound(endpoint, is_protected(self._settings))

@@ -37,10 +37,7 @@ from ipf.converter import (
     TwoBells,
     backoff_of,
     is_dead,
-    mapper_of,
-    maps_folder,
     now,
-    open_installation,
     open_stores,
     recover_stale,
     tune_collector,
@@ -48,6 +45,7 @@ from ipf.converter import (
 )
 from ipf.doors import Doors, is_protected
 from ipf.errors import Problem, StoreUnreachable
+from ipf.installing import maps_folder, open_installation
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
@@ -71,6 +69,7 @@ from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import open_spans
+from ipf.vendors import Vendors
 from ipf.watching import Watching
 from ipf.wire.processes import ConverterProcesses
 
@@ -107,7 +106,7 @@ class Ipf(Service):
         self._closers: list[tuple[str, Closer]] = []
         self._starting: Deferred[None] | None = None
         self._processes: ConverterProcesses | None = None
-        self._child_maps = ""
+        self._child_maps = self._child_profiles = ""
 
     def setServiceParent(self, parent: Any) -> None:
         """Log records take our form wherever twistd would have written its own."""
@@ -168,7 +167,16 @@ class Ipf(Service):
         snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
         self._child_maps = str(snapshot.current)
         self._on_stop("maps", partial(maybeDeferred, snapshot.remove))
-        installation = await open_installation(settings, stores, reactor, snapshot)
+        vendors = Vendors(settings, os.getpid())
+        self._child_profiles = str(vendors.folder.current)
+        self._on_stop("profiles", partial(maybeDeferred, vendors.folder.remove))
+
+        def swapped() -> None:
+            tune_collector()
+            vendors.swapped()
+
+        installation = await open_installation(settings, stores, reactor, vendors.folder, swapped, snapshot)
+        vendors.use(installation)
         await self._release_the_dead(stores)
         await self._recovery(stores)
         watching = Watching(settings, stores, reactor, self._on_stop)
@@ -181,7 +189,7 @@ class Ipf(Service):
         self._audit_retention(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
-        doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets, watching)
+        doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets, watching, vendors)
         await doors.open_http(lambda: self._processes)
         await doors.open_mllp()
         self._reload_on_hangup(doors.desk, stores)
@@ -320,8 +328,7 @@ class Ipf(Service):
         """In converter processes, or in this one."""
         settings = self._settings
         if settings.worker_processes == 0:
-            mapper = mapper_of(settings, installation, reactor)
-            part = ConvertingPart(settings, stores, mapper, reactor, worker_name())
+            part = ConvertingPart(settings, stores, installation, reactor, worker_name())
             part.start()
             self._on_stop("conversion", partial(part.stop, settings.stop_seconds))
             return
@@ -352,6 +359,7 @@ class Ipf(Service):
             "IPF_DB_URL": urls[0],
             "IPF_FHIR_DB_URL": urls[1],
             "IPF_MAPS_DIR": self._child_maps,
+            "IPF_PROFILE_DIR": self._child_profiles,
             "IPF_LOG_FORMAT": "human" if self._human else "json",
             "PYTHONPATH": path,
         }

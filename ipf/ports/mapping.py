@@ -15,7 +15,7 @@ from ipf.ports.inbox import Claimed
 class Origin:
     """What a vendor profile adds to the audit record of a message.
 
-    `agent_system`: the system that it came from, as the profile names it; `source_system`: as the message does (MSH-3.1).
+    `agent_system`: the system that it came from, as the profile names it; `source_system`: as the message does.
     `details`: names and texts of source fields.
     """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipf.wire import admin_profiles_schema
 from ipf.wire.admin_schemas import COUNT, STATES, TEXT, Schema, ref, schemas
 
 _LIMIT = "default 50, clamped to 1..500"
@@ -42,10 +43,11 @@ def document(version: str) -> Schema:
         },
         "servers": [{"url": "/"}],
         "security": [{"adminToken": []}],
-        "paths": _message_paths() | _bulk_paths() | _code_paths() | _subscription_paths() | _other_paths(),
+        "paths": _message_paths() | _bulk_paths() | _code_paths() | _subscription_paths() | _profile_paths()
+        | _other_paths(),
         "components": {
             "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas(),
+            "schemas": schemas() | admin_profiles_schema.schemas(),
         },
     }
 
@@ -163,6 +165,21 @@ def _subscription_paths() -> Schema:
             "patch": _operation(
                 "setSubscriptionStatus", "Set its status", "SubscriptionHealth", one, "404", body="StatusRequest"
             )
+        },
+    }
+
+
+def _profile_paths() -> Schema:
+    validate = _operation("validateProfile", "Check the archive of a vendor profile", "ProfileCheck", [], "413")
+    validate["requestBody"] = {
+        "required": True,
+        "content": {"application/x-gtar": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    return {
+        "/admin/api/profiles": {"get": _operation("listProfiles", "Vendor profiles in use", "Profiles", [])},
+        "/admin/api/profiles/validate": {"post": validate},
+        "/admin/api/profiles/reload": {
+            "post": _operation("reloadProfiles", "Read the folder of profiles again", "Profiles", [], "422")
         },
     }
 

@@ -17,7 +17,7 @@ from ipf.rest.commit import commit
 from ipf.rest.unit import Entry, Method, single
 from ipf.settings import Settings
 from ipf.stages.jobs import Jobs
-from ipf.wire import admin, admin_audit
+from ipf.wire import admin, admin_audit, admin_profiles
 from ipf.wire.admin_effects import effects_status
 from ipf.wire.admin_routes import Operations
 from tests.wire.operators import DOCUMENT, OperatorsTest, adt, now, together
@@ -321,7 +321,7 @@ class OpenApiTest(TestCase):
         """Each path with each method, and nothing else; what is mounted beside is apart."""
         fake: Any = object()
         operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
-        more = [operations, admin_audit.routes(fake)]
+        more = [operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake)]
         served = admin.resource(fake, fake, admin.Gate(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
             (re.sub("<[a-z_]+>", "{id}", "/admin" + rule.rule), method.lower())

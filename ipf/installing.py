@@ -1,0 +1,137 @@
+"""The mapping half of the composition root: maps, codes and vendor profiles of this installation, for every process.
+
+The main process reads the folders that people edit and keeps copies of what it accepted; converter processes read
+these copies (`converter.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
+
+from ipf.data import folder
+from ipf.mapping.conversions import zone_offset
+from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
+from ipf.mapping.library import PACKAGE_TYPES, Library
+from ipf.mapping.placed import PlacedMapper
+from ipf.mapping.snapshot import Snapshot
+from ipf.packaged import load_packages
+from ipf.ports import Claimed, Installed, Mapper
+from ipf.profiles.folder import ProfileFolder
+from ipf.profiles.shelf import Site, port_of
+from ipf.settings import Settings
+from ipf.wire.mapper_client import Codings, RemoteMapper
+from ipf.wire.remote import Credentials, Remote
+
+if TYPE_CHECKING:
+    from ipf.converter import Stores
+
+_LOOK_SECONDS = 5.0  # a lost ring costs no more
+
+
+def maps_folder(settings: Settings) -> Path:
+    """The folder of maps of this installation."""
+    return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
+
+
+def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path) -> Library:
+    """Read and compile every map.  Problem MAPPING names file, line and column, MALFORMED a package and its entry."""
+    offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
+    return Library.load(maps, offset=offset, packages=packages, installed=installed)
+
+
+def site_of(settings: Settings) -> Site:
+    """What a vendor profile meets here."""
+    ports = {one.name: port_of(one.endpoint) for one in settings.mllp_listen}
+    known = {name: port for name, port in ports.items() if port is not None}
+    return Site(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
+
+
+def accepted_profiles(settings: Settings) -> ProfileFolder:
+    """The profiles of a converter process: what the main process accepted."""
+    return ProfileFolder(Path(settings.profile_dir), site_of(settings))
+
+
+async def open_installation(
+    settings: Settings,
+    stores: Stores,
+    reactor: Any,
+    profiles: ProfileFolder,
+    swapped: Callable[[], object],
+    snapshot: Snapshot | None = None,
+) -> Installation:
+    """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
+
+    `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one.
+    `swapped`: called when others took their place.  Problem MAPPING or MALFORMED: something is broken.
+    """
+
+    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        def load(maps: Path) -> Library:
+            library = load_maps(settings, installed, maps)
+            library.vendors = profiles.build(library, fresh=fresh)
+            return library
+
+        if snapshot is None:
+            return load(maps_folder(settings).resolve())
+        return snapshot.build(load, fresh=fresh)
+
+    installation = Installation(build, stores.codes, aside, swapped)
+    await installation.start()
+
+    def look() -> None:
+        Deferred.fromCoroutine(keep_fresh(installation))
+
+    stores.inbox_bell.subscribe(BELL, look)
+    looking = LoopingCall(look)
+    looking.clock = reactor
+    looking.start(_LOOK_SECONDS, now=False)
+    stores.closers.append(looking.stop)
+    return installation
+
+
+async def aside(work: Callable[[], Any]) -> Any:
+    """Run a function in a thread, where it does not hold up the reactor."""
+    return await deferToThread(work)
+
+
+def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> Mapper:
+    """The mapping service that the engine uses: the one in this process, or that at `IPF_MAPPING_URL`.
+
+    What a vendor profile maps is mapped in this process either way.
+    """
+    if settings.mapping_url is None:
+        return InstalledMapper(installation)
+
+    async def answers(message: Claimed) -> Codings | None:
+        overrides = await installation.answers_of(message)
+        return None if overrides is None else overrides.by_table
+
+    def canonical(message_type: str) -> str | None:
+        if settings.mapping_source is not None:
+            return settings.mapping_source.replace("{message_type}", message_type)
+        return installation.library.map_url(message_type) if installation.has_map(message_type) else None
+
+    remote = Remote(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
+    elsewhere = RemoteMapper(remote, settings.mapping_url, canonical, answers)
+    return PlacedMapper(elsewhere, lambda: installation.library, installation.answers_of)
+
+
+def is_mapped_by_vendor(installation: Installation, message: Claimed) -> bool:
+    """Whether a vendor profile takes this message out of the pass-through branch."""
+    vendors = installation.library.vendors
+    return vendors is not None and vendors.maps(message)
+
+
+def credentials_of(settings: Settings) -> Credentials | None:
+    """How this process shows who it is to services elsewhere; None: it does not."""
+    if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
+        return None
+    return Credentials(
+        settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""
+    )

@@ -1,0 +1,206 @@
+"""Quirks: ways of a vendor that the standard does not have, each hooked into the receiving or the mapping of a message.
+
+Every quirk is a row of KNOWN with its strategies; the first is what happens without a profile.  Those of receiving
+change how a message is read when it comes; those of mapping change what the maps see.  The bytes as they came are what
+is stored, shown and replayed.
+
+Free text (OBX-5, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from ipf.hl7.escape import NULL, Separators
+from ipf.hl7.header import Header
+from ipf.hl7.message import Message
+from ipf.ports import Claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """`strategies`: their names, the standard's way first."""
+
+    name: str
+    strategies: tuple[str, ...]
+    meaning: str
+
+
+KNOWN: dict[str, Quirk] = {
+    one.name: one
+    for one in (
+        Quirk("missing-control-id", ("reject", "content-hash"), "a message without MSH-10"),
+        Quirk(
+            "default-charset",
+            ("listener", "utf-8", "windows-1252", "iso-8859-1", "iso-8859-2", "iso-8859-15"),
+            "characters of a message that MSH-18 says nothing of and that is no UTF-8",
+        ),
+        Quirk("null-values", ("delete", "ignore"), 'what "" means: delete the value, or nothing at all'),
+        Quirk("padded-values", ("keep", "trim"), "blanks at the ends of values"),
+        Quirk("repetitions", ("keep", "distinct"), "repetitions of a field that say the same"),
+        Quirk("timestamps", ("hl7", "iso-8601", "day-first", "month-first"), "how times are written"),
+        Quirk(
+            "assigning-authority",
+            ("as-sent", "sending-facility", "sending-application"),
+            "whose a patient or visit number without an authority is",
+        ),
+    )
+}
+
+CONTROL_ID_PREFIX = "sha-"
+
+Edit = Callable[[str, "At"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a field stands, and what its message is written with."""
+
+    segment: str
+    field: int
+    separators: Separators
+    header: Header
+
+
+def control_id(quirks: Mapping[str, str], frame: bytes) -> str:
+    """The control id of a message that has none; empty = it is refused, as it would be without a profile.
+
+    The same bytes give the same one, so a message that is sent again is known.
+    """
+    if quirks.get("missing-control-id") != "content-hash":
+        return ""
+    return CONTROL_ID_PREFIX + blake2b(frame, digest_size=16).hexdigest()
+
+
+def fallback_charset(quirks: Mapping[str, str]) -> str | None:
+    """Codec for bytes that are not what MSH-18 says; None = the listener's."""
+    strategy = quirks.get("default-charset", "listener")
+    return None if strategy == "listener" else strategy
+
+
+def reading(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
+    """The message as the maps are to see it; the same object when no quirk is about mapping."""
+    edits = edits_of(quirks)
+    if not edits:
+        return message
+    parsed = Message.parse(message.raw, message.charset or None)
+    lines = [_edited(one.raw, one.name, parsed, edits) for one in parsed.all_segments]
+    codec = parsed.encoding.codec
+    return replace(message, raw="\r".join((*lines, "")).encode(codec, "replace"), charset=codec)
+
+
+def edits_of(quirks: Mapping[str, str]) -> tuple[Edit, ...]:
+    """What is done to each field, in this order: values are trimmed before they are compared or read."""
+    edits: list[Edit] = []
+    if quirks.get("padded-values") == "trim":
+        edits.append(_trimmed)
+    if quirks.get("null-values") == "ignore":
+        edits.append(_without_nulls)
+    if quirks.get("repetitions") == "distinct":
+        edits.append(_distinct)
+    if quirks.get("timestamps") in _TIMES:
+        edits.append(_times(*_TIMES[quirks["timestamps"]]))
+    if quirks.get("assigning-authority") in _AUTHORITIES:
+        edits.append(_authority(_AUTHORITIES[quirks["assigning-authority"]]))
+    return tuple(edits)
+
+
+_UNTOUCHED = frozenset((("OBX", 5), ("NTE", 3), ("MSH", 9), ("MSH", 10)))
+_NUMBERS = frozenset((("PID", 2), ("PID", 3), ("PID", 4), ("PID", 18), ("MRG", 1), ("MRG", 4), ("PV1", 19)))
+_AUTHORITIES = {"sending-facility": 4, "sending-application": 3}
+
+
+def _edited(line: str, segment: str, message: Message, edits: tuple[Edit, ...]) -> str:
+    separators = message.header.separators
+    fields = line.split(separators.field)
+    is_header = segment == "MSH"
+    for place in range(2 if is_header else 1, len(fields)):
+        number = place + 1 if is_header else place
+        if fields[place] and (segment, number) not in _UNTOUCHED:
+            at = At(segment, number, separators, message.header)
+            for edit in edits:
+                fields[place] = edit(fields[place], at)
+    return separators.field.join(fields)
+
+
+def _each(text: str, at: At, change: Callable[[str], str]) -> str:
+    """A field with each of its subcomponents changed."""
+    separators = (at.separators.repetition, at.separators.component, at.separators.subcomponent)
+    return _split(text, [one for one in separators if one], change)
+
+
+def _split(text: str, separators: list[str], change: Callable[[str], str]) -> str:
+    if not separators:
+        return change(text)
+    return separators[0].join(_split(one, separators[1:], change) for one in text.split(separators[0]))
+
+
+def _trimmed(text: str, at: At) -> str:
+    return _each(text, at, str.strip) if " " in text or "\t" in text else text
+
+
+def _without_nulls(text: str, at: At) -> str:
+    return _each(text, at, lambda part: "" if part == NULL else part) if NULL in text else text
+
+
+def _distinct(text: str, at: At) -> str:
+    separator = at.separators.repetition
+    if not separator or separator not in text:
+        return text
+    return separator.join(dict.fromkeys(text.split(separator)))
+
+
+# Group names are parts of the time; only a value that is such a time as a whole is read as one.
+_CLOCK = r"(?:[T ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?P<fraction>\.\d{1,4})?)?)?"
+_YEAR, _MONTH, _DAY = r"(?P<year>[12]\d{3})", r"(?P<month>0?[1-9]|1[0-2])", r"(?P<day>0?[1-9]|[12]\d|3[01])"
+_ISO = re.compile(rf"{_YEAR}-{_MONTH}-{_DAY}{_CLOCK}(?P<zone>Z|[+-]\d\d:?\d\d)?")
+_DAY_FIRST = re.compile(rf"{_DAY}[./-]{_MONTH}[./-]{_YEAR}{_CLOCK}(?P<zone>)")
+_MONTH_FIRST = re.compile(rf"{_MONTH}[./-]{_DAY}[./-]{_YEAR}{_CLOCK}(?P<zone>)")
+_TIMES = {"iso-8601": (_ISO,), "day-first": (_DAY_FIRST, _ISO), "month-first": (_MONTH_FIRST, _ISO)}
+
+
+def _times(*patterns: re.Pattern[str]) -> Edit:
+    def part(text: str) -> str:
+        for pattern in patterns:
+            found = pattern.fullmatch(text)
+            if found is not None:
+                return _hl7_time(found)
+        return text
+
+    return lambda text, at: _each(text, at, part) if any(one in text for one in "-./") else text
+
+
+def _hl7_time(found: re.Match[str]) -> str:
+    zone = (found["zone"] or "").replace(":", "").replace("Z", "+0000")
+    clock = f"{found['hour']}{found['minute']}{found['second'] or ''}{found['fraction'] or ''}" if found["hour"] else ""
+    day = f"{found['year']}{int(found['month']):02}{int(found['day']):02}"
+    return day + clock + (zone if clock else "")
+
+
+def _authority(number: int) -> Edit:
+    """CX-4 of numbers that have none: the whole of MSH-3 or MSH-4, as an HD inside a component."""
+
+    def edit(text: str, at: At) -> str:
+        if (at.segment, at.field) not in _NUMBERS:
+            return text
+        marks = at.separators
+        sender = at.header.field(number).partition(marks.repetition)[0]
+        if not sender or sender == NULL:
+            return text
+        inner = sender.replace(marks.component, marks.subcomponent) if marks.subcomponent else sender
+        made = [_owned(one, inner, marks) for one in text.split(marks.repetition)]
+        return marks.repetition.join(made)
+
+    return edit
+
+
+def _owned(number: str, authority: str, marks: Separators) -> str:
+    parts = number.split(marks.component)
+    if not parts[0] or parts[0] == NULL or (len(parts) > 3 and parts[3]):
+        return number
+    parts += [""] * (4 - len(parts))
+    parts[3] = authority
+    return marks.component.join(parts)
