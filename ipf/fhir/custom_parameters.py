@@ -25,9 +25,15 @@ _CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _PLACE = "SearchParameter"
 
 
-def check(resource: Json) -> None:
-    """Refuse what could not be served.  Problem BUSINESS_RULE with one issue for each reason."""
+def check(resource: Json, *, is_served: bool = True) -> None:
+    """Refuse what could not be served.  Problem BUSINESS_RULE with one issue for each reason.
+
+    `is_served`: whether it is of the tenant whose search parameters count, for all; others may keep inactive ones.
+    """
     issues = list(_issues(resource)) if resource.get("status") == "active" else []
+    if resource.get("status") == "active" and not is_served:
+        text = "it would not be used: active search parameters are those of the default tenant, for all tenants"
+        issues.append(Issue(text, f"{_PLACE}.status"))
     if issues:
         raise Problem(Category.BUSINESS_RULE, "the search parameter cannot be served", issues=tuple(issues))
 

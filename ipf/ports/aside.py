@@ -15,3 +15,12 @@ LARGE = 100
 async def here(work: Callable[[], Any]) -> Any:
     """Runs it at once."""
     return work()
+
+
+async def turn(aside: Aside) -> None:
+    """In the middle of work that cannot go aside: whatever else the process has to do has a turn now."""
+    await aside(_nothing)
+
+
+def _nothing() -> None:
+    """What is done aside meanwhile."""

@@ -11,7 +11,7 @@ from ipf.errors import Problem
 from ipf.fhir.custom_parameters import check as check_parameter
 from ipf.fhir.topic import check_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
-from ipf.ports import Json
+from ipf.ports import DEFAULT_TENANT, Json
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
 from ipf.subscriptions.criteria import check
@@ -25,7 +25,7 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
             repository.conformance.check(resource, repository.tenant)
         if resource["resourceType"] != "Subscription":
             if resource["resourceType"] == "SearchParameter":
-                check_parameter(resource)
+                check_parameter(resource, is_served=repository.tenant == DEFAULT_TENANT)
             elif resource["resourceType"] in TOPIC_TYPES and (topic := topic_in(resource)) is not None:
                 check_topic(topic)
             return resource

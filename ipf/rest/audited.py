@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Answer, Clock, Request
+from ipf.ports.aside import LARGE, Aside, here
 from ipf.ports.audit import FHIR, Trail
 from ipf.rest.judged import Submit
 from ipf.rest.router import Observe
@@ -23,16 +25,23 @@ log = Logger()
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 
-def observer(rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId) -> Observe:
-    """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault."""
+def observer(rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId, aside: Aside = here) -> Observe:
+    """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault.
 
-    def observe(request: Request, answer: Answer, began: datetime) -> None:
+    `aside`: where the many resources of a large Bundle are looked through.
+    """
+
+    async def note(request: Request, answer: Answer, began: datetime) -> None:
+        ended, place = clock(), here if len(answer.about) < LARGE else aside
         try:
-            audit = audit_of(request, answer, rules, began, clock(), new_id)
+            audit = await place(lambda: audit_of(request, answer, rules, began, ended, new_id))
             if audit is not None:
                 trail(audit)
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+
+    def observe(request: Request, answer: Answer, began: datetime) -> None:
+        Deferred.fromCoroutine(note(request, answer, began))
 
     return observe
 

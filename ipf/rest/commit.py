@@ -27,8 +27,9 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
-from ipf.ports.aside import LARGE, Aside, here
+from ipf.ports.aside import LARGE, Aside, here, turn
 from ipf.rest.knowledge import Knowledge, Question, asks_for, question
+from ipf.rest.large_bundle import let_go
 from ipf.rest.plan import Plan, make_plan
 from ipf.rest.unit import Unit, UnitResult
 from ipf.rest.view import View
@@ -111,26 +112,31 @@ class _Committer:
         """One transaction; None: a topic is replaced, which nobody saw coming, and needs the exclusive lock."""
         changing = exclusive or any(asked.unit.changes_subscriptions for asked in questions)
         async with self._store.transaction() as transaction:
-            asks = asks_for(questions)
+            asks: Asks = await self._aside(lambda: asks_for(questions))
             answers = await transaction.ask(asks, subscriptions_change=changing)
             await learn(transaction, answers.epoch, self._matcher)
-            knowledge = Knowledge.of(asks, answers)
-            creating = knowledge.would_create(questions)
+            knowledge: Knowledge = await self._aside(lambda: Knowledge.of(asks, answers))
+            creating = await self._aside(lambda: knowledge.would_create(questions))
             if creating:
-                knowledge.learn(creating, await transaction.lock(creating))
-            rids = iter([await self._store.new_rid() for _ in range(knowledge.rids_needed(questions))])
+                locked = await transaction.lock(creating)
+                await self._aside(lambda: knowledge.learn(creating, locked))
+            needed = await self._aside(lambda: knowledge.rids_needed(questions))
+            rids = iter([await self._store.new_rid() for _ in range(needed)])
             reindex: Sequence[ReindexRequest] = ()
-            plan = await self._planned(questions, View(knowledge, asks.conditions, self._matcher), rids)
+            view = View(knowledge, asks.conditions, self._matcher)
+            plan = await self._planned(questions, view, rids)
             if plan.topics and not changing:
                 return None
             if plan.changes or plan.receipts:
                 reindex = _reindex(plan) if changing else ()
-                events = list(self._events(plan))
+                events = await self._events(plan)
                 await transaction.commit(
                     Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, plan.topics, plan.creators)
                 )
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # searches of this process know it from now on
+        if self._aside is not here:
+            await self._aside(lambda: let_go(plan.changes, *view.parts))
         return plan.results
 
     async def _planned(self, questions: Sequence[Question], view: View, rids: Iterator[int]) -> Plan:
@@ -140,11 +146,18 @@ class _Committer:
         plan: Plan = await aside(lambda: make_plan(questions, view, now, rids))
         return plan
 
-    def _events(self, plan: Plan) -> Iterator[NewEvent]:
-        match = self._matcher.match
-        for number, change in enumerate(plan.changes):
+    async def _events(self, plan: Plan) -> list[NewEvent]:
+        """What the changes fire; of many changes, with pauses in which the reactor goes on.
+
+        The subscriptions stay the same meanwhile: the transaction holds its share of their lock.
+        """
+        match, found = self._matcher.match, []
+        for number, change in enumerate(plan.changes, 1):
             for rid in match(change):
-                yield NewEvent(rid, number)
+                found.append(NewEvent(rid, number - 1))
+            if number % LARGE == 0:
+                await turn(self._aside)
+        return found
 
 
 async def refresh(store: FhirStore, matcher: Matcher) -> bool:

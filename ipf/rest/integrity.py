@@ -18,6 +18,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.fhir.reference import parse_reference
 from ipf.ports import FhirStore, Json
+from ipf.ports.aside import LARGE, Aside, here, turn
 from ipf.ports.integrity import Referrers
 from ipf.rest.unit import Entry, Method, Unit
 
@@ -34,13 +35,15 @@ class Integrity:
     store: FhirStore
     referrers: Referrers
 
-    async def check(self, unit: Unit) -> None:
+    async def check(self, unit: Unit, aside: Aside = here) -> None:
         """Problem INVALID (422) for a reference to nothing, CONFLICT (409) for a deletion of what is referred to."""
         written = [entry for entry in unit.entries if entry.method is not Method.DELETE]
         deleted = {(entry.resource_type, entry.id) for entry in unit.entries if entry.method is Method.DELETE}
         brought = {(entry.resource_type, entry.id) for entry in written if entry.id is not None}
         wanted: dict[Key, str | None] = {}
-        for entry in written:
+        for number, entry in enumerate(written, 1):
+            if number % LARGE == 0:
+                await turn(aside)
             for target in references_in(await self._resource(entry, unit.tenant)):
                 if target not in brought:
                     wanted.setdefault(target, entry.place)
@@ -59,8 +62,11 @@ class Integrity:
     async def _must_be_there(
         self, tenant: str, wanted: dict[Key, str | None], deleted: set[tuple[str, str | None]]
     ) -> None:
-        found = await self.store.read_many(tenant, sorted(wanted))
-        there: set[tuple[str, str | None]] = {(version.resource_type, version.id) for version in found}
+        there: set[tuple[str, str | None]] = set()
+        keys = sorted(wanted)
+        for start in range(0, len(keys), LARGE):
+            found = await self.store.read_many(tenant, keys[start : start + LARGE])
+            there.update((version.resource_type, version.id) for version in found)
         for (resource_type, id), place in wanted.items():
             if (resource_type, id) not in there - deleted:
                 raise Problem(Category.INVALID, f"a reference to {resource_type}/{id}, which is not there", place)

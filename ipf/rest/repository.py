@@ -78,7 +78,7 @@ class Repository:
     async def commit_one(self, unit: Unit) -> UnitResult:
         """Store one unit; its Problem is raised."""
         if self.integrity is not None:
-            await self.integrity.check(unit)
+            await self.integrity.check(unit, self.aside)
         result = await self.together.store(unit, self._commit)
         if isinstance(result, Problem):
             raise result

@@ -16,10 +16,12 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json, Request, Version
-from ipf.ports.aside import here
+from ipf.ports.aside import Aside, here
 from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, request_for
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
+from ipf.rest.formats import Format, sent_format
+from ipf.rest.large_bundle import LARGE_BODY, Entries, in_pieces, let_go, uncollected
 from ipf.rest.outcome import operation_outcome, success
 from ipf.rest.permission import check_entry, visible
 from ipf.rest.repository import Repository
@@ -38,23 +40,30 @@ _LARGE_BODY = 100_000  # bytes from which on a Bundle is read, and its answer wr
 
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Carry out a transaction or batch Bundle; `perform` answers its reads."""
-    aside = repository.aside if len(request.body) >= _LARGE_BODY else here
+    if len(request.body) < _LARGE_BODY:
+        return await _answer(request, repository, perform, here)
+    with uncollected():
+        return await _answer(request, repository, perform, repository.aside)
+
+
+async def _answer(request: Request, repository: Repository, perform: Perform, aside: Aside) -> Answer:
+    """`aside`: where the Bundle is read and its answer written."""
     work: _Work = await aside(lambda: _work(request, repository))
     ends = await work.write()
     await aside(lambda: work.answer(ends))
     await work.read(perform)
     body: bytes = await aside(work.response)
+    await aside(lambda: let_go(work.writes, work.answers))
     return Answer(200, body, about=work.stored)
 
 
 def _work(request: Request, repository: Repository) -> _Work:
     """The Bundle in a request, read.  Problem VALUE, TOO_LARGE, or what is wrong with an entry."""
-    bundle = resource_body(request, "Bundle")
+    bundle, items = _read(request)
     kind = bundle.get("type")
     if kind not in ("transaction", "batch"):
         raise Problem(Category.VALUE, "the Bundle's type must be transaction or batch", "Bundle.type")
     work = _Work(request, repository, kind == "transaction")
-    items = _items(bundle)
     if len(items) > repository.max_bundle_entries:
         text = f"a Bundle may have {repository.max_bundle_entries} entries, this one has {len(items)}"
         raise Problem(Category.TOO_LARGE, text, "Bundle.entry")
@@ -62,11 +71,18 @@ def _work(request: Request, repository: Repository) -> _Work:
     return work
 
 
-def _items(bundle: Json) -> list[Any]:
+def _read(request: Request) -> tuple[Json, Sequence[Any] | Entries]:
+    """The Bundle and its entries; those of a large one are read when it is their turn."""
+    content_type = request.headers.get("content-type") or Format.JSON.value
+    if len(request.body) >= LARGE_BODY and sent_format(content_type) is Format.JSON:
+        found = in_pieces(request.body)
+        if found is not None and found[0].get("resourceType") == "Bundle":
+            return found
+    bundle = resource_body(request, "Bundle")
     items = bundle.get("entry", [])
     if not isinstance(items, list):
         raise Problem(Category.MALFORMED, "Bundle.entry must be a list", "Bundle.entry")
-    return items
+    return bundle, items
 
 
 @dataclass(slots=True)
@@ -81,7 +97,7 @@ class _Work:
     answers: dict[int, ResponseEntry] = field(default_factory=dict)
     stored: list[Version] = field(default_factory=list)
 
-    def sort(self, items: Sequence[Any]) -> None:
+    def sort(self, items: Iterable[Any]) -> None:
         """Read every entry; one that cannot be read fails a transaction, and is answered as such in a batch."""
         for number, item in enumerate(items):
             place = f"Bundle.entry[{number}]"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ipf.fhir.index import EMPTY, Entries, TextEntry, extract
 from ipf.fhir.json import loads
@@ -78,6 +79,11 @@ class View:
         for tenant, query in conditions:
             if query.single_tokens is not None:
                 self._watched.setdefault((tenant, query.resource_type), set()).add(query.single_tokens)
+
+    @property
+    def parts(self) -> tuple[dict[Any, Any], ...]:
+        """What it is made of, to be emptied when it has served."""
+        return self.knowledge.current, self._kept, self._layer, self._found, self._written, self._holders
 
     def state(self, key: Key) -> State | None:
         """The resource as planned so far; None when it never was."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
@@ -154,14 +155,17 @@ def record(
 
 
 def written(versions: Iterable[Version]) -> tuple[str, ...]:
-    """References to these versions."""
-    return tuple(f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in versions)
+    """References to these versions: as many as a record names."""
+    some = islice(versions, MOST_ENTITIES)
+    return tuple(f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in some)
 
 
 def patients_of(versions: Iterable[Version]) -> tuple[str, ...]:
-    """The patients whom these resources are, or refer to anywhere, in order."""
+    """The patients whom these resources are, or refer to anywhere, in order: as many as a record names."""
     found: dict[str, None] = {}
     for version in versions:
+        if len(found) >= MOST_ENTITIES:
+            break
         if version.resource_type == "Patient":
             found[f"Patient/{version.id}"] = None
         for reference in _REFERENCE.findall(version.body):

@@ -11,7 +11,7 @@ never correctness.  Source: https://www.postgresql.org/docs/current/explicit-loc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 from ipf.fhir.query import Query
@@ -22,6 +22,7 @@ from ipf.store.quoting import Statement, joined
 
 Condition = tuple[str, Query]
 
+_AT_ONCE = 500  # ids and conditions in one statement
 SUBSCRIPTIONS_CLASS = 1
 MATCH_CLASS = 2
 MATCH_KEYS = 16384
@@ -140,6 +141,27 @@ def matches(
 def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
     """The conditions that are no single tokens, with their places."""
     return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_tokens is None]
+
+
+def parts_of(asks: Asks) -> Iterator[Asks]:
+    """The same asks, a bounded number at a time; the receipts with the first."""
+    if len(asks.ids) + len(asks.conditions) <= _AT_ONCE:
+        yield asks
+        return
+    receipts = asks.receipts
+    for start in range(0, max(len(asks.ids), len(asks.conditions)), _AT_ONCE):
+        end = start + _AT_ONCE
+        yield Asks(asks.ids[start:end], asks.conditions[start:end], receipts)
+        receipts = ()
+
+
+def put_together(parts: Sequence[Answers]) -> Answers:
+    """The answers of `parts_of`, in the order of the whole."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    by_id = [one for part in parts for one in part.by_id]
+    return Answers(by_id, [one for part in parts for one in part.by_condition], first.receipts, first.epoch)
 
 
 def lock_call(conditions: Sequence[Condition]) -> str:

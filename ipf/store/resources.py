@@ -224,10 +224,14 @@ class PostgresFhirTransaction:
         """See `ports.FhirTransaction.ask`."""
         self._owns_subscriptions = subscriptions_change
         lock = asking.OWN_SUBSCRIPTIONS if subscriptions_change else asking.SHARE_SUBSCRIPTIONS
-        tenants = {item[0] for group in (asks.ids, asks.conditions, asks.receipts) for item in group}
-        await self._names.load(tenants, asking.parameters_of(asks.conditions))
-        rows = await self._session.many(script(lock, asking.ask_call(asks, self._names)))
-        return asking.answers(asks, rows, await self._general(asks.conditions))
+        found = []
+        for part in asking.parts_of(asks):
+            tenants = {item[0] for group in (part.ids, part.conditions, part.receipts) for item in group}
+            await self._names.load(tenants, asking.parameters_of(part.conditions))
+            rows = await self._session.many(script(lock, asking.ask_call(part, self._names)))
+            found.append(asking.answers(part, rows, await self._general(part.conditions)))
+            lock = ""
+        return asking.put_together(found)
 
     async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.
@@ -235,12 +239,20 @@ class PostgresFhirTransaction:
         The answer must be younger than the locks: each statement has a snapshot of its own, so one round trip will do,
         unless there are names that another writer may be adding before it gives up its locks.
         """
+        if len(conditions) >= LARGE:
+            return await self._lock_many(conditions)
         lock, tenants, parameters = asking.lock_call(conditions), _tenants(conditions), asking.parameters_of(conditions)
         if not self._names.known(tenants, parameters):
             await self._session.many(lock)
             await self._names.load(tenants, parameters)
         rows = await self._session.many(script(lock, asking.match_call(conditions, self._names)))
         return asking.matches(conditions, rows, await self._general(conditions))
+
+    async def _lock_many(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+        """All the locks in their order first, then the answers, a bounded number at a time."""
+        await self._session.many(await self._aside(lambda: asking.lock_call(conditions)))
+        answers = await self.ask(Asks((), conditions), subscriptions_change=self._owns_subscriptions)
+        return list(answers.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
         """Matches of the conditions that are no single tokens, by place; at most two each."""
@@ -259,12 +271,29 @@ class PostgresFhirTransaction:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
+        if len(writes.changes) >= LARGE:
+            await self._commit_many(writes)
+            return
         groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
         tenants = {item.tenant for group in groups for item in group}
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._names.add_units(writing.units_of(writes))
-        aside = here if len(writes.changes) < LARGE else self._aside
-        await self._session.commit(await aside(lambda: script(*writing.commit_calls(writes, self._names))))
+        await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+
+    async def _commit_many(self, writes: Writes) -> None:
+        """The statements one by one, each of bounded size and written aside: no one of them holds up the reactor.
+
+        The last one, which locks the rows of subscriptions when there are events, travels with the COMMIT.
+        """
+        tenants, parameters, units = await self._aside(lambda: writing.names_of(writes))
+        await self._names.add(tenants, parameters)
+        await self._names.add_units(units)
+        calls = writing.commit_calls(writes, self._names)
+        call = await self._aside(lambda: next(calls, ""))
+        while call:
+            following = await self._aside(lambda: next(calls, ""))
+            await (self._session.many(call) if following else self._session.commit(call))
+            call = following
 
 
 def _news(rows: Sequence[Row], since: int) -> News:

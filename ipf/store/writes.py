@@ -1,8 +1,9 @@
 """A plan in, the statements of one commit out: resources, versions, index differences, receipts, subscriptions, events.
 
-All of them travel in one string that ends with COMMIT: one round trip.  Rows are sorted by key, so that writers who
-meet take locks in the same order.  Events are numbered last: the row of a subscription is locked from that statement
-to the COMMIT right behind it, which keeps the numbers without gaps and the wait short.
+All of them travel in one string that ends with COMMIT: one round trip; those of many changes go one after another, each
+of bounded size.  Rows are sorted by key, so that writers who meet take locks in the same order.  Events are numbered
+last: the row of a subscription is locked from that statement to the COMMIT right behind it, which keeps the numbers
+without gaps and the wait short.
 
 Several versions of one resource may be in one plan: each gets its row in the history, the last becomes current, and the
 index goes from what was before the first to what is after the last.
@@ -12,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ipf.ports import Change, Writes
 from ipf.store.grants import grants_calls
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Statement, Value, joined
+
+T = TypeVar("T")
+PIECE = 250
+"""Resources in one statement; most are far fewer."""
 
 INSERT_RESOURCES = Statement(
     "fhir_insert_resources",
@@ -230,6 +235,12 @@ def units_of(writes: Writes) -> set[tuple[str, str]]:
     }  # fmt: skip
 
 
+def names_of(writes: Writes) -> tuple[set[str], set[Parameter], set[tuple[str, str]]]:
+    """Tenants, search parameters and units that must have numbers."""
+    groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
+    return {item.tenant for group in groups for item in group}, parameters_of(writes), units_of(writes)
+
+
 def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
     """The statements, in the order in which they must run."""
     if writes.receipts:
@@ -238,8 +249,10 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
     if writes.changes:
         spans = _spans(writes.changes)
         yield from _resource_calls(spans, names)
-        yield _versions_call(writes.changes, names)
-        yield from _index_calls(spans, names)
+        for some in _pieces(writes.changes):
+            yield _versions_call(some, names)
+        for part in _pieces(spans):
+            yield from _index_calls(part, names)
     yield from _epoch_calls(writes, names)
     yield from grants_calls(writes.creators, names)
     for request in writes.reindex:
@@ -271,6 +284,12 @@ def index_calls(writes: Writes, names: Names) -> Iterator[str]:
     yield from _index_calls(_spans(writes.changes), names)
 
 
+def _pieces(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The same in order, no more than fit in a statement of bounded size."""
+    for start in range(0, len(rows), PIECE):
+        yield rows[start : start + PIECE]
+
+
 def _columns(rows: Sequence[Sequence[Value]]) -> list[str]:
     return [joined(column) for column in zip(*rows, strict=True)]
 
@@ -291,14 +310,16 @@ def _resource_calls(spans: Sequence[_Span], names: Names) -> Iterator[str]:
             ((v.rid, p, v.resource_type, v.id, v.version_id, v.last_updated, v.deleted) for p, v in versions),
             key=lambda row: row[1:4],
         )
-        yield INSERT_RESOURCES.call(*_columns(rows))
+        for part in _pieces(rows):
+            yield INSERT_RESOURCES.call(*_columns(part))
     if old:
         updates = [
             (v.rid, span.first.version.version_id - 1, v.version_id, v.last_updated, v.deleted)
             for span in old
             for v in (span.last.version,)
         ]
-        yield UPDATE_RESOURCES.call(*_columns(updates), len(updates))
+        for some in _pieces(updates):
+            yield UPDATE_RESOURCES.call(*_columns(some), len(some))
 
 
 def _versions_call(changes: Sequence[Change], names: Names) -> str:

@@ -113,6 +113,17 @@ class CustomParameterSuite(Suite):
         await self.put(person("p", gender="male"))
         self.assertEqual(await self.found("gender=male"), ["p"])
 
+    async def test_of_another_tenant(self) -> None:
+        """It would not count, and its writer is told so; what is not active may be kept."""
+        body = parameter("eye-color", "token", "Patient.extension.value")
+        for status, expected in (("active", 422), ("draft", 201)):
+            url = f"SearchParameter/{body['id']}"
+            answer = await self.world.send("PUT", url, body | {"status": status}, "other")
+            self.assertEqual(answer.status, expected, answer.body)
+            if status == "active":
+                self.assertEqual(issues(answer)[0][2], "SearchParameter.status")
+                self.assertIn(b"default tenant", answer.body)
+
 
 class CustomParameterTests(CustomParameterSuite, OnMemory):
     """In memory."""
