@@ -25,6 +25,7 @@ from ipf.settings import Settings
 from ipf.stages.retention import Retention, would_remove
 from ipf.stages.worker import Worker
 from ipf.store.database import Database
+from ipf.store.message_index import PostgresMessageIndex
 from ipf.store.observe import PostgresObservatory
 from ipf.store.retention import PostgresPruner
 from ipf.telemetry import metrics
@@ -58,6 +59,7 @@ class Watching:
         self._began = reactor.seconds()
         self._observatory = PostgresObservatory(stores.inbox_database, stores.fhir_database)
         self._pruner = PostgresPruner(stores.inbox_database, stores.fhir_database)
+        self._index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
         self._policy = RetentionPolicy(settings.retention_days, settings.dead_letter_days, settings.history_days)
         self.systemd = Systemd(os.environ, reactor)
 
@@ -129,6 +131,7 @@ class Watching:
         counts, oldest = await self._observatory.queue(), await self._observatory.oldest_waiting()
         age = 0.0 if oldest is None else max((now() - oldest).total_seconds(), 0.0)
         metrics.queue({status.value: count for status, count in counts.items()}, age)
+        metrics.search_index_lag(await self._index.lag())
         open_rows = sum(counts[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))
         dead = counts[Status.DEAD_LETTER]
         self.systemd.status(f"{open_rows} messages in the queue, the oldest for {age:.0f} s; {dead} dead letters")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 LONGEST = 64
@@ -27,29 +27,49 @@ _USUAL = "|^~\\&"
 _ENDS = "-._:;,'\"()[]{}<>!?*/+#=@$%`"
 _PART = re.compile(r"[^\W_]+")
 _IDENTIFIERS = {"PID": 3, "MRG": 1}
+_LINE_END = re.compile("[\r\n]")
+_LONGEST_SEGMENT = 20_000
 _MARKS = re.compile("[\u0300-\u036f]")
 
 
 def words_of(raw: bytes, codec: str) -> set[str]:
-    """The words of a message; at most 4,000."""
-    text = read(raw, codec)
-    found: set[str] = set()
-    for run in set(_runs(_delimiters(text)).findall(folded(text))):
-        found.update(_words_of_run(run))
-        if len(found) >= _MOST:
-            break
-    return found
+    """The words of a message; of at most 4,000 runs."""
+    return {word for run in runs_of(read(raw, codec)) for word in words_of_run(run)}
+
+
+def runs_of(text: str) -> Iterable[str]:
+    """The different runs between delimiters and white space of a message, folded; at most 4,000."""
+    marks = _delimiters(text)
+    if text.isascii():
+        found = set(text.lower().translate(_blanks(marks)).split())
+    else:
+        found = set(_runs(marks).findall(folded(text)))
+    return found if len(found) <= _MOST else sorted(found)[:_MOST]
+
+
+def words_of_run(run: str) -> Iterable[str]:
+    """The words that a run stands for: itself without punctuation at its ends, and its parts."""
+    if run.isalnum():
+        return (run,) if len(run) <= LONGEST else ()
+    if len(run) > 2 * LONGEST:
+        return ()
+    word = run.strip(_ENDS)
+    parts = set() if word.isalnum() else set(_PART.findall(word))
+    if word and len(word) <= LONGEST:
+        parts.add(word)
+    return parts
 
 
 def patients_of(raw: bytes, codec: str) -> set[str]:
     """Patient identifiers of a message, folded: `value`, and `authority|value` where an authority is named."""
-    text = read(raw, codec)
+    return patients_in(read(raw, codec))
+
+
+def patients_in(text: str) -> set[str]:
+    """The same of a message's text."""
     marks = _delimiters(text)
     found: set[str] = set()
-    for line in re.split(r"[\r\n]+", text):
-        number = _IDENTIFIERS.get(line[:3])
-        if number is None or line[3:4] != marks[0]:
-            continue
+    for line, number in _identifying(text, marks[0]):
         fields = line.split(marks[0], number + 1)
         for repetition in fields[number].split(marks[2]) if len(fields) > number else ():
             parts = repetition.split(marks[1])
@@ -59,6 +79,16 @@ def patients_of(raw: bytes, codec: str) -> set[str]:
                 if authority:
                     found.add(folded(f"{authority[:LONGEST]}|{value}"))
     return found
+
+
+def _identifying(text: str, separator: str) -> Iterable[tuple[str, int]]:
+    """Segments that hold patient identifiers, each with the number of the field."""
+    for name, number in _IDENTIFIERS.items():
+        at = text.find(name + separator)
+        while at >= 0:
+            if at == 0 or text[at - 1] in "\r\n":
+                yield _LINE_END.split(text[at : at + _LONGEST_SEGMENT], maxsplit=1)[0], number
+            at = text.find(name + separator, at + 1)
 
 
 def asked_words(text: str) -> list[str]:
@@ -76,7 +106,15 @@ def holds_words(raw: bytes, codec: str, asked: Iterable[str]) -> bool:
     """Whether a message holds all these words of a question, without reading all words out of it."""
     text = read(raw, codec)
     delimiters, plain = _delimiters(text), folded(text)
-    return all(_finder(word, delimiters).search(plain) for word in asked)
+    return all(_holds(plain, word, delimiters) for word in asked)
+
+
+def _holds(plain: str, word: str, delimiters: str) -> bool:
+    stem = word.rstrip("*")
+    at = plain.find(stem)
+    if at < 0:
+        return False
+    return _finder(word, delimiters).search(plain, at if stem.isalnum() else 0) is not None
 
 
 def folded(text: str) -> str:
@@ -95,20 +133,6 @@ def read(raw: bytes, codec: str) -> str:
         return part.decode("utf-8", "replace")
 
 
-def _words_of_run(run: str) -> Iterator[str]:
-    if run.isalnum():
-        if len(run) <= LONGEST:
-            yield run
-        return
-    if len(run) > 2 * LONGEST:
-        return
-    word = run.strip(_ENDS)
-    if word and len(word) <= LONGEST:
-        yield word
-    if not word.isalnum():
-        yield from _PART.findall(word)
-
-
 def _delimiters(text: str) -> str:
     """The five delimiters of the message."""
     given = text[3:8]
@@ -124,6 +148,12 @@ def _finder(word: str, delimiters: str) -> re.Pattern[str]:
         return re.compile(f"(?<![^\\W_]){stem}" + ("" if begins else "(?![^\\W_])"))
     border, ends = f"[{re.escape(delimiters)}\\s\x00-\x1f]", f"[{re.escape(_ENDS)}]*"
     return re.compile(f"(?:^|{border}){ends}{stem}" + ("" if begins else f"{ends}(?=$|{border})"))
+
+
+@lru_cache(maxsize=64)
+def _blanks(delimiters: str) -> dict[int, str]:
+    """Makes delimiters and control characters blanks."""
+    return {ord(mark): " " for mark in delimiters} | dict.fromkeys(range(32), " ")
 
 
 @lru_cache(maxsize=64)

@@ -9,8 +9,8 @@ from typing import Protocol
 class MessageIndex(Protocol):
     """What the indexing stage works on."""
 
-    async def work(self, limit: int, pause: Callable[[], Awaitable[object]]) -> int:
-        """Index the next messages, at most `limit`, in one transaction; how many.
+    async def work(self, pause: Callable[[], Awaitable[object]]) -> int:
+        """Index the next messages, those of a chunk of ids, in one transaction; how many.  0: none are due.
 
         `pause` is awaited between parts of the work, so that it does not hold up others.
         """

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 
 from ipf.ports import MessageIndex
 
-BATCH = 256
 _REST = 3.0
 _TIDY_EVERY = 300  # steps that found nothing
 
@@ -31,7 +30,7 @@ class IndexMessages:
     async def step(self) -> bool:
         """True when a batch was done.  StoreUnreachable passes through."""
         began = self._now()
-        worked = await self._index.work(BATCH, lambda: self._pause(0))
+        worked = await self._index.work(lambda: self._pause(0))
         if worked:
             self._idle = 0
             await self._pause(_REST * (self._now() - began))

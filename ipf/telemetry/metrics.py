@@ -131,6 +131,12 @@ _oldest = Gauge(
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
+_index_lag = Gauge(
+    "interface_engine_search_index_lag_messages",
+    "Newest messages that are not in the index of words; searches look at up to 3,000 of them one by one.",
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
 _connections = Gauge(
     "interface_engine_mllp_connections",
     "Open connections of senders, by listener.",
@@ -249,6 +255,11 @@ def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
         _queue.labels(status).set(count)
     _oldest.set(oldest_seconds)
     _dlq_size.set(counts["DEAD_LETTER"])
+
+
+def search_index_lag(messages: int) -> None:
+    """How many of the newest messages the index of words does not have."""
+    _index_lag.set(messages)
 
 
 def mllp_connections(listener: str, count: int) -> None:

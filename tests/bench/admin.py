@@ -88,9 +88,9 @@ def _index(one: ServiceProcess) -> None:
     subprocess.run([sys.executable, "-m", "tests.bench.index_all", url], check=True, cwd=ROOT)
     seconds = time.perf_counter() - began
     rate = (int(psql(socket, "SELECT indexed_to FROM message_index_state")) - before) / seconds
-    sizes = psql(socket, "SELECT pg_size_pretty(pg_total_relation_size('message_words')) || ' of words, '"
+    sizes = psql(socket, "SELECT pg_size_pretty(pg_total_relation_size('message_word_blocks')) || ' of words, '"
                          " || pg_size_pretty(pg_total_relation_size('message_bodies')) || ' of messages'")  # fmt: skip
-    psql(socket, "VACUUM ANALYZE message_words, message_chunks")
+    psql(socket, "VACUUM ANALYZE message_word_blocks, message_parts, message_chunks")
     line("indexing without rests", f"{rate:,.0f} messages/s", sizes.strip())
 
 

@@ -14,7 +14,7 @@ from ipf.ports import MessageFilter, Received, Settlement, Status
 from ipf.ports.inbox import EVERY_TENANT
 from ipf.store import inbox_pages, message_find
 from ipf.store.inbox import PostgresInbox
-from ipf.store.message_index import BITS, PostgresMessageIndex, bits_of, bytes_of, numbers_of
+from ipf.store.message_index import PostgresMessageIndex
 from tests import postgres
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,15 +44,15 @@ class SearchTest(TestCase):
         self.database = await postgres.database(self, "ipf")
         self.inbox = PostgresInbox(self.database)
         self.now = 0.0
-        self.index = PostgresMessageIndex(self.database, lambda: self.now)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=0)
 
-    async def indexed(self) -> int:
-        """Index all that is there; how many messages that were."""
+    async def indexed(self, batches: int = 100) -> int:
+        """Index what is due; how many messages that were."""
         count = 0
         for _ in range(4):
             self.now += 1
-            while done := await self.index.work(100, nothing):
-                count += done
+            while batches and (done := await self.index.work(nothing)):
+                count, batches = count + done, batches - 1
         return count
 
     async def found(self, limit: int = 50, offset: int = 0, **wanted: object) -> tuple[int, list[str]]:
@@ -74,6 +74,8 @@ class SearchTest(TestCase):
             ({"text": "hansen", "received_to": START + timedelta(seconds=3)}, ["C1", "C0"]),
             ({"text": "hansen", "source_system": "EHR"}, ["C3"]),
             ({"text": "o'brien"}, ["C2"]),
+            ({"text": "musli"}, ["C2"]),
+            ({"text": "MÜSLI o'brien"}, ["C2"]),
             ({"text": "%"}, None),
             ({"text": "hansen", "tenant": "north"}, []),
             ({"patient": "m-1"}, ["C1"]),
@@ -104,20 +106,30 @@ class SearchTest(TestCase):
         )
 
     async def test_the_tail_and_the_index_answer_alike(self) -> None:
-        """Nothing indexed, half of it, all."""
+        """Nothing indexed, then part after part of at most 300 bytes, each looked for in."""
         await self.fill()
         await self.check()
-        self.now += 1
-        await self.index.work(2, nothing)
-        self.now += 1
-        await self.index.work(2, nothing)
-        self.now += 1
-        self.assertEqual(await self.index.work(2, nothing), 2)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=300)
+        parts = [await self.indexed(1) for _ in range(4)]
+        self.assertEqual((parts[0], parts[-1]), (3, 0), "the last messages weigh little, and are left alone")
         await self.check()
-        self.assertEqual(await self.indexed(), 1)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=0)
+        self.assertEqual(sum(parts) + await self.indexed(), 5)
         await self.check()
         self.assertEqual(await self.index.lag(), 0)
         self.assertEqual((await self.found(text="musli"))[1], ["C2"])
+        self.assertGreater(len(await self.database.many("SELECT part FROM message_parts")), 1)
+
+    async def test_a_chunk_that_is_not_full_waits(self) -> None:
+        """Until its last id has come, when it is indexed as one part."""
+        self.index = PostgresMessageIndex(self.database, lambda: self.now)
+        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 1021)")
+        await self.inbox.store([adt(0)])
+        self.assertEqual(await self.indexed(), 0)
+        await self.inbox.store([adt(1), adt(2)])
+        self.assertEqual(await self.indexed(), 2)
+        self.assertEqual((await self.index.lag(), await self.found(text="hansen")), (1, (3, ["C2", "C1", "C0"])))
+        self.assertEqual([tuple(row) for row in await self.database.many("SELECT part FROM message_parts")], [(1022,)])
 
     async def test_batches_add_to_a_chunk(self) -> None:
         """One message at a time, over the border of a chunk and beyond 63 in one."""
@@ -163,8 +175,9 @@ class SearchTest(TestCase):
         await self.indexed()
         self.assertEqual(await self.index.tidy(), 1)
         self.assertEqual((await self.found(text="hansen")), (1, ["C9"]))
-        left = await self.database.many("SELECT DISTINCT chunk FROM message_words")
-        self.assertEqual([row[0] for row in left], [1])
+        for table in ("message_parts", "message_fields", "message_word_blocks"):
+            left = await self.database.many(f"SELECT DISTINCT part / 1024 FROM {table}")
+            self.assertEqual([row[0] for row in left], [1])
 
     async def test_an_id_that_commits_late_is_not_missed(self) -> None:
         """A transaction that drew its id before others committed theirs holds the horizon."""
@@ -222,10 +235,26 @@ class SearchTest(TestCase):
         refused = await self.assertFailure(Deferred.fromCoroutine(self.found(text="c*")), Problem)
         self.assertIs(refused.category, Category.COSTLY)
 
-    def test_bits(self) -> None:
-        """Few are a list, many are bits."""
-        for numbers in ([], [0], [1023], list(range(63)), list(range(64)), list(range(1024))):
-            bits = sum(1 << number for number in numbers)
-            stored = bytes_of(bits)
-            self.assertEqual(len(stored), 2 * len(numbers) if len(numbers) < 64 else BITS)
-            self.assertEqual((bits_of(stored), list(numbers_of(bits))), (bits, numbers))
+    async def test_very_many_words_in_one_chunk(self) -> None:
+        """Many blocks; every word is found, and so are beginnings that go over the ends of blocks."""
+        words = [f"w{number:04}x" for number in range(400)]
+        names = ["^".join(words[start : start + 60]) for start in range(0, 400, 50)]
+        await self.inbox.store([adt(number, name=name) for number, name in enumerate(names)])
+        await self.indexed()
+        self.assertGreater(len(await self.database.many("SELECT 1 FROM message_word_blocks")), 3)
+        for number, word in enumerate(words):
+            first, last = max(number - 59, 0) // 50 + (max(number - 59, 0) % 50 > 0), min(number // 50, 7)
+            wanted = [f"C{each}" for each in range(last, first - 1, -1)]
+            if number % 13 == 0 or number in (0, 399):
+                self.assertEqual((await self.found(text=word))[1], wanted, word)
+        self.assertEqual((await self.found(text="w*"))[0], 8)
+        self.assertEqual((await self.found(text="w01*"))[1], ["C3", "C2", "C1"])
+        self.assertEqual((await self.found(text="w9*")), (0, []))
+
+    async def test_identifiers_with_control_characters(self) -> None:
+        """They are indexed and found as blanks; nothing is held up."""
+        await self.inbox.store([adt(1, patient="A\tB\x1fC\x00D"), adt(2)])
+        await self.indexed()
+        self.assertEqual(await self.found(patient="a b c d"), (1, ["C1"]))
+        self.assertEqual((await self.found(text="hansen"))[0], 2)
+
