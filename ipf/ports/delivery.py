@@ -15,7 +15,8 @@ from ipf.ports.caller import SYSTEM, Caller
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
 
-    `last_event_number`: of its newest event when it was leased.  `creator`: within whose grants it is told.
+    `last_event_number`: of its newest event when it was leased.  `creator`: within whose grants it is told.  `events`:
+    the first of those that are due.
     """
 
     tenant: str
@@ -28,6 +29,7 @@ class Lease:
     failing_since: datetime | None
     last_event_number: int = 0
     creator: Caller = SYSTEM
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ class DeliveryEnd:
     """What a lease came to.
 
     `delivered_to`: the highest number acknowledged without gap, None = none new.  `attempts` go to the ledger.
-    `retry_at` None = no failure pending; `keep` renews the lease instead of giving it back.
+    `retry_at` None = no failure pending; `keep_until` renews the lease instead of giving it back, with `more` only when
+    there are further events, of which so many are answered.
     """
 
     delivered_to: int | None
@@ -101,6 +104,15 @@ class DeliveryEnd:
     retry_at: datetime | None = None
     attempt_count: int = 0
     keep_until: datetime | None = None
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What settling came to.  `is_kept`: the lease is still held; `events`: the next ones, when they were asked for."""
+
+    is_kept: bool
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,10 @@ class DeliveryQueue(Protocol):
     """Pending events by subscription, leased.  Only subscriptions with status active are handed out."""
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
-        """Take up to `limit` subscriptions with events due, that nobody else holds (SKIP LOCKED)."""
+        """Take up to `limit` subscriptions with events due, that nobody else holds (SKIP LOCKED).
+
+        Their first events come with them.  Fewer than `limit`: there were no more.
+        """
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """The next events of that subscription, in order of number, from the first not delivered."""
@@ -145,8 +160,8 @@ class DeliveryQueue(Protocol):
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """Take up to `limit` subscriptions whose heartbeat is due, as `lease` does."""
 
-    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
-        """Advance the cursor, write the ledger, give back or keep the lease; False when the lease was lost.
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
+        """Advance the cursor, write the ledger, give back or keep the lease; None when the lease was lost.
 
         An acknowledged attempt moves the next heartbeat.
         """

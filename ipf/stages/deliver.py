@@ -1,11 +1,12 @@
 """Delivery: numbered events in, notifications to subscribers out, at least once and in order of number.
 
-A subscription with events due is leased (a row, so that no two processes send for it at once).  Each lease is worked
-on by a coroutine of its own: load up to `EVENTS` events, send them one after another (or as many in one notification
-as the Subscription's terms say), settle.  Settling moves the
-cursor over what was acknowledged and writes every attempt to the ledger; it happens after each load, on a failure, and
-at least every `SETTLE_SECONDS` while sending, which also renews the lease.  A failure gives the lease back with the
-time of the next try; when the retry budget is used up the Subscription becomes `error` (decisions sections 2 and 6).
+A subscription with events due is leased (a row, so that no two processes send for it at once), and its first events
+come with the lease.  Each lease is worked on by a coroutine of its own: send them one after another (or as many in one
+notification as the Subscription's terms say), settle.  Settling moves the cursor over what was acknowledged, writes
+every attempt to the ledger, and answers the next events or, when there are none, gives the lease back, so a batch costs
+one call of the store; it happens on a failure as well, and at least every `SETTLE_SECONDS` while sending, which also
+renews the lease.  A failure gives the lease back with the time of the next try, at which the stage wakes; when the
+retry budget is used up the Subscription becomes `error` (decisions sections 2 and 6).
 
 One slow or dead endpoint never delays another: a lease whose request has waited longer than `SLOW_SECONDS` no longer
 counts against the number of leases worked on at once, a long backlog gives way when others wait, and no place takes
@@ -51,8 +52,9 @@ from ipf.ports import (
     Lease,
     Terms,
 )
-from ipf.ports.delivery import Sieve
+from ipf.ports.delivery import Settled, Sieve
 from ipf.stages.activate import SetStatus
+from ipf.stages.alarm import Alarm
 from ipf.stages.attempts import attempt_of, budget_seconds, correlation_of, instant, reason_of, retry_delay_seconds
 from ipf.stages.places import Places, Wait
 from ipf.stages.worker import FailureLog, Nap, Worker, finished_within
@@ -68,6 +70,7 @@ SLOW_AT_ONCE = 512
 SLOW_SECONDS = 1.0
 ROOM_SECONDS = 0.05
 SETTLE_SECONDS = 0.5
+LOOK_SECONDS = 0.01
 TURN_SECONDS = 5.0
 T = TypeVar("T")
 
@@ -133,10 +136,12 @@ class Deliver:
         self._runs: dict[Run, Deferred[None]] = {}
         self._failures = FailureLog("deliver", clock)
         self._room: Nap | None = None
+        self._pause: Nap | None = None
         self._rings = 0
         self._stopping = False
         self._worker = Worker(self.step, bell, BELL, poll_seconds, clock, name="deliver")
         self._beats = Worker(self.beat, bell, None, poll_seconds, clock, name="heartbeats")
+        self._alarm = Alarm(clock, self._worker.wake)
         bell.subscribe(BELL, self._heard)
 
     def start(self) -> None:
@@ -145,9 +150,20 @@ class Deliver:
         self._beats.start()
 
     async def step(self) -> bool:
-        """Lease what is due, as far as there is room (waits for room); True when something was leased."""
+        """Lease what is due, as far as there is room (waits for room); True when there may be more.
+
+        While something is in hand it looks a hundred times a second at most: what rings is mostly for that.
+        """
         room = await self._wait_for_room()
-        return not self._stopping and self._begin(await self._queue.lease(self._name, room, self._until()))
+        if self._stopping:
+            return False
+        leases = await self._queue.lease(self._name, room, self._until())
+        self._begin(leases)
+        if self._runs and len(leases) < room:
+            self._pause = Nap(self._clock, LOOK_SECONDS)
+            await self._pause.over
+            self._pause = None
+        return len(leases) >= room
 
     async def beat(self) -> bool:
         """As `step`, for heartbeats that are due."""
@@ -168,8 +184,10 @@ class Deliver:
     async def stop(self, within_seconds: float = 10.0) -> bool:
         """Finish the request in hand of each lease, settle and give back; False when that took too long."""
         self._stopping = True
-        if self._room is not None:
-            self._room.end()
+        self._alarm.stop()
+        for nap in (self._room, self._pause):
+            if nap is not None:
+                nap.end()
         idle = await self._worker.stop(within_seconds)
         await self._beats.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
@@ -199,6 +217,8 @@ class Deliver:
         self._runs.pop(run, None)
         if self._room is not None and self._free() >= self._at_once // 4:
             self._room.end()
+        if self._pause is not None and not self._runs:
+            self._pause.end()
         if run.rings != self._rings and not self._stopping:
             self._worker.wake()  # it rang after the last look at this subscription's events
 
@@ -214,26 +234,30 @@ class Deliver:
             self._leave(run)
 
     async def _send_all(self, run: Run) -> None:
-        more, size = True, run.terms.max_count
-        while more:
-            limit = size if run.failures else max(EVENTS, size)  # a subscriber that failed is tried with one
-            run.rings = self._rings
-            events = await self._persist(run, partial(self._queue.events, run.lease, limit))
-            more = len(events) == limit
-            if run.is_heartbeat and not events and not await self._send_one(run, ()):
-                return
-            run.is_heartbeat = False
+        size, events = run.terms.max_count, run.lease.events
+        if run.is_heartbeat and not events and not await self._send_one(run, ()):
+            return
+        while True:
             sent = events if self._sieve is None else await self._persist(run, partial(self._sieve, run.lease, events))
             for start in range(0, len(sent), size):
                 if not await self._send_one(run, sent[start : start + size]):
                     return
                 if self._gives_way(run):
-                    more = False
-                    break
-            else:
-                run.delivered_to = events[-1].number if events else run.delivered_to  # also of what was passed over
-            if not await self._settle(run, keep=more):
+                    await self._settle(run)
+                    return
+            run.delivered_to = events[-1].number if events else run.delivered_to  # also of what was passed over
+            run.rings = self._rings
+            settled = await self._settle(run, keep=True, more=max(EVENTS, size))
+            if settled is None or not settled.is_kept:
                 return
+            events = settled.events or await self._load(run)
+            if not events:
+                await self._settle(run)
+                return
+
+    async def _load(self, run: Run) -> Sequence[Event]:
+        """What the row counts and a statement that met its writer did not see."""
+        return await self._persist(run, partial(self._queue.events, run.lease, EVENTS))
 
     def _gives_way(self, run: Run) -> bool:
         return self._stopping or (self._room is not None and self._clock.seconds() - run.started > TURN_SECONDS)
@@ -258,7 +282,7 @@ class Deliver:
             run.delivered_to = events[-1].number
         run.failures, run.failing_since = 0, None
         if self._clock.seconds() - run.settled >= SETTLE_SECONDS:
-            return await self._settle(run, keep=True)
+            return await self._settle(run, keep=True) is not None
         return True
 
     async def _attempt(self, run: Run, channel: Channel, place: str, events: Sequence[Event]) -> Delivered:
@@ -330,22 +354,29 @@ class Deliver:
         log.warn(line, correlation_id=correlation_of(events))
 
     async def _settle(
-        self, run: Run, *, keep: bool = False, retry_at: datetime | None = None, failures: int | None = None
-    ) -> bool:
-        """Write cursor and ledger; False when another process has the lease now."""
+        self,
+        run: Run,
+        *,
+        keep: bool = False,
+        more: int = 0,
+        retry_at: datetime | None = None,
+        failures: int | None = None,
+    ) -> Settled | None:
+        """Write cursor and ledger; None when another process has the lease now."""
         until = self._until() if keep else None
-        end = DeliveryEnd(
-            run.delivered_to, tuple(run.attempts), retry_at, run.failures if failures is None else failures, until
-        )
-        held = await self._persist(run, partial(self._queue.settle, run.lease, end))
+        count = run.failures if failures is None else failures
+        end = DeliveryEnd(run.delivered_to, tuple(run.attempts), retry_at, count, until, more)
+        settled = await self._persist(run, partial(self._queue.settle, run.lease, end))
         run.settled = self._clock.seconds()
         run.delivered_to = None
         run.attempts.clear()
         if until is not None:
             run.until = until
-        if not held:
+        if settled is None:
             log.warn("the lease on Subscription/{id} was lost", id=run.lease.subscription_id)
-        return held
+        elif retry_at is not None and not self._stopping:
+            self._alarm.at((retry_at - self._now()).total_seconds())
+        return settled
 
     async def _persist(self, run: Run, call: Callable[[], Awaitable[T]]) -> T:
         """Call the store, again each second while it is away, as long as the lease lasts."""

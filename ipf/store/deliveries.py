@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
 from ipf.fhir.json import loads
-from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Event, Lease
-from ipf.store.database import Row
+from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Event, Json, Lease
+from ipf.ports.delivery import Settled
+from ipf.store.database import Database, Row
 from ipf.store.delivery_lifecycle import STATEMENTS as LIFECYCLE
 from ipf.store.delivery_lifecycle import Lifecycle
 from ipf.store.delivery_reports import STATEMENTS as REPORTS
@@ -22,21 +25,36 @@ from ipf.store.delivery_sockets import STATEMENTS as SOCKETS
 from ipf.store.delivery_sockets import Sockets, event_of
 from ipf.store.quoting import Statement, joined, printable
 
-_LEASED = """leased AS (
+FIRST_EVENTS = 20
+"""Events of each subscription that come with its lease."""
+_MOST_READ = 4096
+
+_EVENT = """e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body, v.method
+    FROM subscription_events e JOIN resources r ON r.rid = e.resource_rid
+    JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id"""
+
+# The body of the Subscription comes with its first event only.  A lease that meets a writer at work may see fewer
+# events than the row counts; it asks again before it ends.
+_LEASED = f"""leased AS (
     UPDATE subscription_states s
     SET lease_token = s.lease_token + 1, lease_until = $3, ready_at = $3, leased_by = $1
     FROM due d WHERE s.rid = d.rid
     RETURNING s.*
 )
-SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, v.body, s.attempt_count, s.failing_since,
-       s.last_event_number
+SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, CASE WHEN coalesce(n.n, 1) = 1 THEN v.body END,
+       s.attempt_count, s.failing_since, s.last_event_number,
+       n.event_number, n.resource_type, n.id, n.version_id, n.occurred_at, n.correlation_id, n.body, n.method
 FROM leased s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-WHERE NOT r.deleted ORDER BY s.rid"""
+LEFT JOIN LATERAL (
+    SELECT row_number() OVER (ORDER BY e.event_number) AS n, {_EVENT}
+    WHERE e.subscription_rid = s.rid AND e.event_number > s.delivered_number ORDER BY e.event_number LIMIT $4
+) n ON true
+WHERE NOT r.deleted ORDER BY s.rid, n.event_number"""
 
 LEASE = Statement(
     "delivery_lease",
-    "text, integer, timestamptz",
+    "text, integer, timestamptz, integer",
     """
 WITH due AS (
     SELECT rid FROM subscription_states
@@ -49,7 +67,7 @@ WITH due AS (
 
 HEARTBEATS = Statement(
     "delivery_heartbeats",
-    "text, integer, timestamptz",
+    "text, integer, timestamptz, integer",
     """
 WITH due AS (
     SELECT rid FROM subscription_states
@@ -97,7 +115,7 @@ _COUNTED = """
         heartbeat_at = CASE WHEN l.succeeded THEN now() + s.heartbeat_seconds * interval '1 second'
                             ELSE s.heartbeat_at END"""
 _LEDGER = """
-    RETURNING s.rid
+    RETURNING s.rid, s.delivered_number, s.lease_until
 ), ledger AS (
     INSERT INTO delivery_attempts (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms,
         error, correlation_id, kind, to_event_number)
@@ -105,26 +123,34 @@ _LEDGER = """
         a.correlation_id, a.kind, a.last
     FROM mine m CROSS JOIN attempts a ORDER BY a.n
 )
-SELECT rid FROM mine"""
+"""
 _COLUMNS = ", text" * 9
 
-# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, then the attempts.
+# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, $7 how many more, then the attempts.
+_KEPT = """$6::timestamptz IS NOT NULL AND ($7::integer = 0 OR s.status = 'active'
+            AND s.last_event_number > greatest(s.delivered_number, $3))"""
 SETTLE = Statement(
     "delivery_settle",
-    "bigint, bigint, bigint, timestamptz, integer, timestamptz" + _COLUMNS,
-    _ATTEMPTS % tuple(range(7, 16))
-    + """mine AS (
+    "bigint, bigint, bigint, timestamptz, integer, timestamptz, integer" + _COLUMNS,
+    _ATTEMPTS % tuple(range(8, 17))
+    + f"""mine AS (
     UPDATE subscription_states s SET
         delivered_number = least(greatest(s.delivered_number, $3), s.last_event_number),
         attempt_count = $5,
         failing_since = CASE WHEN $5 > 0 THEN coalesce(s.failing_since, t.first_failure, now()) END,
-        ready_at = coalesce($6, $4, now()), lease_until = $6,
-        leased_by = CASE WHEN $6 IS NOT NULL THEN s.leased_by END,"""
+        ready_at = CASE WHEN {_KEPT} THEN $6 ELSE coalesce($4, now()) END,
+        lease_until = CASE WHEN {_KEPT} THEN $6 END,
+        leased_by = CASE WHEN {_KEPT} THEN s.leased_by END,"""
     + _COUNTED
     + """
     FROM tally t LEFT JOIN newest l ON true
     WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL"""
-    + _LEDGER,
+    + _LEDGER
+    + f"""SELECT m.lease_until IS NOT NULL, n.* FROM mine m LEFT JOIN LATERAL (
+    SELECT {_EVENT}
+    WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND e.event_number > m.delivered_number
+    ORDER BY e.event_number LIMIT $7
+) n ON true ORDER BY n.event_number""",
 )
 
 RECORD = Statement(
@@ -136,7 +162,8 @@ RECORD = Statement(
     + """
     FROM tally t LEFT JOIN newest l ON true, partitions p
     WHERE p.name = $1 AND s.partition_id = p.id AND s.id = $2 AND s.status <> 'deleted'"""
-    + _LEDGER,
+    + _LEDGER
+    + "SELECT rid FROM mine",
 )
 
 REQUESTED = Statement(
@@ -190,26 +217,55 @@ def columns(attempts: Sequence[Attempt]) -> Iterator[str]:
 class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
     """`ports.DeliveryQueue` on a Database that was opened with `statements=STATEMENTS`."""
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._read: dict[int, tuple[str, Json]] = {}
+
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.lease`."""
-        return [_lease(row) for row in await self._database.many(LEASE.call(worker, limit, until))]
+        return self._leases(await self._database.many(LEASE.call(worker, limit, until, FIRST_EVENTS)))
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.heartbeats`."""
-        return [_lease(row) for row in await self._database.many(HEARTBEATS.call(worker, limit, until))]
+        return self._leases(await self._database.many(HEARTBEATS.call(worker, limit, until, FIRST_EVENTS)))
+
+    def _leases(self, rows: Sequence[Row]) -> list[Lease]:
+        """Rows of one subscription follow one another, one for each event; one without an event when there is none."""
+        leases = []
+        for rid, group in groupby(rows, key=itemgetter(1)):
+            found = list(group)
+            tenant, _, id_, token, until, body, attempts, failing_since, last, *_ = found[0]
+            events = tuple(event_of(row[9:]) for row in found if row[9] is not None)
+            resource = self._resource(rid, body)
+            leases.append(Lease(tenant, rid, id_, token, until, resource, attempts, failing_since, last, events=events))
+        return leases
+
+    def _resource(self, rid: int, body: str) -> Json:
+        """The Subscription; the same object as long as its body is the same."""
+        known = self._read.get(rid)
+        if known is not None and known[0] == body:
+            return known[1]
+        if len(self._read) >= _MOST_READ:
+            self._read.clear()
+        resource: Json = loads(body)
+        self._read[rid] = body, resource
+        return resource
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.events`.  Nothing when the lease was lost."""
         rows = await self._database.many(EVENTS.call(lease.subscription_rid, lease.token, limit))
         return [event_of(row) for row in rows]
 
-    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
         call = SETTLE.call(
             lease.subscription_rid, lease.token, end.delivered_to, end.retry_at, end.attempt_count, end.keep_until,
-            *columns(end.attempts),
+            end.more, *columns(end.attempts),
         )  # fmt: skip
-        return bool(await self._database.many(call))
+        rows = await self._database.many(call)
+        if not rows:
+            return None
+        return Settled(rows[0][0], tuple(event_of(row[1:]) for row in rows if row[1] is not None))
 
     async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
         """See `ports.DeliveryQueue.record`."""
@@ -230,11 +286,6 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
     async def active(self) -> int:
         """See `ports.DeliveryQueue.active`."""
         return int((await self._database.one(ACTIVE.call()))[0])
-
-
-def _lease(row: Row) -> Lease:
-    tenant, rid, id_, token, until, body, attempts, failing_since, last = row
-    return Lease(tenant, rid, id_, token, until, loads(body), attempts, failing_since, last)
 
 
 _: type[DeliveryQueue] = PostgresDeliveryQueue

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from twisted.internet import reactor, task
 
 from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Lease, NewEvent, SubscriptionState
+from ipf.ports.delivery import Settled
 from tests.contracts.resources import CORRELATION, Writing, change, patient
 
 
@@ -52,18 +53,44 @@ class DeliveryQueueContract(Writing):
         (first, *_) = await self.queue.events(lease, 1)
         self.assertEqual((first.resource_type, first.version_id, first.correlation_id), ("Patient", 1, CORRELATION))
         self.assertEqual(first.body, b'{"resourceType":"Patient","id":"a"}')
+        self.assertEqual([event.number for event in lease.events][:2], [1, 2])
+        self.assertEqual(lease.events[0].body, first.body)
         keep = DeliveryEnd(2, [attempt(1), attempt(2)], keep_until=soon())
-        self.assertTrue(await self.queue.settle(lease, keep))
+        self.assertEqual(await self.queue.settle(lease, keep), Settled(True))
         self.assertEqual(await self.pending(lease), [(3, "c")])
         self.assertTrue(await self.queue.settle(lease, DeliveryEnd(3, [attempt(3)])))
         self.assertEqual(await self.lease(), [])
-        self.assertFalse(await self.queue.settle(lease, DeliveryEnd(None, [])))
+        self.assertIsNone(await self.queue.settle(lease, DeliveryEnd(None, [])))
         health = await self.queue.health("default", "s1")
         assert health is not None
         self.assertEqual((health.rid, health.last_event_number, health.delivered_number), (rid, 3, 3))
         self.assertEqual((health.success_count, health.failure_count, health.last_error), (3, 0, None))
         self.assertNotEqual(rid, quiet)
         self.assertIsNone(await self.queue.health("north", "s1"))
+
+    async def test_settling_goes_on_with_what_is_next(self) -> None:
+        """The lease is kept as long as there are further events, which are answered; then it is given back."""
+        rid, other = await self.subscribe("s1"), await self.subscribe("s2")
+        for id_ in ("a", "b", "c", "d"):
+            await self.fire(rid, id_)
+        await self.fire(other, "z")
+        lease, second = await self.lease()
+        self.assertEqual([event.id for event in second.events], ["z"])
+        settled = await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)], keep_until=soon(), more=2))
+        assert settled is not None and settled.is_kept
+        self.assertEqual([(event.number, event.id) for event in settled.events], [(2, "b"), (3, "c")])
+        settled = await self.queue.settle(lease, DeliveryEnd(3, [], keep_until=soon(), more=5))
+        assert settled is not None
+        self.assertEqual([event.id for event in settled.events], ["d"])
+        self.assertEqual(await self.queue.settle(lease, DeliveryEnd(4, [], keep_until=soon(), more=5)), Settled(False))
+        self.assertEqual(await self.lease(), [])
+        await self.fire(rid, "e")
+        (lease,) = await self.lease()
+        self.assertEqual([(event.number, event.id) for event in lease.events], [(5, "e")])
+        await self.fire(rid, "f")
+        await self._become(rid, "off", 2)
+        end = DeliveryEnd(5, [], keep_until=soon(), more=5)
+        self.assertEqual(await self.queue.settle(lease, end), Settled(False))
 
     async def test_failure_backs_off(self) -> None:
         """Not due before `retry_at`; the count and the beginning of the trouble are kept, and cleared by success."""
@@ -90,7 +117,7 @@ class DeliveryQueueContract(Writing):
         (lost,) = await self.lease(0.1)
         await task.deferLater(reactor, 0.15)
         (held,) = await self.lease()
-        self.assertFalse(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
+        self.assertIsNone(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
         self.assertEqual(await self.pending(lost), [])
         self.assertEqual(await self.pending(held), [(1, "a")])
 
@@ -104,7 +131,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(sorted(await self.queue.holders()), ["host:1", "host:2"])
         self.assertEqual(await self.queue.release("host:1"), 1)
         self.assertEqual(await self.queue.holders(), ["host:2"])
-        self.assertFalse(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
+        self.assertIsNone(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
         (again,) = await self.queue.lease("host:3", 5, soon())
         self.assertEqual(await self.pending(again), [(1, "a")])
         self.assertEqual(await self.pending(kept), [(1, "b")])
@@ -237,7 +264,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual((seen.token, seen.last_event_number, seen.resource["id"]), (0, 3, "s1"))
         self.assertIsNone(await self.queue.peek("default", "nobody"))
         self.assertEqual(await self.queue.resend("default", "s1", 2), 2)
-        self.assertFalse(await self.queue.settle(held, DeliveryEnd(3, [])))
+        self.assertIsNone(await self.queue.settle(held, DeliveryEnd(3, [])))
         (again,) = await self.lease()
         self.assertEqual(await self.pending(again), [(2, "b"), (3, "c")])
         self.assertIsNone(await self.queue.resend("default", "nobody", 1))

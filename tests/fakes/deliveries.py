@@ -18,7 +18,11 @@ from ipf.ports import (
     Lease,
     SubscriptionHealth,
 )
+from ipf.ports.delivery import Settled
 from tests.fakes.resources import MemoryFhirStore, Stream
+
+FIRST_EVENTS = 2
+"""Few, so that tests meet leases that have more."""
 
 
 @dataclass
@@ -98,6 +102,7 @@ class MemoryDeliveryQueue:
         return Lease(
             state.tenant, rid, state.id, cursor.token, until, self._resource(stream), cursor.attempt_count,
             cursor.failing_since, len(stream.events),
+            events=tuple(stream.events[cursor.delivered : cursor.delivered + FIRST_EVENTS]) if cursor.leased else (),
         )  # fmt: skip
 
     def _resource(self, stream: Stream) -> Json:
@@ -117,12 +122,12 @@ class MemoryDeliveryQueue:
             return []
         return stream.events[cursor.delivered : cursor.delivered + limit]
 
-    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
         self._store.check()
         cursor = self._held(lease)
         if cursor is None:
-            return False
+            return None
         cursor.delivered = max(cursor.delivered, end.delivered_to or 0)
         self._keep(lease.subscription_rid, end.attempts)
         cursor.attempt_count = end.attempt_count
@@ -131,8 +136,11 @@ class MemoryDeliveryQueue:
         elif cursor.failing_since is None:
             failed = [attempt.attempted_at for attempt in end.attempts if not attempt.succeeded]
             cursor.failing_since = min(failed, default=self._clock())
-        cursor.ready_at, cursor.leased = end.keep_until or end.retry_at, end.keep_until is not None
-        return True
+        stream = self._store.streams[lease.subscription_rid]
+        events = stream.events[cursor.delivered :] if stream.state.status == "active" else []
+        keep = end.keep_until is not None and (not end.more or bool(events))
+        cursor.ready_at, cursor.leased = end.keep_until if keep else end.retry_at, keep
+        return Settled(keep, tuple(events[: end.more]) if keep else ())
 
     def _keep(self, rid: int, attempts: Sequence[Attempt]) -> None:
         cursor = self._cursors[rid]

@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Attempt, Backoff, Delivered, DeliveryEnd, Event, Json, Lease, Notification, Terms
+from ipf.ports.delivery import Settled
 from ipf.stages import deliver as stage
 from ipf.stages.attempts import reason_of, retry_delay_seconds
 from ipf.stages.deliver import Deliver
@@ -67,7 +68,10 @@ class Queue:
                 row.token += 1
                 row.until = until
                 since = row.failing_since
-                found.append(Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, since))
+                events = tuple(row.events[row.delivered : row.delivered + 20])
+                found.append(
+                    Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, since, events=events)
+                )
         return found
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
@@ -83,18 +87,19 @@ class Queue:
         row = self.rows[lease.subscription_id]
         return row.events[row.delivered : row.delivered + limit]
 
-    async def settle(self, lease: Lease, end: DeliveryEnd) -> bool:
+    async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         self.check()
         row = self.rows[lease.subscription_id]
         if row.token != lease.token:
-            return False
+            return None
         row.delivered = max(row.delivered, end.delivered_to or 0)
         row.ledger.extend(end.attempts)
         row.attempt_count = end.attempt_count
         row.failing_since = (row.failing_since or self.now()) if end.attempt_count else None
         row.ready_at = end.retry_at or self.now()
-        row.until = end.keep_until
-        return True
+        events = row.events[row.delivered :]
+        row.until = end.keep_until if events or not end.more else None
+        return Settled(row.until is not None, tuple(events[: end.more]))
 
     def check(self) -> None:
         if self.down:
@@ -240,6 +245,36 @@ class DeliverTests(TestCase):
         self.assertEqual(self.statuses, [("default", "a", "error", text)])
         self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
         self.assertEqual((row.attempt_count, row.delivered), (0, 0))
+
+    def test_a_retry_is_made_at_its_moment(self) -> None:
+        """Not at the next poll, which comes ten seconds later."""
+        self.far.answers.update(a=Delivered(500, 5, None), b=Delivered(503, 5, None, 4.0))
+        self.queue.add("a", 1)
+        self.queue.add("b", 1)
+        deliver = self.start()
+        for seconds, sent in ((0.9, 2), (0.11, 3), (1.9, 3), (0.11, 4), (1.0, 5)):
+            self.clock.advance(seconds)
+            self.assertEqual(len(self.far.sent), sent, self.clock.seconds())
+        self.assertEqual(self.far.sent, ["a1", "b1", "a1", "a1", "b1"])
+        self.queue.add("a", 1)
+        stopping = Deferred.fromCoroutine(deliver.stop())
+        self.clock.advance(0)
+        self.assertTrue(self.successResultOf(stopping))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_what_rings_while_something_is_in_hand_is_looked_for_a_hundred_times_a_second(self) -> None:
+        self.far.held.add("a")
+        self.queue.add("a", 1)
+        self.start()
+        looked = self.queue.leased
+        for _ in range(100):
+            self.bell.ring("delivery")
+            self.clock.advance(0.001)
+        self.assertLess(self.queue.leased - looked, 12)
+        self.queue.add("b", 1)
+        self.bell.ring("delivery")
+        self.clock.advance(stage.LOOK_SECONDS)
+        self.assertEqual(self.far.sent, ["a1", "b1"])
 
     def test_success_after_failures_clears_the_count(self) -> None:
         self.far.answers["a"] = Delivered(None, 5, "connection refused")
