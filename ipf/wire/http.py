@@ -14,22 +14,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from io import BytesIO
 from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
 
+import orjson
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET, Site
-from twisted.web.server import Request as WebRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler, Request
 from ipf.telemetry import correlation, metrics
-from ipf.wire.http_guard import HSTS, REPLACED, SECURITY_HEADERS, HttpLimits, channel_class, cors_headers, unpacked
+from ipf.wire.http_guard import HttpLimits, channel_class
+from ipf.wire.http_request import DEFAULT_MAX_BODY, BoundedRequest
+from ipf.wire.observe import SCHEMA_VERSION
 from ipf.wire.routes import route_of
 
 log = Logger()
@@ -37,11 +38,10 @@ log = Logger()
 Refuse = Callable[[Problem], Answer]
 """Renders a Problem; `rest/outcome.py` for the FHIR surface."""
 
-DEFAULT_MAX_BODY = 64 * 1024 * 1024
-_MOST_DISCARDED = 4  # times the limit: so much is read and dropped so that a client can read why; then the line is cut
 _MOST_PARAMETERS = 500
+_CORRELATION, _TRACEPARENT = correlation.HEADER.encode(), correlation.TRACEPARENT.encode()
+_OBSERVED = b"/admin/observe"
 _HOST = re.compile(r"[A-Za-z0-9.\-_\[\]:]{1,255}")
-_EMPTY = (204, 304)
 
 
 class FhirResource(Resource):
@@ -82,12 +82,7 @@ class _Exchange:
 
     def __init__(self, web: Any) -> None:
         self._web = web
-        self._gone = False
-        self.correlation_id = correlation.of(web.getHeader)
-        web.notifyFinish().addErrback(self._leave)
-
-    def _leave(self, _: Failure) -> None:
-        self._gone = True
+        self.correlation_id = correlation.accept(web.getHeader(_CORRELATION), web.getHeader(_TRACEPARENT))
 
     def request(self, base_url: str | None) -> Request:
         """The request as a value.  Problem TOO_LARGE or VALUE when it cannot be read."""
@@ -95,13 +90,12 @@ class _Exchange:
         if web.refused is not None:
             raise web.refused
         headers = {
-            name.decode("latin-1").lower(): ", ".join(value.decode("latin-1") for value in values)
+            _lower(name): values[0].decode("latin-1") if len(values) == 1 else b", ".join(values).decode("latin-1")
             for name, values in web.requestHeaders.getAllRawHeaders()
         }
         try:
-            path = tuple(segment.decode() for segment in web.postpath)
-            query = web.uri.partition(b"?")[2].decode("ascii")
-            pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+            path = tuple([segment.decode() for segment in web.postpath])
+            pairs = _pairs(web.uri.partition(b"?")[2].decode("ascii"))
         except ValueError as refused:
             raise Problem(Category.VALUE, "the URL cannot be read") from refused
         while path and not path[-1]:
@@ -109,26 +103,28 @@ class _Exchange:
         base = base_url or _base_url(web, headers.get("host", ""))
         method = web.method.decode("latin-1")
         body, address = web.content.read(), getattr(web.getClientAddress(), "host", None) or ""
-        return Request(method, path, tuple(pairs), headers, body, base, self.correlation_id, address=address)
+        return Request(method, path, pairs, headers, body, base, self.correlation_id, address=address)
 
     def write(self, answer: Answer) -> None:
         """Send the answer, unless the client has gone."""
-        if self._gone:
-            return
-        web = self._web
-        web.setResponseCode(answer.status)
-        web.setHeader(b"server", b"ipf")
-        web.setHeader(correlation.HEADER, self.correlation_id)
-        for name, value in answer.headers:
-            if name.lower() in REPLACED:
-                web.responseHeaders.removeHeader(name.encode("latin-1"))
-            web.responseHeaders.addRawHeader(name.encode("latin-1"), value.encode("utf-8"))
-        if answer.status not in _EMPTY:
-            web.setHeader(b"content-length", b"%d" % len(answer.body))
-            if answer.body:
-                web.setHeader(b"content-type", answer.content_type.encode("latin-1"))
-                web.write(answer.body)
-        web.finish()
+        self._web.answer(answer, self.correlation_id)
+
+
+@lru_cache(maxsize=256)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+def _pairs(query: str) -> tuple[tuple[str, str], ...]:
+    """The parameters of a URL, decoded, in order.  ValueError when they cannot be read or are too many."""
+    if "%" in query or "+" in query:
+        return tuple(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS))
+    if not query:
+        return ()
+    parts = query.split("&")
+    if len(parts) > _MOST_PARAMETERS:
+        raise ValueError
+    return tuple([(name, value) for name, _, value in [part.partition("=") for part in parts if part]])
 
 
 def _base_url(web: Any, host: str) -> str:
@@ -136,7 +132,7 @@ def _base_url(web: Any, host: str) -> str:
     if not _HOST.fullmatch(host):
         address = web.getHost()
         host = f"{getattr(address, 'host', 'localhost')}:{getattr(address, 'port', 80)}"
-    return _joined(bool(web.isSecure()), host, tuple(web.prepath))
+    return _joined(web.channel.isSecure(), host, tuple(web.prepath))
 
 
 @lru_cache(maxsize=64)
@@ -144,77 +140,6 @@ def _joined(is_secure: bool, host: str, prefix: tuple[bytes, ...]) -> str:
     """The same for all requests of a client."""
     path = "/".join(part.decode("latin-1") for part in prefix)
     return f"{'https' if is_secure else 'http'}://{host}/{path}".rstrip("/")
-
-
-class BoundedRequest(WebRequest):
-    """Twisted's request, whose body is dropped once it is larger than `max_body`; `too_large` tells."""
-
-    max_body = DEFAULT_MAX_BODY
-    origins: tuple[str, ...] = ()
-    too_large = False
-    refused: Problem | None = None
-    preflight = False
-    _received = 0
-    _cut = False
-    began = 0.0
-
-    def gotLength(self, length: int | None) -> None:
-        """Twisted: the headers have been read, a body of `length` (None: unknown) follows."""
-        self._parsePOSTFormSubmission = False
-        self.too_large = length is not None and length > self.max_body
-        super().gotLength(0 if self.too_large else length)  # type: ignore[no-untyped-call]  # Twisted has no types here
-
-    def handleContentChunk(self, data: bytes) -> None:
-        """Twisted: a piece of the body."""
-        self._received += len(data)
-        if self._received <= self.max_body and not self.too_large:
-            super().handleContentChunk(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
-            return
-        if not self.too_large:
-            self.too_large = True
-            content: Any = self.content
-            content.seek(0)
-            content.truncate()
-        if self._received > self.max_body * _MOST_DISCARDED and not self._cut:
-            self._cut = True
-            transport: Any = self.channel.transport
-            transport.write(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n")
-            transport.loseConnection()
-
-    def process(self) -> None:
-        """Twisted: the request is whole."""
-        self.began = perf_counter()
-        headers = self.responseHeaders
-        for name, value in SECURITY_HEADERS:
-            headers.addRawHeader(name, value)
-        if self.isSecure():  # type: ignore[no-untyped-call]  # Twisted has no types here
-            headers.addRawHeader(*HSTS)
-        if self.too_large:
-            self.refused = Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
-        elif self.requestHeaders.hasHeader(b"content-encoding"):
-            self._unpack()
-        if self.origins and self.path.startswith(b"/fhir"):
-            self._allow_pages()
-        super().process()  # type: ignore[no-untyped-call]  # Twisted has no types here
-
-    def _unpack(self) -> None:
-        content: Any = self.content
-        encoding = ", ".join(self.requestHeaders.getRawHeaders("content-encoding", []))
-        try:
-            self.content = BytesIO(unpacked(encoding, content.read(), self.max_body))
-        except Problem as problem:
-            self.refused = problem
-
-    def _allow_pages(self) -> None:
-        """Say which web pages may read the answer; `preflight`: a page only asks whether it may ask."""
-        origin = self.getHeader("origin")
-        if origin is None:
-            return
-        asked = self.method == b"OPTIONS" and self.requestHeaders.hasHeader("access-control-request-method")
-        self.preflight = asked
-        self.responseHeaders.addRawHeader(b"Vary", b"Origin")
-        for name, value in cors_headers(self.origins, origin, asked):
-            self.responseHeaders.addRawHeader(name, value)
 
 
 class QuietSite(Site):
@@ -249,15 +174,19 @@ class _Root(Resource):
             return _Refusal(204, b"")
         refused: Problem | None = getattr(request, "refused", None)
         if refused is not None and not isinstance(child, FhirResource):
-            kind = refused.rendering
-            return _Refusal(kind.http_status, b'{"error":"%s","message":"%s"}' % (
-                kind.admin_code.encode(), refused.text.encode()
-            ))  # fmt: skip
+            return _Refusal(refused.rendering.http_status, _error_body(refused, request.path))
         return child
 
     def getChild(self, path: bytes, request: Any) -> IResource:
         """Twisted: nothing is mounted under this name."""
         return _Refusal(404, b'{"error":"not_found","message":"there is nothing at this address"}')
+
+
+def _error_body(refused: Problem, path: bytes) -> bytes:
+    """The error body of the engine; below `/admin/observe` with the version of its schema, as all answers there."""
+    body = {"error": refused.rendering.admin_code, "message": refused.text}
+    is_observed = path == _OBSERVED or path.startswith(_OBSERVED + b"/")
+    return orjson.dumps({"schema_version": SCHEMA_VERSION, **body} if is_observed else body)
 
 
 class _Refusal(Resource):
@@ -292,5 +221,7 @@ def site(
     connection is closed; `limits`: what else is bounded.
     """
     limits = limits or HttpLimits()
-    bounded = type("BoundedRequest", (BoundedRequest,), {"max_body": max_body, "origins": limits.origins})
+    direct = {name.encode("ascii"): one for name, one in mounts.items() if isinstance(one, FhirResource)}
+    members = {"max_body": max_body, "origins": limits.origins, "direct": direct}
+    bounded = type("BoundedRequest", (BoundedRequest,), members)
     return QuietSite(_Root(mounts), limits, requestFactory=bounded, timeout=timeout)

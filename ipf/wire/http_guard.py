@@ -21,6 +21,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import connectionDone
+from twisted.internet.tcp import Server
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
@@ -66,6 +67,10 @@ class GuardedChannel(HTTPChannel):
     _deadline: IDelayedCall | None = None
     _began = 0.0
     _since = 0
+    _idle: IDelayedCall | None = None
+    _peer: Any = None
+    _host: Any = None
+    _secure: bool | None = None
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes from the client."""
@@ -95,7 +100,67 @@ class GuardedChannel(HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: it is gone."""
         self._stop_deadline()
+        self.stop_idle()
         super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    # What Twisted finds out anew for each request, and does not change while a connection lasts.
+
+    def getPeer(self) -> Any:
+        """Twisted: the client's address."""
+        if self._peer is None:
+            self._peer = super().getPeer()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return self._peer
+
+    def getHost(self) -> Any:
+        """Twisted: our address."""
+        if self._host is None:
+            self._host = super().getHost()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return self._host
+
+    def isSecure(self) -> bool:
+        """Twisted: whether this is TLS."""
+        if self._secure is None:
+            self._secure = bool(super().isSecure())  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return self._secure
+
+    def setTimeout(self, period: float | None) -> float | None:
+        """Twisted: seconds of silence that are allowed from now on; None: any number.
+
+        One timer for many requests: it is put off with each, and means nothing while none is allowed to run.
+        """
+        previous: float | None = self.timeOut
+        vars(self)["timeOut"] = period
+        if period is not None:
+            if self._idle is not None and self._idle.active():
+                self._idle.reset(period)
+            else:
+                later: Any = self.callLater
+                self._idle = later(period, self._idled)
+        return previous
+
+    def resetTimeout(self) -> None:
+        """Twisted: something was heard."""
+        if self.timeOut is not None and self._idle is not None and self._idle.active():
+            self._idle.reset(self.timeOut)
+
+    def stop_idle(self) -> None:
+        """No timer, until one is asked for again."""
+        if self._idle is not None and self._idle.active():
+            self._idle.cancel()
+
+    def _idled(self) -> None:
+        if self.timeOut is not None:
+            self.timeoutConnection()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def send(self, data: bytes) -> None:
+        """Write to the socket what it takes now, the rest when it can: a turn of the reactor less for most answers."""
+        transport: Any = self.transport
+        if type(transport) is Server and transport.connected and not (transport.dataBuffer or transport._tempDataLen):
+            sent = transport.writeSomeData(data)
+            if isinstance(sent, int):
+                data = data[sent:]
+        if data:
+            transport.write(data)
 
     def _watch(self, seconds: float, waited: float) -> None:
         later: Any = self.callLater  # the reactor's; Twisted's types call it something else

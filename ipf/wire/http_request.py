@@ -1,0 +1,199 @@
+"""Twisted's request within our bounds, and on a short way: what it would do for pages, forms and sessions is left out.
+
+A request of the FHIR surface is handed to its resource as soon as it is whole, and its answer goes out as one piece of
+bytes, head and body.  All other paths go Twisted's own way, with the same headers on their answers.
+
+Source: RFC 9110, RFC 9112.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from io import BytesIO
+from time import perf_counter, time
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from twisted.python.failure import Failure
+from twisted.web.http import NO_BODY_CODES, RESPONSES, datetimeToString, parse_qs
+from twisted.web.http_headers import Headers
+from twisted.web.server import Request as WebRequest
+
+from ipf.errors import Category, Problem
+from ipf.ports import Answer
+from ipf.telemetry import correlation
+from ipf.wire.http_guard import HSTS, REPLACED, SECURITY_HEADERS, cors_headers, unpacked
+
+DEFAULT_MAX_BODY = 64 * 1024 * 1024
+_MOST_DISCARDED = 4  # times the limit: so much is read and dropped so that a client can read why; then the line is cut
+_SECURITY = b"".join(b"%b: %b\r\n" % header for header in SECURITY_HEADERS)
+
+
+class BoundedRequest(WebRequest):
+    """Twisted's request, whose body is dropped once it is larger than `max_body`; `too_large` tells.
+
+    `direct`: resources by the first segment of the path, which are given the request without a search for them.
+    """
+
+    max_body = DEFAULT_MAX_BODY
+    origins: tuple[str, ...] = ()
+    direct: dict[bytes, Any]
+    too_large = False
+    refused: Problem | None = None
+    preflight = False
+    gone = False
+    began = 0.0
+    _received = 0
+    _cut = False
+    _query = b""
+    _args: dict[bytes, list[bytes]] | None = None
+
+    @property
+    def args(self) -> dict[bytes, list[bytes]]:
+        """The parameters of the URL, for those who ask Twisted for them."""
+        if self._args is None:
+            found: Any = parse_qs
+            self._args = found(self._query, 1)
+        return self._args
+
+    @args.setter
+    def args(self, args: dict[bytes, list[bytes]]) -> None:
+        self._args = args
+
+    def gotLength(self, length: int | None) -> None:
+        """Twisted: the headers have been read, a body of `length` (None: unknown) follows."""
+        self._parsePOSTFormSubmission = False
+        self.too_large = length is not None and length > self.max_body
+        if length == 0 or self.too_large:
+            self.content = BytesIO()
+            return
+        super().gotLength(length)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Twisted: a piece of the body."""
+        self._received += len(data)
+        if self._received <= self.max_body and not self.too_large:
+            super().handleContentChunk(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+            return
+        if not self.too_large:
+            self.too_large = True
+            content: Any = self.content
+            content.seek(0)
+            content.truncate()
+        if self._received > self.max_body * _MOST_DISCARDED and not self._cut:
+            self._cut = True
+            transport: Any = self.channel.transport
+            transport.write(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n")
+            transport.loseConnection()
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Twisted: the request is whole.  Its own way also reads forms."""
+        content: Any = self.content
+        content.seek(0)
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path, _, self._query = path.partition(b"?")
+        self.process()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Twisted: the client has gone before it was answered."""
+        self.gone = True
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def process(self) -> None:
+        """Twisted: serve the request."""
+        self.began = perf_counter()
+        if self.too_large:
+            self.refused = Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
+        elif self.requestHeaders.hasHeader(b"content-encoding"):
+            self._unpack()
+        segments = [unquote_to_bytes(one) if b"%" in one else one for one in self.path[1:].split(b"/")]
+        if self.origins and self.path.startswith(b"/fhir"):
+            self._allow_pages()
+        resource = None if self.preflight else self.direct.get(segments[0])
+        if resource is None:
+            self._go_round()
+            return
+        channel: Any = self.channel
+        self.prepath, self.postpath, self.site = segments[:1], segments[1:], channel.site
+        try:
+            resource.render(self)
+        except Exception:
+            self.processingFailed(Failure())  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _go_round(self) -> None:
+        """Twisted's own way, on which the connection may also become another's (a websocket)."""
+        channel: Any = self.channel
+        channel.stop_idle()
+        for name, value in (*SECURITY_HEADERS, *([HSTS] if channel.isSecure() else [])):
+            self.responseHeaders.addRawHeader(name, value)
+        super().process()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _unpack(self) -> None:
+        content: Any = self.content
+        encoding = ", ".join(self.requestHeaders.getRawHeaders("content-encoding", []))
+        try:
+            self.content = BytesIO(unpacked(encoding, content.read(), self.max_body))
+        except Problem as problem:
+            self.refused = problem
+
+    def _allow_pages(self) -> None:
+        """Say which web pages may read the answer; `preflight`: a page only asks whether it may ask."""
+        origin = self.getHeader("origin")
+        if origin is None:
+            return
+        asked = self.method == b"OPTIONS" and self.requestHeaders.hasHeader("access-control-request-method")
+        self.preflight = asked
+        self.responseHeaders.addRawHeader(b"Vary", b"Origin")
+        for name, value in cors_headers(self.origins, origin, asked):
+            self.responseHeaders.addRawHeader(name, value)
+
+    def answer(self, answer: Answer, correlation_id: str) -> None:
+        """Send an answer as one piece, unless the client has gone, and be done with the request."""
+        if self.gone:
+            return
+        self.code, self.startedWriting = answer.status, 1
+        parts = [b"%b %d %b\r\n" % (self.clientproto, answer.status, RESPONSES.get(answer.status, b"Unknown Status"))]
+        parts += self._head(answer, correlation_id)
+        if answer.status not in NO_BODY_CODES:
+            kind = b"Content-Type: %b\r\n" % answer.content_type.encode("latin-1") if answer.body else b""
+            parts.append(b"Content-Length: %d\r\n%b" % (len(answer.body), kind))
+        parts.append(b"\r\n")
+        if answer.status not in NO_BODY_CODES and self.method != b"HEAD":
+            parts.append(answer.body)
+        channel: Any = self.channel
+        channel.send(b"".join(parts))
+        self.finish()  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def _head(self, answer: Answer, correlation_id: str) -> Iterator[bytes]:
+        for name, values in self.responseHeaders.getAllRawHeaders():
+            yield from (b"%b: %b\r\n" % (name, value) for value in values)
+        yield _security({name.lower() for name, _ in answer.headers} & REPLACED)
+        if self.channel.isSecure():
+            yield b"%b: %b\r\n" % HSTS
+        yield b"Server: ipf\r\nDate: %b\r\n" % _date(int(time()))
+        yield b"%b: %b\r\n" % (correlation.HEADER.encode(), correlation_id.encode())
+        for own, text in answer.headers:
+            yield b"%b: %b\r\n" % (_header_name(own), b" ".join(text.encode().splitlines()))
+
+
+def _security(replaced: set[str]) -> bytes:
+    """Without those that the answer says itself."""
+    if not replaced:
+        return _SECURITY
+    return b"".join(b"%b: %b\r\n" % one for one in SECURITY_HEADERS if one[0].decode().lower() not in replaced)
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> bytes:
+    """The same for all answers of a second."""
+    written: Any = datetimeToString(second)
+    return bytes(written)
+
+
+@lru_cache(maxsize=256)
+def _header_name(name: str) -> bytes:
+    """As Twisted writes it."""
+    headers = Headers()
+    headers.addRawHeader(name, b"")
+    return next(iter(headers.getAllRawHeaders()))[0]
