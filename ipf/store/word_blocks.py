@@ -47,8 +47,11 @@ class Part:
     async def blocks(self, pause: Pause) -> list[tuple[str, str]]:
         """The blocks, each with its first word.  `pause` is awaited now and then."""
         words = await self._words(pause)
-        lines = [f"{word}\t{posting(words[word])}\n" for word in sorted(words)]
-        await pause()
+        lines: list[str] = []
+        for word in sorted(words):
+            lines.append(f"{word}\t{posting(words[word])}\n")
+            if len(lines) % _SLICE == 0:
+                await pause()
         return list(_cut(lines))
 
     async def _words(self, pause: Pause) -> dict[str, Sequence[int]]:

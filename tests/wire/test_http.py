@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -221,7 +222,18 @@ class LimitTests(TestCase):
         connection.send(b"POST /admin/x HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n" + b"x" * 11)
         status, headers, body = connection.answer()
         self.assertEqual((status, headers["content-type"]), (413, "application/json"))
+        self.assertEqual(list(json.loads(body)), ["error", "message"])
         self.assertIn(b"payload_too_large", body)
+
+    def test_observability_errors_carry_their_version(self) -> None:
+        """Also of what is refused before it gets there."""
+        for path in ("/admin/observe", "/admin/observe/dlq"):
+            connection = Connection({"admin": Resource()}, max_body=10)
+            connection.send(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n".encode() + b"x" * 11)
+            status, _, body = connection.answer()
+            shown = json.loads(body)
+            self.assertEqual((status, shown["schema_version"], shown["error"]), (413, "1.0", "payload_too_large"))
+            self.assertEqual(list(shown), ["schema_version", "error", "message"])
 
 
 class MountTests(TestCase):
