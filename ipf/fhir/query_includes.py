@@ -17,7 +17,7 @@ _ITERATE = frozenset({"iterate", "recurse"})
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """`source`: the type that refers.  `code`: its parameter, or `*` for all.  `target`: only this type ("" = any).
+    """`source`: the type that refers.  `code`: its parameter, or `*` for all.  `target`: only this type.  "" = any.
 
     `reverse`: those that refer to a match are wanted, not those that it refers to.  `iterate`: also for what was
     included.
@@ -37,7 +37,7 @@ def read_include(name: str, value: str, resource_type: str) -> Include:
         raise Problem(Category.NOT_SUPPORTED, f"search parameter {name[:80]}: the modifier is not supported", name[:80])
     reverse, iterate = code == "_revinclude", bool(modifier)
     if value == ALL and not reverse:
-        return Include(resource_type, ALL, iterate=iterate)
+        return Include("" if iterate else resource_type, ALL, iterate=iterate)
     parts = value.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         raise Problem(Category.VALUE, f"search parameter {code}: write Type:parameter or Type:parameter:Target", code)

@@ -196,7 +196,9 @@ def _remarks(ignored: Sequence[str], included: Included) -> bytes:
     """What the caller should know about the answer, as an OperationOutcome; empty when there is nothing."""
     texts = [f"search parameter {name[:200]} was ignored" for name in dict.fromkeys(ignored)]
     if included.cut_off:
-        texts.append(f"more than {included.most} resources would have been included; the others were left out")
+        texts.append(
+            f"more than {included.most} resources or ten steps would have been included; the others are left out"
+        )
     return dumps(warning(texts)) if texts else b""
 
 

@@ -54,6 +54,7 @@ class Included:
                 await self._follow(include, last)
             last = self.versions[found:]
             wanted = [include for include in wanted if include.iterate]
+        self.cut_off = self.cut_off or bool(wanted and last)
 
     async def _follow(self, include: Include, versions: Sequence[Version]) -> None:
         if include.reverse:
@@ -62,9 +63,13 @@ class Included:
             await self.refer(self._references(include, versions))
 
     def _references(self, include: Include, versions: Sequence[Version]) -> Iterator[Key]:
-        codes = dict(reference_codes(include.source, include.code))
+        by_type: dict[str, dict[str, str]] = {}
         for version in versions:
-            if version.resource_type == include.source:
+            kind = version.resource_type
+            if include.source in ("", kind):
+                codes = by_type.get(kind)
+                if codes is None:
+                    codes = by_type[kind] = dict(reference_codes(kind, include.code))
                 for key, code in references(version, self.base_url):
                     refers_to = codes.get(code)
                     if refers_to is not None and refers_to in ("", key[0]) and include.target in ("", key[0]):

@@ -36,16 +36,20 @@ WHERE j.partition_id = {_PARTITION} AND j.id = $2 AND j.expires_at > now()""",
 REMOVE = Statement(
     "export_remove", "text, text", f"DELETE FROM export_jobs WHERE partition_id = {_PARTITION} AND id = $2 RETURNING 1"
 )
+# A holder whose connection is gone is dead, and nobody waits for its time to run out; a number that PostgreSQL gave to
+# another connection meanwhile only means that.
 LEASE = Statement(
     "export_lease",
     "double precision",
     f"""
 WITH free AS (
     SELECT partition_id, id FROM export_jobs
-    WHERE status = 'running' AND (lease_until IS NULL OR lease_until < now())
+    WHERE status = 'running' AND (lease_until IS NULL OR lease_until < now()
+        OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = holder))
     ORDER BY lease_until NULLS FIRST LIMIT 1 FOR UPDATE SKIP LOCKED
 ), leased AS (
-    UPDATE export_jobs j SET lease_until = now() + make_interval(secs => $1), lease_token = lease_token + 1
+    UPDATE export_jobs j SET lease_until = now() + make_interval(secs => $1), lease_token = lease_token + 1,
+        holder = pg_backend_pid()
     FROM free WHERE j.partition_id = free.partition_id AND j.id = free.id RETURNING j.*
 )
 SELECT {_COLUMNS} FROM leased j JOIN partitions p ON p.id = j.partition_id""",

@@ -82,6 +82,7 @@ class SearchSuite(Suite):
              "Patient/ann Organization/east"),
             ("Observation?_id=bp&_include=Observation:subject&_include:iterate=Patient:organization"
              "&_include:iterate=Organization:partof", "Patient/ann Organization/east Organization/west"),
+            ("Observation?_id=bp&_include:iterate=*", "Patient/ann Encounter/e1 Organization/east Organization/west"),
             ("Patient?_id=ann&_revinclude=Observation:subject", "Observation/bp Observation/mass"),
             ("Patient?_id=ann&_revinclude=Encounter:patient&_revinclude:iterate=Observation:encounter",
              "Encounter/e1 Observation/bp"),
@@ -242,5 +243,3 @@ class SearchOnPostgresTests(SearchSuite, OnPostgres):
         by_id = flat(await self.pages("?_type=Patient,Observation&_sort=_id&_count=2"))
         self.assertEqual([one.partition("/")[2] for one in by_id],
                          ["ann", "bob", "bp", "cid", "light", "low", "mass", "smoke", "temp"])  # fmt: skip
-
-
