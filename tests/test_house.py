@@ -14,14 +14,15 @@ ROOT = Path(__file__).resolve().parent.parent
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 55
 
-BASE = {"errors", "settings", "ports", "data", "readers", "secret_files"}
+BASE = {"errors", "settings", "ports", "data", "readers", "records", "secret_files"}
 MAY_IMPORT = {
     "errors": set(),
     "data": set(),
     "readers": set(),
+    "records": set(),
     "secret_files": set(),
     "settings": {"readers", "secret_files"},
-    "ports": {"errors", "fhir"},  # fhir: for the type checker only
+    "ports": {"errors", "fhir", "records"},  # fhir: for the type checker only
     "hl7": BASE,
     "fhir": BASE,
     "telemetry": BASE,

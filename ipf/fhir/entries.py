@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
 
+from ipf.records import quick
+
 TextEntry = tuple[str, str]
 """(code of the search parameter, value)"""
 DateEntry = tuple[str, int, int]
@@ -42,6 +44,7 @@ _DIGEST_LENGTH = 33
 _COMPONENT_LIMIT = 800
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Entries:
     """All entries of one resource, without repeats.  Sets, so that `after.texts - before.texts` is the difference."""

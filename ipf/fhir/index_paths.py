@@ -101,7 +101,7 @@ def _resolve(node: ast.Node, resource_type: str) -> list[Place]:
         case ast.Member(None, name):
             return _root(name, resource_type)
         case ast.Member(focus, name) if focus is not None:
-            return [found for one in _resolve(focus, resource_type) for found in _member(one, name)]
+            return _members(_resolve(focus, resource_type), name)
         case ast.Function(focus, name, args) if focus is not None:
             return _function(_resolve(focus, resource_type), name, args)
     raise NotSimple(type(node).__name__)
@@ -112,6 +112,12 @@ def _root(name: str, resource_type: str) -> list[Place]:
     if name[:1].isupper():
         return [Place(resource_type)] if definitions().is_a(resource_type, name) else []
     return _member(Place(resource_type), name)
+
+
+def _members(focus: list[Place], name: str) -> list[Place]:
+    """The element of each place that has it: of a choice (`Extension.value`) most types may not."""
+    having = [one for one in focus if definitions().element(one.type_path, name) is not None]
+    return [found for one in having or focus for found in _member(one, name)]
 
 
 def _member(place: Place, name: str) -> list[Place]:

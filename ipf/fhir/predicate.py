@@ -21,10 +21,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
+from ipf.records import quick
+
 Kind = Literal["text", "date", "quantity"]
 Operator = Literal["<", "<=", ">", ">="]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TextEquals:
     """Some text entry of `code` has one of these `values` (sorted, without repeats, at least one)."""

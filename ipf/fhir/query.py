@@ -29,6 +29,7 @@ from ipf.fhir.predicate import Kind, Test, TextEquals, needs_resource, needs_sto
 from ipf.fhir.query_asked import kind_of
 from ipf.fhir.query_includes import Include, read_include
 from ipf.fhir.query_terms import TermReader, Unsupported
+from ipf.records import quick
 
 __all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query"]
 
@@ -37,6 +38,7 @@ _LAST_UPDATED = "_lastUpdated"
 _PLAIN_TOKEN = re.compile(r"[A-Za-z_-]+=[^&%+,\\|]+\|[^&%+,\\|]+", re.DOTALL)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Term:
     """One parameter of a search: `name` and `value` as written (`identifier:not`, `a|b`), and what it asks."""
@@ -59,6 +61,7 @@ class Sort:
     others: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Query:
     """A search on one resource type: all `terms` must hold.

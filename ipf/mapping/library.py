@@ -34,6 +34,7 @@ from ipf.mapping.run import Unmapped
 from ipf.mapping.structuremap import from_json
 from ipf.mapping.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
+from ipf.records import quick
 
 MESSAGES = "messages"
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
@@ -42,6 +43,7 @@ PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 _FOLDERS = ("datatypes", "segments", MESSAGES)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Result:
     """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.

@@ -7,6 +7,7 @@ was made: elements that stayed empty are removed, references to resources that s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 from ipf.mapping.concepts import Overrides
 from ipf.mapping.trace import Step, Trace
 from ipf.ports import Json
+from ipf.records import quick
 
 Frame = list[Any]
 """Variables of one group while it runs; place 0 is the Run."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unmapped:
     """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
@@ -92,22 +95,26 @@ class Run:
         """Put the result in order; call once, when the map has run."""
         for items, item in self.lasts:
             items[:] = [one for one in items if one is not item] + [item]
-        self._prune(root)
+        self.prune(0, (root,))
         while self._drop_dead_references():
-            self._prune(root)
+            self.prune(0, (root,))
 
-    def _prune(self, root: Json) -> None:
-        """Remove empty elements, bottom up: in reverse order of making, a child comes before its parent."""
+    def prune(self, since: int, roots: Iterable[Json]) -> None:
+        """Remove elements that are empty, of those made since so many were; `roots`: what was not made since.
+
+        Bottom up: in reverse order of making, a child comes before its parent.
+        """
         lists: dict[int, set[str]] = {}
-        for parent, name, child in reversed(self.created):
-            names = lists.pop(id(child), None)
-            if names:
-                _filter_lists(child, names)
+        for parent, name, child in reversed(self.created if not since else self.created[since:]):
+            if lists:
+                names = lists.pop(id(child), None)
+                if names:
+                    _filter_lists(child, names)
             if not child or (len(child) == 1 and "resourceType" in child):
                 _detach(parent, name, child, lists)
-        names = lists.pop(id(root), None)
-        if names:
-            _filter_lists(root, names)
+        if lists:
+            for root in roots:
+                _filter_lists(root, lists.pop(id(root), ()))
 
     def _drop_dead_references(self) -> bool:
         """Remove references to resources that came out empty; True when there were any."""
@@ -133,7 +140,7 @@ def _detach(parent: Json, name: str, child: Json, lists: dict[int, set[str]]) ->
         lists.setdefault(id(parent), set()).add(name)
 
 
-def _filter_lists(owner: Json, names: set[str]) -> None:
+def _filter_lists(owner: Json, names: Iterable[str]) -> None:
     for name in names:
         held = owner.get(name)
         if type(held) is list:

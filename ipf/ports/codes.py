@@ -9,10 +9,12 @@ from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT, Json
 from ipf.ports.inbox import Status
+from ipf.records import quick
 
 ALL_SENDERS = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class UnmappedCode:
     """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""

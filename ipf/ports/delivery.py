@@ -9,8 +9,10 @@ from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import SYSTEM, Caller
+from ipf.records import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
@@ -32,6 +34,7 @@ class Lease:
     events: Sequence[Event] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion).
@@ -71,6 +74,7 @@ EVENT, HANDSHAKE, HEARTBEAT = "event-notification", "handshake", "heartbeat"
 """Kinds of notification (https://hl7.org/fhir/R5/valueset-subscription-notification-type.html)."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try to hand over a notification.  `http_status` is None when there was no answer.
@@ -90,6 +94,7 @@ class Attempt:
     to_event_number: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class DeliveryEnd:
     """What a lease came to.
@@ -218,6 +223,7 @@ class DeliveryQueue(Protocol):
         """Attempts of one subscription, newest first; None when there is no such subscription."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Notification:
     """What one subscriber is told at once.

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
+from ipf.records import quick
 
 if TYPE_CHECKING:
     from ipf.ports.resources import Version
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
@@ -39,6 +41,7 @@ class Request:
         )  # fmt: skip
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer without its socket.  `about`: what was read or written, for the audit trail."""

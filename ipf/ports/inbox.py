@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from ipf.ports.base import DEFAULT_TENANT
+from ipf.records import quick
 
 if TYPE_CHECKING:
     from ipf.ports.codes import UnmappedCode
@@ -27,6 +28,7 @@ class Status(StrEnum):
 OPEN_STATES = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message that was read from a sender and is about to be stored.  `raw` is what came, byte for byte."""
@@ -67,6 +69,7 @@ class Rejected:
     tenant: str = DEFAULT_TENANT
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends.
@@ -92,6 +95,7 @@ class Claimed:
     listener: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """How a claimed message ended.

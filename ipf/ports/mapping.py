@@ -9,8 +9,10 @@ from typing import Protocol
 from ipf.ports.base import Json
 from ipf.ports.codes import UnmappedCode
 from ipf.ports.inbox import Claimed
+from ipf.records import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a vendor profile adds to the audit record of a message.

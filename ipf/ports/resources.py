@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import Caller
+from ipf.records import quick
 
 if TYPE_CHECKING:
     from ipf.fhir.index import Entries
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ipf.fhir.topic import Topic
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
@@ -34,6 +36,7 @@ class Version:
     method: str = "PUT"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Change:
     """A version to be written, with what it changes in the index.
@@ -52,6 +55,7 @@ class Change:
     previous: Json | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NewEvent:
     """Change number `change` (its index in `Writes.changes`) fires the subscription with this rid."""
@@ -93,6 +97,7 @@ class SubscriptionCreator:
     caller: Caller
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
@@ -116,6 +121,7 @@ class ReindexRequest:
     is_definition: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Writes:
     """All that one database transaction writes, for one or many FHIR transactions."""
@@ -129,6 +135,7 @@ class Writes:
     creators: Sequence[SubscriptionCreator] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Asks:
     """What a transaction must know before it can be planned; answered in one round trip."""
@@ -138,6 +145,7 @@ class Asks:
     receipts: Sequence[tuple[str, str]] = ()  # (tenant, key)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Answers in the order of the asks.

@@ -12,6 +12,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.query import Query, parse_criteria
 from ipf.ports import Answers, Asks, Json, Version
+from ipf.records import quick
 from ipf.rest.references import conditional_references
 from ipf.rest.unit import Method, Unit
 
@@ -29,6 +30,7 @@ def condition_key(tenant: str, query: Query) -> ConditionKey:
     return tenant, query.resource_type, query.canonical
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Question:
     """A unit with what was read out of its resources: conditional references by their text, and by entry.

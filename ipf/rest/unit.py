@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
 from ipf.ports.mapping import Origin
+from ipf.records import quick
 
 if TYPE_CHECKING:
     from ipf.fhir.query import Query
@@ -34,6 +35,7 @@ class Method(StrEnum):
 EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change that is asked for.
@@ -58,6 +60,7 @@ class Entry:
     patch: Callable[[Json], Json] | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One FHIR transaction of one tenant.
@@ -103,6 +106,7 @@ class Outcome(StrEnum):
     DELETED = "deleted"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EntryResult:
     """How one entry ended: the HTTP status that an answer gives, and the current version.
@@ -115,6 +119,7 @@ class EntryResult:
     version: Version | None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class UnitResult:
     """How one unit ended, entry by entry in its order.  `already_done`: its receipt was there; then no entries."""

@@ -23,6 +23,7 @@ from ipf.fhir.sealed import kept
 from ipf.fhir.topic import is_served, read_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import Change, Json, Version
+from ipf.records import quick
 from ipf.rest.guard import guard_of
 from ipf.rest.ids import new_id
 from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key
@@ -303,6 +304,7 @@ class UnitPlan:
         return matches(query, extract(stamped), id=key[2], last_updated=self.now, resource=stamped)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Names:
     """What entries are called by others, and the `Type/id` to put in its place.

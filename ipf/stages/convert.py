@@ -39,6 +39,7 @@ from ipf.ports import (
     Status,
     UnmappedCode,
 )
+from ipf.records import quick
 from ipf.rest.transaction import entries_of
 from ipf.rest.unit import Unit, UnitResult
 from ipf.telemetry.logs import event_line
@@ -86,6 +87,7 @@ class Failure:
         return f"{self.stage}: {self.problem}"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A mapped message on its way into the FHIR store."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ipf.ports import Change, Writes
+from ipf.records import quick
 from ipf.store.grants import grants_calls
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Statement, Value, joined
@@ -203,6 +204,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Span:
     """The first and last change of one resource in a plan."""

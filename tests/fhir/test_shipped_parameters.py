@@ -10,6 +10,7 @@ from twisted.trial.unittest import SkipTest, TestCase
 
 from ipf.fhir.custom_parameters import served, ship
 from ipf.fhir.index import extract
+from ipf.fhir.index_sources import sources
 from ipf.fhir.packages import Packages
 from ipf.fhir.query import parse_criteria
 from ipf.fhir.shipped_parameters import serve, us_core
@@ -29,6 +30,8 @@ class ShippedTest(TestCase):
     def test_a_fresh_process_knows_them(self) -> None:
         serve(Packages())
         self.assertIn("2106-3\t", {value for code, value in extract(PATIENT).texts if code == "race"})
+        for code in ("race", "ethnicity", "gender-identity"):  # the general engine would be asked for every patient
+            self.assertTrue(sources("Patient")[code].places, code)
         parse_criteria("Goal?description=x")
         parse_criteria("CareTeam?role=x")
         parse_criteria("Condition?asserted-date=ge2020")
