@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import treq
@@ -27,6 +27,9 @@ from ipf.data import folder
 from ipf.errors import Problem
 from ipf.fhir.json import loads
 from ipf.settings import InvalidSetting, Settings, read
+
+if TYPE_CHECKING:
+    from ipf.mapping.library import Library
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
@@ -189,7 +192,27 @@ async def _maps(examined: Examined) -> list[Finding]:
     missing = sorted(kind for kind in settings.require_map_types if not library.has_map(kind))
     if missing:
         found.append(Finding("maps", WARNING, f"no map for {', '.join(missing)}: such messages are answered AE"))
-    return [*found, Finding("maps", OK, f"{len(library.maps)} maps for {len(library.message_types)} message types")]
+    found.append(Finding("maps", OK, f"{len(library.maps)} maps for {len(library.message_types)} message types"))
+    return [*found, *_profiles(settings, library)]
+
+
+def _profiles(settings: Settings, library: Library) -> list[Finding]:
+    """Archives of vendor profiles, each against the maps of this installation."""
+    from ipf.profiles.folder import archives
+    from ipf.profiles.profile import check_profile
+
+    found = []
+    for path in archives(Path(settings.profile_dir)):
+        name = f"profile {path.name}"
+        try:
+            checked = check_profile(path.read_bytes(), path.name, library)
+        except (Problem, OSError) as problem:
+            found.append(Finding(name, FAILED, str(problem)))
+            continue
+        about = "" if checked.manifest is None else f"{checked.manifest.id} {checked.manifest.version}"
+        wrong = "; ".join(str(one) for one in checked.findings if one.severity == "error")
+        found.append(Finding(name, FAILED if checked.profile is None else OK, wrong or about))
+    return found
 
 
 async def _identity(examined: Examined) -> list[Finding]:

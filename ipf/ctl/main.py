@@ -18,7 +18,7 @@ from twisted.internet.task import react
 from twisted.python.failure import Failure
 
 import ipf
-from ipf.ctl import doctor, messages, sending, subscriptions, upkeep
+from ipf.ctl import doctor, messages, profiles, sending, subscriptions, upkeep
 from ipf.ctl import work as work_on_many
 from ipf.ctl.api import Api, Refused
 from ipf.ctl.output import Output
@@ -102,6 +102,7 @@ messages.register(cli, command)
 subscriptions.register(cli, command)
 sending.register(cli, command)
 upkeep.register(cli, command)
+profiles.register(cli, command)
 work_on_many.register(cli, command)
 doctor.register(cli, command)
 

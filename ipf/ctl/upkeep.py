@@ -1,9 +1,9 @@
-"""What is installed: maps, codes that no table had, effective settings, vendor profiles."""
+"""What is installed: maps, codes that no table had, effective settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -21,8 +21,6 @@ def register(cli: click.Group, command: Register) -> None:
     status = click.option("--status", type=click.Choice(("open", "mapped")), help="Only those in this state.")
     cli.command("unmapped")(click.option("--limit", default=50, show_default=True)(status(command(unmapped))))
     cli.command("config")(command(config))
-    archive = click.argument("archive", type=click.File("rb"))
-    cli.command("validate-profile")(archive(command(validate_profile)))
 
 
 async def maps(api: Api, output: Output, reload: bool) -> None:
@@ -52,16 +50,6 @@ async def config(api: Api, output: Output) -> None:
     if not output.data(found):
         columns = ("name", "value", "defaulted")
         output.table(columns, [[item.get(name) for name in columns] for item in found["settings"]])
-
-
-async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool:
-    """Check the archive of a vendor profile without installing it; exit status 1 when it is not valid."""
-    found = await api.upload("/admin/api/profiles/validate", archive.read(), "application/x-gtar")
-    if not output.data(found):
-        output.record({name: value for name, value in found.items() if name != "problems"})
-        for problem in found.get("problems", ()):
-            output.complain(f"{problem.get('path')}{problem.get('pointer') or ''}: {problem.get('message')}")
-    return bool(found.get("valid"))
 
 
 def _words(value: Any) -> Any:

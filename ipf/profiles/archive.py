@@ -9,12 +9,13 @@ Problem MALFORMED: this is no archive (400).  Problem TOO_LARGE: it, or what is 
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import zlib
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ipf.errors import Category, Problem
@@ -54,6 +55,25 @@ def read_archive(content: bytes, findings: Findings) -> Archive:
     except (tarfile.TarError, EOFError, ValueError, OSError, UnicodeError) as error:
         raise Problem(Category.MALFORMED, f"this is no tar archive: {error}") from None
     return Archive(_rooted(files, findings), sha256(content).hexdigest())
+
+
+def pack(folder: Path) -> bytes:
+    """The archive of a folder with a manifest: the same folder gives the same bytes.  Problem REQUIRED without one."""
+    if not (folder / MANIFEST).is_file():
+        raise Problem(Category.REQUIRED, f"there is no {MANIFEST} in {folder}")
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as plain,
+        tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if name.partition("/")[0] in _ENTRIES and path.is_file() and not path.name.startswith("."):
+                content = path.read_bytes()
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(content), 0o644
+                tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
 
 
 def _unzipped(content: bytes) -> bytes:

@@ -76,7 +76,7 @@ class ProfileFolder:
                 return self._shelf(self._look(library))
             accepted = self._accepted
             if self.root is None:
-                accepted = {path.name: path.read_bytes() for path in _archives(self.live)}
+                accepted = {path.name: path.read_bytes() for path in archives(self.live)}
             return self._shelf([self._again(name, content, library) for name, content in accepted.items()])
 
     def look(self, library: Library) -> None:
@@ -97,7 +97,7 @@ class ProfileFolder:
         skipped: list[Skipped] = []
         warnings: dict[str, tuple[Finding, ...]] = {}
         taken: dict[str, bytes] = {}
-        for path in sorted(_archives(self.live), key=lambda one: one.name not in self._accepted):
+        for path in sorted(archives(self.live), key=lambda one: one.name not in self._accepted):
             before = self._accepted.get(path.name)
             checked, content = self._checked(path, library, profiles)
             if checked.profile is None and before is not None:
@@ -161,7 +161,7 @@ class ProfileFolder:
         self._accepted = taken
 
 
-def _archives(folder: Path) -> list[Path]:
+def archives(folder: Path) -> list[Path]:
     """Archives of a folder, in the order of their names; a folder that is not there has none."""
     if not folder.is_dir():
         return []

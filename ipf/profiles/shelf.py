@@ -1,7 +1,8 @@
 """The profiles in use: which one a message belongs to, by the port it came in on and by what its MSH says.
 
-An ingest item is a rule.  Of the rules that fit a message the most particular one counts: port and facility, then
-facility alone, then port alone.  A shelf never changes; a reload makes a new one.
+An ingest item is a rule.  Of the rules that fit a message the most particular one counts: port and facility, then port
+alone, then facility alone; so what a sender writes into MSH never takes a message away from the profile, and the
+tenant, of its port.  A shelf never changes; a reload makes a new one.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Rule:
     @property
     def rank(self) -> int:
         """The most particular first."""
-        return (self.listeners is None) + 2 * (self.facilities is None)
+        return 2 * (self.listeners is None) + (self.facilities is None)
 
     def fits(self, listener: str, header: Header | None) -> bool:
         """Whether a message is of this rule."""
