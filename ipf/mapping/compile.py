@@ -26,8 +26,9 @@ from ipf.mapping.expressions import Expression
 from ipf.mapping.kinds import ABSTRACT, UNKNOWN, Kind, Models, fhir
 from ipf.mapping.lexer import FmlError
 from ipf.mapping.memo import Memory, Plan
+from ipf.mapping.memo_keys import Shared
 from ipf.mapping.model import NOWHERE, Group, Place, StructureMap
-from ipf.mapping.purity import EVERYTHING, Purity
+from ipf.mapping.purity import ANYTHING, EVERYTHING, Purity
 from ipf.mapping.run import Run
 from ipf.mapping.scope import Layout, Scope
 from ipf.mapping.trace import At, Trace
@@ -176,25 +177,45 @@ class Compiler:
             rules += [compiler.rule(rule, scope) for rule in part.rules]
         code.run = function(sequence(rules), len(slots))
 
-    def plan(self, content: StructureMap, group: Group) -> Plan | None:
-        """How results of a group can be remembered: it is pure, not trivial, and fills one target."""
+    def plan(self, content: StructureMap, group: Group, kinds: Sequence[Kind], made: int = -1) -> Plan | None:
+        """How results of a group can be remembered: it is pure, and not trivial.
+
+        `kinds`: of its arguments.  `made`: the number of the one that its caller has just made for it, or -1.
+        """
         unit, inputs = self.unit(content), list(enumerate(group.inputs))
+        kinds = self._parameters(unit, group, kinds)
         targets = [place for place, one in inputs if one.mode == "target"]
-        bundles = [
-            place for place in targets if unit.kind(inputs[place][1].type, group.place, is_source=False) == BUNDLE
-        ]
-        if self.traced or len(bundles) > 1 or len(targets) != 1 + len(bundles):
+        bundles = [place for place in targets if kinds[place] == BUNDLE]
+        if self.traced or len(bundles) > 1 or not targets:
             return None
         pure = self._purity.of(content, group, tuple(bundles))
-        if pure is None or pure.rules < _WORTH_IT:
+        if pure is None or pure.rules < _WORTH_IT or made in pure.referred:
             return None
-        target = next(place for place in targets if place not in bundles)
+        others = [place for place in targets if place not in bundles and place != made]
+        if any(pure.reads[place] or ANYTHING in pure.writes[place] for place in others):
+            return None
         sources = tuple(
             (place + 1, None if EVERYTHING in pure.reads[place] else tuple(sorted(pure.reads[place])))
             for place, one in inputs
             if one.mode == "source"
         )
-        return Plan(sources, target + 1, bundles[0] + 1 if bundles else 0)
+        shared = tuple(self._shared(place + 1, kinds[place], pure.writes[place]) for place in others)
+        bundle = bundles[0] + 1 if bundles else 0
+        return Plan(sources, made + 1, bundle, shared, tuple(place + 1 for place in sorted(pure.referred)))
+
+    def _shared(self, place: int, kind: Kind, names: Iterable[str]) -> Shared:
+        """How a group adds to what is there: lists of structures only grow; all else must not be there yet."""
+        models = self.environment.models
+        alone: set[str] = set()
+        lists: list[str] = []
+        for name in sorted(names):
+            member = models.member(kind, name)
+            if member is not None and member.many and member.kinds and not any(map(models.is_primitive, member.kinds)):
+                lists.append(member.key)
+            else:
+                keys = [name] if member is None else [member.key, *member.keys.values()]
+                alone.update(keys, ["_" + key for key in keys])
+        return Shared(place, frozenset(alone), tuple(lists))
 
     def _parameters(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
         """Kind of each parameter: what is passed, unless what is declared says more."""

@@ -20,8 +20,11 @@ Find = Callable[[StructureMap, str], tuple[StructureMap, Group] | None]
 
 EVERYTHING = -1
 """Among the numbers of the children that are read: all of them."""
+ANYTHING = "*"
+"""Among the names of elements that are written: there may be others."""
 
 _NOT_REPEATABLE = frozenset(("now", "today", "timeOfDay", "trace", "resolve"))
+_REFERENCES = frozenset(("reference", "pointer"))
 _FOCUS = frozenset(("context", "resource", "rootResource"))
 
 
@@ -29,10 +32,13 @@ _FOCUS = frozenset(("context", "resource", "rootResource"))
 class Pure:
     """What a pure group needs to be known by.  `reads`: by parameter, numbers of the children of it that matter.
 
+    `writes`: by parameter, names of its elements that are written.  `referred`: parameters that references are made to.
     `rules`: how many rules it has, with those of the groups that it calls.
     """
 
     reads: list[set[int]]
+    writes: list[set[str]]
+    referred: set[int] = field(default_factory=set)
     rules: int = 0
 
 
@@ -66,7 +72,7 @@ class _Look:
         self.places = {one.name: place for place, one in enumerate(group.inputs)}
         self.targets = {one.name for one in group.inputs if one.mode == "target"}
         self.bundles = {group.inputs[place].name for place in bundles}
-        self.pure = Pure([set() for _ in group.inputs])
+        self.pure = Pure([set() for _ in group.inputs], [set() for _ in group.inputs])
 
     def result(self) -> Pure | None:
         """What is known of the group."""
@@ -111,17 +117,22 @@ class _Look:
             raise _NotPureError
         if target.variable in self.places or target.list_modes or target.list_rule_id or target.transform == "uuid":
             raise _NotPureError
+        if target.context in self.targets and (target.element or target.variable):
+            self.pure.writes[self.places[target.context]].add(target.element or ANYTHING)
         parameters = target.parameters
         if target.transform == "evaluate":
             self._expression(parse(str(parameters[-1].value)), "")
             parameters = parameters[:-1]
         for one in parameters:
-            self._mention(one)
+            self._mention(one, target.transform)
 
-    def _mention(self, parameter: Parameter) -> None:
+    def _mention(self, parameter: Parameter, transform: str) -> None:
         name = str(parameter.value)
         if parameter.kind == "id" and name in self.targets:
-            raise _NotPureError
+            if transform not in _REFERENCES or name in self.bundles:
+                raise _NotPureError
+            self.pure.referred.add(self.places[name])
+            return
         if parameter.kind == "id":
             self._reads(name, 0)
 
@@ -135,9 +146,11 @@ class _Look:
         if called is None:
             raise _NotPureError
         self.pure.rules += called.rules
-        for name, reads in zip(names, called.reads, strict=True):
+        for place, name in enumerate(names):
             if name in self.places:
-                self.pure.reads[self.places[name]] |= reads
+                self.pure.reads[self.places[name]] |= called.reads[place]
+                self.pure.writes[self.places[name]] |= called.writes[place]
+                self.pure.referred |= {self.places[name]} if place in called.referred else set()
 
     def _expression(self, node: ast.Node, focus: str) -> None:
         """What an expression reads; `focus`: the parameter that bare names are elements of, if it is one."""

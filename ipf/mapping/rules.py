@@ -13,7 +13,7 @@ from typing import Any
 from ipf.hl7.message import number_of
 from ipf.mapping import loops
 from ipf.mapping.calls import invocation
-from ipf.mapping.compile import Compiler, Unit
+from ipf.mapping.compile import BUNDLE, Compiler, Unit
 from ipf.mapping.emit import Block, Writer, sequence, var
 from ipf.mapping.kinds import STRING, TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.lexer import FmlError
@@ -234,25 +234,36 @@ class RuleCompiler:
             raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
         values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
         code = self.compiler.code(content, group, [one.kind for one in values])
-        return invocation(code, values, self._remembering(dependent, rule, content, group))
+        return invocation(
+            code, values, self._remembering(dependent, rule, content, group, [one.kind for one in values])
+        )
 
     def _remembering(
-        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group
+        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
     ) -> Callable[[Act], Act] | None:
-        """How a call remembers its results, when it fills what the same rule made, and the group is pure.
+        """How a call remembers its results, when the group is pure.
 
-        The rule may have put plain values into it before, but nothing that something else still holds.
+        What the same rule has made for it may hold plain values already, but nothing that something else still holds.
         """
-        plan = self.compiler.plan(content, group)
-        if plan is None:
+        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
+        targets = [name for name, one in zip(names, group.inputs, strict=True) if one.mode == "target"]
+        if len(set(targets)) < len(targets):
             return None
-        name = dependent.parameters[plan.target - 1].value
-        made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
-        inside = [one for one in rule.targets if one.context == name]
-        if not made or any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside):
+        made = next((place for place, name in enumerate(names) if name in targets and _is_made(name, rule)), -1)
+        if made >= 0 and kinds[made] == BUNDLE:
+            return None
+        plan = self.compiler.plan(content, group, kinds, made)
+        if plan is None:
             return None
         memory = self.compiler.memory
         return lambda run: Remembered(run, memory, plan)
+
+
+def _is_made(name: str, rule: Rule) -> bool:
+    """Whether a rule has just made what this variable names, and put nothing but values into it."""
+    made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
+    inside = [one for one in rule.targets if one.context == name]
+    return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)
 
 
 def _is_restricted(source: Source) -> bool:
