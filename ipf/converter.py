@@ -30,10 +30,10 @@ from twisted.python.failure import Failure
 from ipf import __version__
 from ipf.errors import Problem
 from ipf.installing import (
+    MappedByVendor,
     accepted_profiles,
     aside,
     credentials_of,
-    is_mapped_by_vendor,
     mapper_of,
     open_installation,
 )
@@ -154,7 +154,7 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
         PostgresBell(fhir_url, reactor=reactor),
         PostgresDeliveryQueue(fhir_database),
         PostgresCodes(inbox_database),
-        MatchingIndex(),
+        MatchingIndex(partial(deferLater, reactor, 0.0)),
     )
     for part in (inbox_database, fhir_database, stores.inbox_bell, stores.fhir_bell):
         await part.start()
@@ -238,7 +238,7 @@ class ConvertingPart:
             wait=lambda: deferLater(reactor, 0.25),
             batch_size=settings.worker_batch_size,
             dlq_level=level_named(settings.dlq_log_level),
-            is_mapped=partial(is_mapped_by_vendor, installation),
+            is_mapped=MappedByVendor(installation, now),
         )
         poll = settings.worker_poll_ms / 1000
         self._worker = Worker(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -183,10 +183,11 @@ class ServedTopic:
 class News:
     """What every writer must know and may not know yet.
 
-    `search_parameters`: all SearchParameter resources of the default tenant, oldest first; None when none changed.
+    `subscriptions` are read as they are asked for, once.  `search_parameters`: all SearchParameter resources of the
+    default tenant, oldest first; None when none changed.
     """
 
-    subscriptions: Sequence[ActiveSubscription] = ()
+    subscriptions: Iterable[ActiveSubscription] = ()
     topics: Sequence[ServedTopic] = ()
     search_parameters: Sequence[Json] | None = None
 
@@ -258,8 +259,12 @@ class Matcher(Protocol):
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
 
-    def load(self, epoch: int, news: News, since: int = -1) -> None:
-        """Take in what changed between the epochs `since` and `epoch`; from -1, replace everything."""
+    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[News]]) -> None:
+        """Take in what changed until `epoch`; `read(since)` says what, from -1 everything.
+
+        For the transaction that sees this epoch, and holds off changes of it; several at once wait for one another.
+        Other work goes on meanwhile, when there is much to take in.
+        """
 
     def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
         """Problem BUSINESS_RULE when the topic of a Subscription is not served, or does not allow its filters.

@@ -24,6 +24,7 @@ from ipf.ports import (
     FhirTransaction,
     Matcher,
     NewEvent,
+    News,
     ReindexRequest,
     Writes,
 )
@@ -170,15 +171,16 @@ async def refresh(store: FhirStore, matcher: Matcher) -> bool:
 
 async def learn(transaction: FhirTransaction, epoch: int, matcher: Matcher) -> None:
     """Bring this process to the epoch of a transaction: search parameters first, since subscriptions may use them."""
-    since = matcher.epoch
-    if since == epoch:
+    if matcher.epoch == epoch:
         return
-    if since > epoch:  # the database is an older one than that which was known
-        since = -1
-    news = await transaction.news(since)
-    if news.search_parameters is not None:
-        install(news.search_parameters)
-    matcher.load(epoch, news, since)
+
+    async def read(since: int) -> News:
+        news = await transaction.news(since)
+        if news.search_parameters is not None:
+            install(news.search_parameters)
+        return news
+
+    await matcher.bring_to(epoch, read)
 
 
 def _reindex(plan: Plan) -> list[ReindexRequest]:

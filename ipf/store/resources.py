@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import islice
 
 from twisted.internet.defer import DeferredLock
 
@@ -297,15 +298,18 @@ class PostgresFhirTransaction:
 
 
 def _news(rows: Sequence[Row], since: int) -> News:
-    subscriptions: list[ActiveSubscription] = []
+    """Rows in order of their kind; there may be many subscriptions, which are read when they are asked for."""
+    many = sum(row[0] == 0 for row in rows)
+    subscriptions = (
+        ActiveSubscription(tenant, rid, id_, None if body is None else loads(body))
+        for _, tenant, rid, id_, body in islice(rows, many)
+    )
     topics: list[ServedTopic] = []
     parameters: list[Json] = []
     changed = False
-    for kind, tenant, rid, id_, body in rows:
+    for kind, tenant, rid, _, body in rows[many:]:
         resource = None if body is None else loads(body)
-        if kind == 0:
-            subscriptions.append(ActiveSubscription(tenant, rid, id_, resource))
-        elif kind == 1:
+        if kind == 1:
             topics.append(ServedTopic(tenant, rid, topic_in(resource)))
         elif kind == 2 and resource is not None:
             parameters.append(resource)

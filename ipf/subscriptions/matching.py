@@ -5,16 +5,21 @@ search.  Subscriptions to a topic are filed by their filters in the same way; th
 most once, and only when some filter lets the change through.
 
 The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer whose transaction has another epoch
-brings it there by what changed since (`load`), which costs as much as there are changes; all rows are read once, when
-the process begins.
+brings it there by what changed since, which costs as much as there are changes; all rows are read once, when the
+process begins.
+
+Much that changes at once (all rows, or what a topic of many subscribers may be filtered by) is taken in slices, between
+which the process does other things.  Nobody matches meanwhile: whoever changes subscriptions or topics waits for the
+writers before, and the writers after it, who see the new epoch, wait for the last slice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from ipf.errors import Problem
@@ -28,6 +33,9 @@ from ipf.subscriptions.shelf import Shelf
 from ipf.subscriptions.topic_shelf import Drawer, Topics
 
 log = Logger()
+
+SLICE = 128
+"""Subscriptions that are taken in without a break, about five milliseconds."""
 
 Kind = tuple[str, str]
 """(tenant, resource type)"""
@@ -53,13 +61,15 @@ class Unserved:
 
 
 class MatchingIndex:
-    """`ports.Matcher` in memory."""
+    """`ports.Matcher` in memory.  `pause` gives everything else in the process a turn."""
 
-    def __init__(self) -> None:
-        self._forget(-1)
+    def __init__(self, pause: Callable[[], Awaitable[object]] | None = None) -> None:
+        self._pause = pause
+        self._turn = DeferredLock()
+        self._forget()
 
-    def _forget(self, epoch: int) -> None:
-        self._epoch = epoch
+    def _forget(self) -> None:
+        self._epoch = -1
         self._generation = definitions().generation
         self._wishes: dict[int, Wish] = {}
         self._places: dict[int, list[Shelf[Filed]]] = {}
@@ -78,16 +88,56 @@ class MatchingIndex:
 
     # -- what it is made of
 
+    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[News]]) -> None:
+        """See `ports.Matcher.bring_to`."""
+        await self._turn.acquire()
+        try:
+            since = self._epoch
+            if since == epoch:
+                return
+            if since > epoch:  # the database is an older one than that which was known
+                since = -1
+            slices = self.loading(epoch, await read(since), since)
+            try:
+                for _ in slices:
+                    if self._pause is not None:
+                        await self._pause()
+            finally:  # also for those who wait when this one is cancelled
+                for _ in slices:
+                    pass
+        finally:
+            self._turn.release()
+
     def load(self, epoch: int, news: News, since: int = -1) -> None:
-        """Take in what changed between the epochs `since` and `epoch`; from -1, everything anew.
+        """As `loading`, without a break."""
+        for _ in self.loading(epoch, news, since):
+            pass
+
+    def loading(self, epoch: int, news: News, since: int = -1) -> Iterator[None]:
+        """Take in what changed between the epochs `since` and `epoch`; from -1, everything anew.  Yields now and then.
 
         Rows that came too late, because the index is younger already, change nothing.  A row that cannot be read (any
-        more) never fires: it is logged, and in `unserved`.
+        more) never fires: it is logged, and in `unserved`.  An index that is not whole has no epoch.
         """
         if since < 0:
-            self._forget(epoch)
+            self._forget()
         elif epoch < self._epoch:
             return
+        self._epoch = -1
+        stale = self._stale(news)
+        for number, row in enumerate(news.subscriptions, 1):
+            self._set_wish(row.rid, None if row.resource is None else wish_of(row.tenant, row.id, row.resource))
+            stale.add(row.rid)
+            if not number % SLICE:
+                yield
+        for number, rid in enumerate(sorted(stale), 1):
+            self._file(rid)
+            if not number % SLICE:
+                yield
+        self._epoch = epoch
+
+    def _stale(self, news: News) -> set[int]:
+        """Those that are to be filed again because of something else than themselves."""
         stale: set[int] = set()
         if self._generation != definitions().generation:  # searches may mean something else now
             self._generation = definitions().generation
@@ -96,12 +146,7 @@ class MatchingIndex:
         for topic in news.topics:
             for url in self._topics.put(topic):
                 stale |= self._of_topic.get((topic.tenant, url), set())
-        for row in news.subscriptions:
-            self._set_wish(row.rid, None if row.resource is None else wish_of(row.tenant, row.id, row.resource))
-            stale.add(row.rid)
-        for rid in sorted(stale):
-            self._file(rid)
-        self._epoch = epoch
+        return stale
 
     def _set_wish(self, rid: int, wish: Wish | None) -> None:
         before = self._wishes.pop(rid, None)

@@ -8,14 +8,16 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import StoreUnreachable
 from ipf.fhir.index import EMPTY, extract
 from ipf.fhir.match import matches
 from ipf.fhir.query import parse_criteria
 from ipf.ports import ActiveSubscription, Change, Json, News, ServedTopic, Version
 from ipf.subscriptions.guide import FILTER
-from ipf.subscriptions.matching import MatchingIndex
+from ipf.subscriptions.matching import SLICE, MatchingIndex
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -114,6 +116,53 @@ class MatchingTests(TestCase):
         rows.load(5, News(subscriptions(["Encounter?"])))
         self.assertEqual(rows.epoch, 5)
         self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [])
+
+    def test_much_is_taken_in_slices(self) -> None:
+        """Others have their turns between them, those who need the new epoch wait, and read nothing of their own."""
+        pauses: list[Deferred[None]] = []
+
+        def pause() -> Deferred[None]:
+            pauses.append(Deferred())
+            return pauses[-1]
+
+        rows, read = MatchingIndex(pause), []
+
+        async def news(since: int) -> News:
+            read.append(since)
+            return News(iter(subscriptions(["Patient?"] * (2 * SLICE))))
+
+        first, second = [Deferred.fromCoroutine(rows.bring_to(7, news)) for _ in range(2)]
+        for step in range(4):
+            self.assertEqual((len(pauses), rows.epoch), (step + 1, -1))
+            self.assertNoResult(first)
+            self.assertNoResult(second)
+            pauses[step].callback(None)
+        self.successResultOf(first)
+        self.successResultOf(second)
+        self.assertEqual((rows.epoch, read), (7, [-1]))
+        self.assertEqual(len(rows.match(change({"resourceType": "Patient", "id": "a"}))), 2 * SLICE)
+        older = Deferred.fromCoroutine(rows.bring_to(3, news))  # of a database that was restored
+        for step in range(4, 8):
+            pauses[step].callback(None)
+        self.successResultOf(older)
+        self.assertEqual((rows.epoch, read), (3, [-1, -1]))
+
+    def test_an_index_is_never_left_half_made(self) -> None:
+        """Who brings it up to date may be cancelled; a failure to read leaves it as it was."""
+        rows = MatchingIndex(Deferred)
+
+        async def news(since: int) -> News:
+            return News(subscriptions(["Patient?"] * (SLICE + 1)))
+
+        async def broken(since: int) -> News:
+            raise StoreUnreachable
+
+        cancelled = Deferred.fromCoroutine(rows.bring_to(7, news))
+        cancelled.cancel()
+        self.failureResultOf(cancelled, CancelledError)
+        self.assertEqual(rows.epoch, 7)
+        self.failureResultOf(Deferred.fromCoroutine(rows.bring_to(8, broken)), StoreUnreachable)
+        self.assertEqual((rows.epoch, len(rows.match(change({"resourceType": "Patient", "id": "a"})))), (7, SLICE + 1))
 
     def test_a_row_that_cannot_be_read_does_not_stop_the_others(self) -> None:
         rows = index(*subscriptions(["Patient?nonsense=1", "Patient?"]))
