@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from ipf import __version__
 from ipf.converter import Stores, TwoBells, now, trail_of
 from ipf.errors import Category, Problem
-from ipf.installing import aside, is_mapped_by_vendor, mapper_of
+from ipf.installing import MappedByVendor, aside, mapper_of
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
@@ -203,7 +203,7 @@ class Doors:
         mapper = mapper_of(settings, self._installation, reactor)
         rehearsal = Rehearse(
             stores.inbox, mapper, stores.fhir, stores.matcher, now, settings.passthrough_types, as_claimed,
-            partial(is_mapped_by_vendor, self._installation),
+            MappedByVendor(self._installation, now),
         )  # fmt: skip
         given = frozenset(name for name, value in os.environ.items() if value.strip())
         desk, effects = PostgresMessageDesk(stores.inbox_database), PostgresEffects(stores.fhir_database)

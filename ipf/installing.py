@@ -7,21 +7,24 @@ these copies (`converter.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
 
 from ipf.data import folder
+from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.placed import PlacedMapper
 from ipf.mapping.snapshot import Snapshot
 from ipf.packaged import load_packages
-from ipf.ports import Claimed, Installed, Mapper
+from ipf.ports import Claimed, Clock, Installed, Mapper
 from ipf.profiles.folder import ProfileFolder
 from ipf.profiles.shelf import Site, port_of
 from ipf.settings import Settings
@@ -30,6 +33,8 @@ from ipf.wire.remote import Credentials, Remote
 
 if TYPE_CHECKING:
     from ipf.converter import Stores
+
+log = Logger(namespace="ipf.installing")
 
 _LOOK_SECONDS = 5.0  # a lost ring costs no more
 
@@ -122,10 +127,31 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
     return PlacedMapper(elsewhere, lambda: installation.library, installation.answers_of)
 
 
-def is_mapped_by_vendor(installation: Installation, message: Claimed) -> bool:
-    """Whether a vendor profile takes this message out of the pass-through branch."""
-    vendors = installation.library.vendors
-    return vendors is not None and vendors.maps(message)
+class MappedByVendor:
+    """Whether a vendor profile takes a message out of the pass-through branch.
+
+    A message that came after a profile was loaded must never be passed through by a process that has not heard of the
+    profile yet: so this process first learns what is in use, when it last did so before the message came.
+    """
+
+    def __init__(self, installation: Installation, clock: Clock) -> None:
+        self._installation = installation
+        self._clock = clock
+        self._knows_until = datetime.min.replace(tzinfo=UTC)
+
+    async def __call__(self, message: Claimed) -> bool:
+        """Asks the store once for all messages that are there."""
+        if message.received_at >= self._knows_until:
+            moment = self._clock()
+            try:
+                await self._installation.refresh()
+                self._knows_until = moment
+            except StoreUnreachable:
+                pass  # the store says so itself
+            except Problem as problem:
+                log.error("event=mapping_not_loaded the maps in use stay: {reason}", reason=str(problem))
+        vendors = self._installation.library.vendors
+        return vendors is not None and vendors.maps(message)
 
 
 def credentials_of(settings: Settings) -> Credentials | None:

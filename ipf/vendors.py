@@ -42,7 +42,7 @@ Open = Callable[[Listener], Awaitable[Close]]
 class Vendors:
     """`ports.ProfileDesk`.  `folder`: for `open_installation`; then `use` what it gives, and `attach` the doors."""
 
-    def __init__(self, settings: Settings, pid: int) -> None:
+    def __init__(self, settings: Settings, pid: int, aside: Aside = aside) -> None:
         root = swept(Path(settings.data_dir, f"profiles-{pid}"))
         self.site = site_of(settings)
         self.folder = ProfileFolder(Path(settings.profile_dir), self.site, root)
@@ -53,7 +53,7 @@ class Vendors:
         self._unopened: dict[int, str] = {}
         self._lock = DeferredLock()
         self._told: object = None
-        self._aside: Aside = aside
+        self._aside = aside
 
     @property
     def shelf(self) -> Shelf | None:

@@ -193,10 +193,10 @@ async def _maps(examined: Examined) -> list[Finding]:
     if missing:
         found.append(Finding("maps", WARNING, f"no map for {', '.join(missing)}: such messages are answered AE"))
     found.append(Finding("maps", OK, f"{len(library.maps)} maps for {len(library.message_types)} message types"))
-    return [*found, *_profiles(settings, library)]
+    return [*found, *profile_findings(settings, library)]
 
 
-def _profiles(settings: Settings, library: Library) -> list[Finding]:
+def profile_findings(settings: Settings, library: Library) -> list[Finding]:
     """Archives of vendor profiles, each against the maps of this installation."""
     from ipf.profiles.folder import archives
     from ipf.profiles.profile import check_profile

@@ -38,6 +38,8 @@ class Finding:
         place = self.path or "archive"
         if self.line and not self.pointer[:1].isdigit():
             place += f":{self.line}"
+        if self.path.startswith("tests/"):  # for the log: what a case found may be of a person
+            return f"{place}: {self.message.partition(': ')[0]}"
         return f"{place}{' ' if self.pointer[:1] == '/' else ':' if self.pointer else ''}{self.pointer}: {self.message}"
 
 

@@ -7,7 +7,7 @@ paths at which it differs from what is stored.  Nothing is written; validation i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ipf.errors import Category, Problem
 from ipf.fhir.difference import differences
@@ -36,7 +36,7 @@ class Rehearse:
         clock: Clock,
         passthrough: Iterable[str],
         claimed: Callable[[MessageRow], Claimed],
-        is_mapped: Callable[[Claimed], bool] = lambda message: False,
+        is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
     ) -> None:
         self._inbox = inbox
         self._mapper = mapper
@@ -54,7 +54,7 @@ class Rehearse:
             raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
         about = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
         message = self._claimed(row)
-        if row.message_type in self._passthrough and not self._is_mapped(message):
+        if row.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
             return about | {"map_url": None, "error": None, "resources": [], "unmapped": []}
         try:
             mapped = await self._mapper.transform(message)

@@ -118,7 +118,7 @@ class Converter:
         batch_size: int = 50,
         wave_size: int = 16,
         dlq_level: NamedConstant = LogLevel.warn,
-        is_mapped: Callable[[Claimed], bool] = lambda message: False,
+        is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
     ) -> None:
         """`is_mapped`: whether a vendor profile takes a message of `passthrough_types` out of that branch."""
         self._inbox = inbox
@@ -171,7 +171,7 @@ class Converter:
         attempts: list[Attempt] = []
         failures: list[tuple[Claimed, Failure]] = []
         for message in wave:
-            if message.message_type in self._passthrough and not self._is_mapped(message):
+            if message.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
                 ends.append(self._pass_through(message))
                 continue
             outcome = await self._map(message)

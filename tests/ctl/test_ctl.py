@@ -13,11 +13,12 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
-from ipf.ctl import doctor, messages, sending, subscriptions, upkeep
+from ipf.ctl import doctor, messages, profiles, sending, subscriptions, upkeep
 from ipf.ctl.api import Api, Refused
 from ipf.ctl.output import Output
 from ipf.fhir.json import dumps, loads
 from ipf.settings import Settings
+from tests.profiles.samples import EXAMPLE, bare, example, small, tar
 
 ROW = {
     "id": 7, "received_at": "2026-01-01T00:00:00Z", "status": "DEAD_LETTER", "attempt_count": 5, "source_system": "LAB",
@@ -41,6 +42,20 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("POST", "/admin/mapping/reload"): (422, {"error": "bad_request", "message": "PID_Patient.fml:3:1: expected ';'"}),
 }
 
+PROBLEM = {"path": "maps/a.fml", "pointer": "3:1", "line": 3, "message": "expected ';'", "severity": "error"}
+CASE = {"path": "tests/a.hl7", "messageType": "ADT^A04", "passed": False, "message": "no Patient was made"}
+PROFILE = {"id": "acme", "version": "1.2", "vendor": {"name": "Acme"}}
+INGEST = {"port": 2580, "facilityResolver": "msh-4", "facilities": ["WEST", "EAST"]}
+ANSWERS["POST", "/admin/api/profiles/validate"] = (200, {
+    "valid": False, "profile": PROFILE, "mappings": [], "tests": {"passed": 1, "failed": 1, "cases": [CASE]},
+    "problems": [PROBLEM],
+})  # fmt: skip
+ANSWERS["GET", "/admin/api/profiles"] = (200, {
+    "loaded": [{"file": "acme.tgz", "profile": PROFILE, "mappings": [CASE], "ingest": [INGEST]}], "skipped": [],
+})  # fmt: skip
+ANSWERS["POST", "/admin/api/profiles/reload"] = (200, {
+    "loaded": [], "skipped": [{"file": "acme.tgz", "kept": "1.1", "problems": [PROBLEM]}],
+})  # fmt: skip
 
 UNKNOWN = (404, {"error": "not_found", "message": "there is no such thing"})
 
@@ -86,6 +101,10 @@ class CtlTests(TestCase):
             (subscriptions.health(api, output), False, ["since noon"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (upkeep.unmapped(api, output, None, 50), None, ["0 of 0"]),
+            (profiles.validate_profile(api, output, io.BytesIO(b"tar")), False,
+             ["acme", "1 passed, 1 failed", "tests/a.hl7", "no Patient was made", "maps/a.fml", "expected ';'"]),
+            (profiles.profiles(api, output, False), True, ["acme.tgz", "ADT^A04", "port 2580 msh-4 WEST, EAST"]),
+            (profiles.profiles(api, output, True), False, ["maps/a.fml"]),
         ):
             self.written.seek(0)
             self.written.truncate()
@@ -93,6 +112,7 @@ class CtlTests(TestCase):
             for word in words:
                 self.assertIn(word, self.written.getvalue())
         self.assertIn("message 8 is DELIVERED", self.complained.getvalue())
+        self.assertIn("acme.tgz is not in use; version 1.1 stays in use", self.complained.getvalue())
         self.assertIn(("GET", "/admin/messages?status=DEAD_LETTER&limit=5", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
 
@@ -119,6 +139,27 @@ class CtlTests(TestCase):
         self.patch(__import__("sys"), "stdout", written)
         await messages.list_messages(self.api, Output(True))
         self.assertEqual(loads(written.getvalue()), ANSWERS["GET", "/admin/messages"][1])
+
+    async def test_a_profile_is_packed(self) -> None:
+        """What is written is the archive of the folder; without a manifest there is none."""
+        target = Path(self.mktemp())
+        await profiles.pack_profile(self.api, self.output, EXAMPLE, target)
+        self.assertEqual(target.read_bytes(), example())
+        with self.assertRaisesRegex(Refused, "no manifest.yaml"):
+            await profiles.pack_profile(self.api, self.output, EXAMPLE / "maps", target)
+
+    async def test_doctor_looks_at_profiles(self) -> None:
+        """Each archive, against the maps of this installation."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "a.tar.gz").write_bytes(tar(small("a")))
+        (folder / "b.tar.gz").write_bytes(tar(small("b") | {"maps/a04.fml": "map"}))
+        (folder / "c.tar.gz").write_bytes(b"x")
+        found = doctor.profile_findings(Settings(profile_dir=str(folder)), bare())
+        results = {one.check: one.result for one in found}
+        expected = {"profile a.tar.gz": "ok", "profile b.tar.gz": "failed", "profile c.tar.gz": "failed"}
+        self.assertEqual(results, expected)
+        self.assertIn("maps/a04.fml:1", found[1].text)
 
     async def test_doctor_finds_what_keeps_a_service_from_starting(self) -> None:
         """A port that is taken, a map that is missing, a setting that cannot be read."""

@@ -160,6 +160,18 @@ class ConvertTests(TestCase):
         self.assertEqual((mapper.seen, self.submitted), ([], []))
         self.assertEqual((inbox.settled[0].status, inbox.settled[0].error), (Status.DELIVERED, None))
 
+    async def test_a_vendor_profile_takes_a_message_out_of_that_branch(self) -> None:
+        """One message, not its type."""
+
+        async def is_mapped(one: Claimed) -> bool:
+            return one.id == 2
+
+        inbox = ScriptedInbox([message(1, kind="ADT_A04"), message(2, kind="ADT_A04"), message(3)])
+        mapper, options = ScriptedMapper(), {"is_mapped": is_mapped}
+        await self.converter(inbox, mapper, **options).step()  # type: ignore[arg-type]
+        self.assertEqual(mapper.seen, [2, 3])
+        self.assertEqual([end.status for end in inbox.settled], [Status.DELIVERED] * 3)
+
     async def test_a_failure_waits_as_the_backoff_says(self) -> None:
         for attempts, seconds in [(0, 1), (1, 2), (2, 4), (3, 8)]:
             inbox = ScriptedInbox([message(1, attempts=attempts)])

@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
 from ipf.hl7.framing import Junk, Oversize, Unfinished
-from ipf.hl7.header import scan_header
+from ipf.hl7.header import Header, scan_header
 from ipf.hl7.message import Message
 from ipf.hl7.ordering import ordering_key
 from ipf.stages.group_commit import GroupCommit
@@ -223,6 +223,22 @@ class NotTakenTests(ReceiveCase):
         installed.add("ADT_A01")
         self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
         self.assertEqual(len(self.inbox.order), 2)
+
+
+    def test_a_vendor_profile_has_a_say(self) -> None:
+        """Its map counts; its tenant and charset are those of the message; it may make a control id."""
+
+        def place(frame: bytes, header: Header, listener: Listener) -> Listener:
+            header.source_id = header.source_id or "made"
+            return Listener(listener.name, "iso8859-2", "west", frozenset({"ADT_A01"}))
+
+        self.receiver = self.make(map_missing=lambda kind: kind in ("ADT_A01", "ADT_A08"))
+        self.receiver.place = place
+        self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
+        self.assertEqual(self.ack(adt(trigger="A08"))[0], "AE")
+        self.assertEqual(self.ack(adt("", pid="PID|1||77||K\u00f3s\r").replace(b"\xc3\xb3", b"\xf3"))[:2], ("AA", ""))
+        stored = [(one.source_id, one.tenant, one.charset) for one in self.inbox.order]
+        self.assertEqual(stored, [("C1", "west", "utf-8"), ("made", "west", "iso8859-2")])
 
 
 class OrderingTests(TestCase):
