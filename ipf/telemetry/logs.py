@@ -52,6 +52,8 @@ _SECRET_NAME = re.compile(r"token|secret|passw|authorization|api_?key", re.IGNOR
 _SECRET_TEXT = re.compile(r"(bearer\s+|://[^/\s:@]*:(?=[^\s/@]+@))[^\s@\"',;]+", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f\u0085\u2028\u2029]+")
+_FIELD = re.compile(r"=\{(\w+)\}")
+_BRACES = {0x7B: "{{", 0x7D: "}}"}
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x7F: "\\u007f"}
 
 
@@ -180,10 +182,19 @@ def _message(event: LogEvent) -> str:
     text = event.get("log_format")
     if type(text) is not Line:
         # A format without braces is its own result, and by far the most common one.
-        text = formatEvent(event) if type(text) is not str or "{" in text or "}" in text else text
+        text = _formatted(event) if type(text) is not str or "{" in text or "}" in text else text
     if not text and event.get("log_failure") is not None:
         text = _reason(event["log_failure"])
     return str(text)
+
+
+def _formatted(event: LogEvent) -> str:
+    """As the library does it; the values of `key={field}` in `event=` lines are quoted as `event_line` quotes them."""
+    text = event.get("log_format")
+    if type(text) is str and text.startswith("event="):
+        text = _FIELD.sub(lambda field: "=" + _token(event.get(field[1])).translate(_BRACES), text)
+        event = {**event, "log_format": text}
+    return formatEvent(event)
 
 
 def _reason(failure: Failure) -> str:

@@ -145,12 +145,34 @@ class WholeWayTests(TestCase):
         dead = await self._row(service, "Z1", "DEAD_LETTER")
         self.assertEqual(dead["attempt_count"], 2)
         self.assertTrue(dead["last_error"].startswith("matchbox: "), dead["last_error"])
+        self._said(service, passed, dead)
         path = f"/admin/messages/{dead['id']}"
         status, row = await asyncio.to_thread(service.request, "POST", f"{path}/retry")
         self.assertEqual((status, row["status"], row["attempt_count"]), (200, "RECEIVED", 0))
         await self._row(service, "Z1", "DEAD_LETTER")
         self.assertEqual((await asyncio.to_thread(service.request, "DELETE", path))[0], 204)
         self.assertEqual((await asyncio.to_thread(service.get, path))[0], 404)
+
+    def _said(self, service: ServiceProcess, passed: dict[str, Any], dead: dict[str, Any]) -> None:
+        """The lines of the log that the interface specification lists, with their fields; what each record has."""
+        records = [json.loads(line) for line in service.log_path.read_text().splitlines()]
+        for one in records:
+            self.assertEqual({"@timestamp", "level", "logger_name", "message", "schema_version"} - set(one), set(), one)
+        of = f"message_id={dead['id']} source_system=FEED source_id=Z1 message_type=ZZZ_Z01 attempt_count="
+        for start, level, rest in (
+            (f"event=retry_scheduled {of}1 backoff_ms=100 last_error=", "INFO", "matchbox: "),
+            (f"event=dlq {of}2 last_error=", "WARN", "matchbox: "),
+        ):
+            (line,) = [one for one in records if one["message"].startswith(start)]
+            self.assertEqual((line["level"], line["correlation_id"]), (level, dead["correlation_id"]))
+            self.assertIn(rest, line["message"])
+        (line,) = [one for one in records if one["message"].startswith("event=passthrough")]
+        for token in (f"message_id={passed['id']}", "message_type=ADT_A04", "source_id=A4", "source_system=FEED"):
+            self.assertIn(token, line["message"])
+        (line,) = [one for one in records if one["message"].startswith("event=rejected")]
+        self.assertRegex(line["message"], r'size=14 reason="MSH: .+"$')
+        events = {one["message"].partition(" ")[0] for one in records if "correlation_id" in one}
+        self.assertLessEqual({"event=transformed", "event=delivered"}, events)
 
     async def _row(self, service: ServiceProcess, source_id: str, status: str) -> dict[str, Any]:
         async with asyncio.timeout(15):

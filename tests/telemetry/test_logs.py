@@ -144,6 +144,12 @@ class EventLineTests(TestCase):
             self.assertEqual(event_line("dlq", **fields), expected)
         self.assertEqual(event_line("x", name="audit_event", id=1), "audit_event=x id=1")
 
+    def test_tokens_of_lines_that_are_formats(self) -> None:
+        """A line that may be held back when it repeats is a format; its values are quoted all the same."""
+        line = "event=rejected peer={peer} reason={reason} size={size} why={absent} {reason}"
+        said = record(lambda log: log.info(line, peer="10.0.0.1", reason='no {MSH}: "x"', size=7))["message"]
+        self.assertEqual(said, 'event=rejected peer=10.0.0.1 reason="no {MSH}: \\"x\\"" size=7 why=null no {MSH}: "x"')
+
     def test_a_line_is_never_a_format(self) -> None:
         line = event_line("dlq", last_error="{0} {boom} }")
         self.assertEqual(record(lambda log: log.info(line))["message"], line)

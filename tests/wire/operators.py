@@ -22,11 +22,13 @@ from ipf.mapping.desk import as_claimed
 from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
 from ipf.rest.commit import commit
 from ipf.rest.rehearsal import Rehearse
+from ipf.rest.subscription_status import set_status
 from ipf.rest.transaction import entries_of
 from ipf.rest.unit import Unit
 from ipf.settings import Settings
 from ipf.store.codes import PostgresCodes
 from ipf.store.database import Database
+from ipf.store.deliveries import PostgresDeliveryQueue
 from ipf.store.effects import PostgresEffects
 from ipf.store.inbox import PostgresInbox
 from ipf.store.message_desk import PostgresMessageDesk
@@ -35,6 +37,7 @@ from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire import admin
 from ipf.wire.admin_openapi import document
 from ipf.wire.admin_routes import Operations
+from ipf.wire.admin_subscriptions import SubscriptionDesk
 from tests import postgres
 from tests.stages.test_worker import MemoryBell
 
@@ -96,11 +99,19 @@ class OperatorsTest(TestCase):
         more = Operations(self.inbox, self.codes, self.desk, effects, rehearsal, settings, given, "1")
         gate = admin.Gate(token, read_token)
         root = Resource()
-        root.putChild(b"admin", admin.resource(self.inbox, self.bell, gate, self.codes, more=[more]))
+        queue = PostgresDeliveryQueue(self.fhir_database)
+        subscriptions = SubscriptionDesk(queue, self.change_status, self.bell, "admin")
+        found = admin.resource(self.inbox, self.bell, gate, self.codes, subscriptions=subscriptions, more=[more])
+        root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
         self.addCleanup(port.stopListening)
+
+    async def change_status(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+        """What the service does when an operator sets a status."""
+        given = (tenant, id, status, error, self.fhir, self.matcher, now)
+        return await set_status(*given, correlation_id=correlation_id)
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The answer, which must be as the OpenAPI document says."""
