@@ -204,8 +204,8 @@ class DeliveryQueue(Protocol):
     async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
         """At most `limit` of the events with these numbers, both included, in order."""
 
-    async def resend(self, tenant: str, subscription_id: str, first: int) -> int | None:
-        """Have the events from this number on sent again, in order; how many are due then.
+    async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:
+        """Have the events with these numbers, both included, sent again, in order; how many are due then in all.
 
         None: it is not active, or of a channel that is never leased.
         """

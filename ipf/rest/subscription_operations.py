@@ -89,23 +89,27 @@ def _visible(read: Sequence[Event], request: Request) -> list[Event]:
 
 
 async def resend(request: Request, repository: Repository) -> Answer:
-    """POST [base]/Subscription/[id]/$resend: events from `eventsSinceNumber` on are sent again, in order.
+    """POST [base]/Subscription/[id]/$resend: events from `eventsSinceNumber` to `eventsUntilNumber` once more, in order.
 
-    All that follow are sent, since the order within a subscription is kept.  409 when it is not active.
+    Without an end all that follow.  Then delivery goes on where it was.  409 when it is not active.
     """
-    arguments = Arguments.of(request, {"eventsSinceNumber"})
-    first = arguments.number("eventsSinceNumber")
+    arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber"})
+    first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue)
     if not first or first > health.last_event_number:
         text = f"eventsSinceNumber is a number from 1 to {health.last_event_number}"
         raise Problem(Category.VALUE, text, "eventsSinceNumber")
-    due = await queue.resend(request.tenant, health.id, first)
+    if last is None:
+        last = health.last_event_number
+    elif last < first:
+        raise Problem(Category.VALUE, "eventsUntilNumber is not below eventsSinceNumber", "eventsUntilNumber")
+    due = await queue.resend(request.tenant, health.id, first, last)
     if due is None:
         kind = terms_of(health.resource).channel_type
         text = f"only what is active and not a websocket is sent again; this is {health.status}, {kind}: ask $events"
         raise Problem(Category.CONFLICT, text)
-    return Answer(200, dumps(success(f"{due} events will be sent, from number {first} on")))
+    return Answer(200, dumps(success(f"{due} events will be sent, from number {first} on; again up to {last}")))
 
 
 async def binding_token(request: Request, repository: Repository) -> Answer:

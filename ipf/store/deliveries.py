@@ -33,6 +33,13 @@ _EVENT = """e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, 
     FROM subscription_events e JOIN resources r ON r.rid = e.resource_rid
     JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id"""
 
+
+# The next events of a row: while some are sent again, those; then what comes after the newest that was delivered.
+def _next(row: str) -> str:
+    return f"""e.event_number > {row}.delivered_number
+    AND e.event_number <= coalesce({row}.resend_until, 9223372036854775807)"""
+
+
 # The body of the Subscription comes with its first event only.  A lease that meets a writer at work may see fewer
 # events than the row counts; it asks again before it ends.
 _LEASED = f"""leased AS (
@@ -48,7 +55,7 @@ FROM leased s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 LEFT JOIN LATERAL (
     SELECT row_number() OVER (ORDER BY e.event_number) AS n, {_EVENT}
-    WHERE e.subscription_rid = s.rid AND e.event_number > s.delivered_number ORDER BY e.event_number LIMIT $4
+    WHERE e.subscription_rid = s.rid AND {_next("s")} ORDER BY e.event_number LIMIT $4
 ) n ON true
 WHERE NOT r.deleted ORDER BY s.rid, n.event_number"""
 
@@ -81,11 +88,11 @@ WITH due AS (
 EVENTS = Statement(
     "delivery_events",
     "bigint, bigint, integer",
-    """
+    f"""
 SELECT e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body,
        v.method
 FROM subscription_states s
-JOIN subscription_events e ON e.subscription_rid = s.rid AND e.event_number > s.delivered_number
+JOIN subscription_events e ON e.subscription_rid = s.rid AND {_next("s")}
 JOIN resources r ON r.rid = e.resource_rid
 JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id
 WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL AND s.status = 'active'
@@ -115,7 +122,7 @@ _COUNTED = """
         heartbeat_at = CASE WHEN l.succeeded THEN now() + s.heartbeat_seconds * interval '1 second'
                             ELSE s.heartbeat_at END"""
 _LEDGER = """
-    RETURNING s.rid, s.delivered_number, s.lease_until
+    RETURNING s.rid, s.delivered_number, s.lease_until, s.resend_until
 ), ledger AS (
     INSERT INTO delivery_attempts (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms,
         error, correlation_id, kind, to_event_number)
@@ -127,15 +134,20 @@ _LEDGER = """
 _COLUMNS = ", text" * 9
 
 # $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, $7 how many more, then the attempts.
-_KEPT = """$6::timestamptz IS NOT NULL AND ($7::integer = 0 OR s.status = 'active'
-            AND s.last_event_number > greatest(s.delivered_number, $3))"""
+# The last event that is sent again takes the cursor back to where it was.
+_ACKNOWLEDGED = "least(greatest(s.delivered_number, $3), s.last_event_number)"
+_REACHED = f"""CASE WHEN {_ACKNOWLEDGED} >= s.resend_until THEN greatest({_ACKNOWLEDGED}, s.resume_number)
+            ELSE {_ACKNOWLEDGED} END"""
+_KEPT = f"""$6::timestamptz IS NOT NULL AND ($7::integer = 0 OR s.status = 'active'
+            AND s.last_event_number > {_REACHED})"""
 SETTLE = Statement(
     "delivery_settle",
     "bigint, bigint, bigint, timestamptz, integer, timestamptz, integer" + _COLUMNS,
     _ATTEMPTS % tuple(range(8, 17))
     + f"""mine AS (
     UPDATE subscription_states s SET
-        delivered_number = least(greatest(s.delivered_number, $3), s.last_event_number),
+        delivered_number = {_REACHED},
+        resend_until = CASE WHEN {_ACKNOWLEDGED} < s.resend_until THEN s.resend_until END,
         attempt_count = $5,
         failing_since = CASE WHEN $5 > 0 THEN coalesce(s.failing_since, t.first_failure, now()) END,
         ready_at = CASE WHEN {_KEPT} THEN $6 ELSE coalesce($4, now()) END,
@@ -148,7 +160,7 @@ SETTLE = Statement(
     + _LEDGER
     + f"""SELECT m.lease_until IS NOT NULL, n.* FROM mine m LEFT JOIN LATERAL (
     SELECT {_EVENT}
-    WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND e.event_number > m.delivered_number
+    WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND {_next("m")}
     ORDER BY e.event_number LIMIT $7
 ) n ON true ORDER BY n.event_number""",
 )

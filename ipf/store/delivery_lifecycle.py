@@ -44,16 +44,21 @@ WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted' ORDER BY e.event_numbe
 )
 
 # Whoever holds a lease has lost it: what is under way is not settled, so nothing moves the cursor forward again.
+# $4: the last one; beyond it the cursor goes back to where it is now.  A range within another makes one of both.
 RESEND = Statement(
     "delivery_resend",
-    "text, text, bigint",
+    "text, text, bigint, bigint",
     """
 UPDATE subscription_states s
-SET delivered_number = least(s.delivered_number, $3 - 1), lease_token = s.lease_token + 1, lease_until = NULL,
+SET delivered_number = least(s.delivered_number, $3 - 1),
+    resend_until = CASE WHEN s.resend_until IS NOT NULL THEN greatest(s.resend_until, $4)
+                        WHEN $4 < s.delivered_number THEN $4 END,
+    resume_number = CASE WHEN s.resend_until IS NULL THEN s.delivered_number ELSE s.resume_number END, lease_token = s.lease_token + 1, lease_until = NULL,
     leased_by = NULL, ready_at = now()
 FROM partitions p
 WHERE p.id = s.partition_id AND p.name = $1 AND s.id = $2 AND s.status = 'active' AND s.channel_type <> 'websocket'
-RETURNING s.last_event_number - s.delivered_number""",
+RETURNING CASE WHEN s.resend_until IS NULL THEN s.last_event_number - s.delivered_number
+               ELSE s.resend_until - s.delivered_number + s.last_event_number - s.resume_number END""",
 )
 
 STATEMENTS = (PEEK, ENDED, BETWEEN, RESEND)
@@ -78,9 +83,9 @@ class Lifecycle:
         rows = await self._database.many(BETWEEN.call(tenant, subscription_id, first, last, limit))
         return [event_of(row) for row in rows]
 
-    async def resend(self, tenant: str, subscription_id: str, first: int) -> int | None:
+    async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:
         """See `ports.DeliveryQueue.resend`."""
-        row = await self._database.maybe(RESEND.call(tenant, subscription_id, first))
+        row = await self._database.maybe(RESEND.call(tenant, subscription_id, first, last))
         return None if row is None else int(row[0])
 
 

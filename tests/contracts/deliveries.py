@@ -263,13 +263,41 @@ class DeliveryQueueContract(Writing):
         assert seen is not None
         self.assertEqual((seen.token, seen.last_event_number, seen.resource["id"]), (0, 3, "s1"))
         self.assertIsNone(await self.queue.peek("default", "nobody"))
-        self.assertEqual(await self.queue.resend("default", "s1", 2), 2)
+        self.assertEqual(await self.queue.resend("default", "s1", 2, 3), 2)
         self.assertIsNone(await self.queue.settle(held, DeliveryEnd(3, [])))
         (again,) = await self.lease()
         self.assertEqual(await self.pending(again), [(2, "b"), (3, "c")])
-        self.assertIsNone(await self.queue.resend("default", "nobody", 1))
+        self.assertIsNone(await self.queue.resend("default", "nobody", 1, 1))
         await self._become(rid, "error", 2)
-        self.assertIsNone(await self.queue.resend("default", "s1", 1))
+        self.assertIsNone(await self.queue.resend("default", "s1", 1, 3))
+
+    async def test_a_range_is_sent_again(self) -> None:
+        """Then delivery goes on where it was; two ranges at once make one of both."""
+        rid = await self.subscribe("s1")
+        for number in range(1, 8):
+            await self.fire(rid, f"p{number}")
+        (lease,) = await self.lease()
+        await self.queue.settle(lease, DeliveryEnd(6, []))
+        self.assertEqual(await self.queue.resend("default", "s1", 2, 3), 3)
+        (lease,) = await self.lease()
+        self.assertEqual([event.number for event in lease.events], [2, 3])
+        settled = await self.queue.settle(lease, DeliveryEnd(2, [], keep_until=soon(), more=9))
+        assert settled is not None
+        self.assertEqual([event.number for event in settled.events], [3])
+        settled = await self.queue.settle(lease, DeliveryEnd(3, [], keep_until=soon(), more=9))
+        assert settled is not None
+        self.assertEqual([event.number for event in settled.events], [7])
+        self.assertEqual(await self.queue.settle(lease, DeliveryEnd(7, [], keep_until=soon(), more=9)), Settled(False))
+        self.assertEqual(await self.lease(), [])
+        self.assertEqual(await self.queue.resend("default", "s1", 4, 4), 1)
+        self.assertEqual(await self.queue.resend("default", "s1", 2, 2), 3)
+        (lease,) = await self.lease()
+        self.assertEqual(await self.pending(lease), [(number, f"p{number}") for number in (2, 3, 4)])
+        self.assertEqual(await self.queue.settle(lease, DeliveryEnd(4, [])), Settled(False))
+        self.assertEqual(await self.lease(), [])
+        self.assertEqual(await self.queue.resend("default", "s1", 6, 7), 2)
+        (lease,) = await self.lease()
+        self.assertEqual(await self.pending(lease), [(6, "p6"), (7, "p7")])
 
     async def test_the_end_comes(self) -> None:
         """Subscriptions whose end has come, while they fire."""

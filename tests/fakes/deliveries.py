@@ -38,6 +38,8 @@ class _Cursor:
     worker: str = ""
     status: str = ""
     heartbeat_at: datetime | None = None
+    resend_until: int | None = None
+    resume: int = 0
     attempts: list[Attempt] = field(default_factory=list)
 
 
@@ -102,7 +104,7 @@ class MemoryDeliveryQueue:
         return Lease(
             state.tenant, rid, state.id, cursor.token, until, self._resource(stream), cursor.attempt_count,
             cursor.failing_since, len(stream.events),
-            events=tuple(stream.events[cursor.delivered : cursor.delivered + FIRST_EVENTS]) if cursor.leased else (),
+            events=tuple(_next(stream, cursor, FIRST_EVENTS)) if cursor.leased else (),
         )  # fmt: skip
 
     def _resource(self, stream: Stream) -> Json:
@@ -120,7 +122,7 @@ class MemoryDeliveryQueue:
         stream = self._store.streams[lease.subscription_rid]
         if cursor is None or stream.state.status != "active":
             return []
-        return stream.events[cursor.delivered : cursor.delivered + limit]
+        return _next(stream, cursor, limit)
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
@@ -129,6 +131,8 @@ class MemoryDeliveryQueue:
         if cursor is None:
             return None
         cursor.delivered = max(cursor.delivered, end.delivered_to or 0)
+        if cursor.resend_until is not None and cursor.delivered >= cursor.resend_until:
+            cursor.delivered, cursor.resend_until = max(cursor.delivered, cursor.resume), None
         self._keep(lease.subscription_rid, end.attempts)
         cursor.attempt_count = end.attempt_count
         if not end.attempt_count:
@@ -137,7 +141,7 @@ class MemoryDeliveryQueue:
             failed = [attempt.attempted_at for attempt in end.attempts if not attempt.succeeded]
             cursor.failing_since = min(failed, default=self._clock())
         stream = self._store.streams[lease.subscription_rid]
-        events = stream.events[cursor.delivered :] if stream.state.status == "active" else []
+        events = _next(stream, cursor, len(stream.events)) if stream.state.status == "active" else []
         keep = end.keep_until is not None and (not end.more or bool(events))
         cursor.ready_at, cursor.leased = end.keep_until if keep else end.retry_at, keep
         return Settled(keep, tuple(events[: end.more]) if keep else ())
@@ -207,16 +211,22 @@ class MemoryDeliveryQueue:
         found = self._find(tenant, subscription_id)
         return [] if found is None else [one for one in found[1].events if first <= one.number <= last][:limit]
 
-    async def resend(self, tenant: str, subscription_id: str, first: int) -> int | None:
+    async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:
         """See `ports.DeliveryQueue.resend`."""
         self._store.check()
         found = self._find(tenant, subscription_id)
         if found is None or found[1].state.status != "active" or found[1].state.channel_type == "websocket":
             return None
         cursor = found[2]
+        if cursor.resend_until is not None:
+            cursor.resend_until = max(cursor.resend_until, last)
+        elif last < cursor.delivered:
+            cursor.resend_until, cursor.resume = last, cursor.delivered
         cursor.delivered = min(cursor.delivered, first - 1)
         cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
-        return len(found[1].events) - cursor.delivered
+        if cursor.resend_until is None:
+            return len(found[1].events) - cursor.delivered
+        return cursor.resend_until - cursor.delivered + len(found[1].events) - cursor.resume
 
     async def holders(self) -> list[str]:
         """See `ports.DeliveryQueue.holders`."""
@@ -277,6 +287,10 @@ class MemoryDeliveryQueue:
         latest_first = list(reversed(found[2].attempts))  # equal times stay in this order
         newest = sorted(latest_first, key=lambda attempt: attempt.attempted_at, reverse=True)
         return AttemptPage(len(newest), tuple(newest[offset : offset + limit]))
+
+
+def _next(stream: Stream, cursor: _Cursor, limit: int) -> list[Event]:
+    return stream.events[cursor.delivered : cursor.resend_until][:limit]
 
 
 _: type[DeliveryQueue] = MemoryDeliveryQueue

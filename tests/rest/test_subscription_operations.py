@@ -98,7 +98,10 @@ class OperationSuite(Suite):
         await set_status("default", "s", "active", None, parts.store, parts.matcher, parts.clock)
         answer = await self.ok("POST", "Subscription/s/$resend?eventsSinceNumber=2")
         self.assertIn("3 events", answer["issue"][0]["diagnostics"])  # none of them was sent yet
-        for query in ("", "?eventsSinceNumber=0", "?eventsSinceNumber=4", "?eventsUntilNumber=1"):
+        answer = await self.ok("POST", "Subscription/s/$resend?eventsSinceNumber=1&eventsUntilNumber=1")
+        self.assertIn("3 events", answer["issue"][0]["diagnostics"])
+        for query in ("", "?eventsSinceNumber=0", "?eventsSinceNumber=4", "?eventsUntilNumber=1",
+                      "?eventsSinceNumber=2&eventsUntilNumber=1", "?eventsSinceInstant=2026-01-01"):  # fmt: skip
             self.assertEqual((await self.world.send("POST", f"Subscription/s/$resend{query}")).status, 400, query)
 
     async def test_binding_token(self) -> None:
