@@ -24,11 +24,55 @@ _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, 
 _TEXTS = ("ifNoneExist", "ifMatch", "ifNoneMatch", "ifModifiedSince")
 _READS = frozenset({"GET", "HEAD"})
 _PATCHES = frozenset({"Parameters", "Binary"})
+_USUAL = frozenset({"fullUrl", "resource", "request"})
 
 
 def entries_of(bundle: Json) -> tuple[Entry, ...]:
     """The writes of a transaction Bundle.  Problem VALUE or NOT_SUPPORTED with the place of the entry."""
-    return tuple(entry_of(item, f"Bundle.entry[{number}]") for number, item in enumerate(bundle.get("entry", ())))
+    items = enumerate(bundle.get("entry", ()))
+    return tuple([_usual(item, number) or entry_of(item, f"Bundle.entry[{number}]") for number, item in items])
+
+
+def _usual(item: Any, number: int) -> Entry | None:
+    """The short way for what converted messages are made of: a resource with its name, put or posted; None: it is not.
+
+    A message has twenty of them, and `entry_of` looks at much that these do not have.
+    """
+    if type(item) is not dict or item.keys() != _USUAL:
+        return None
+    name, resource, asked = item["fullUrl"], item["resource"], item["request"]
+    if type(name) is not str or type(resource) is not dict or type(asked) is not dict:
+        return None
+    url, once = asked.get("url"), asked.get("ifNoneExist")
+    if type(url) is not str or len(asked) != (2 if once is None else 3):
+        return None
+    if asked.get("method") == "PUT":
+        return _usual_update(url, resource, name, number) if once is None else None
+    if asked.get("method") != "POST" or url != resource.get("resourceType"):
+        return None
+    if once is None:
+        return Entry(Method.CREATE, url, None, resource, None, name, None, f"Bundle.entry[{number}]")
+    return _conditional(Method.CREATE, url, f"{url}?{once}", resource, name, number) if type(once) is str else None
+
+
+def _usual_update(url: str, resource: Json, name: str, number: int) -> Entry | None:
+    resource_type, id = resource.get("resourceType"), resource.get("id")
+    if id is None and url.partition("?")[0] == resource_type:
+        return _conditional(Method.UPDATE, resource_type, url, resource, name, number)
+    if not is_id(id) or url != f"{resource_type}/{id}":
+        return None
+    return Entry(Method.UPDATE, str(resource_type), id, resource, None, name, None, f"Bundle.entry[{number}]")
+
+
+def _conditional(
+    method: Method, resource_type: str, criteria: str, resource: Json, name: str, number: int
+) -> Entry | None:
+    if criteria.count("?") != 1:
+        return None
+    query = parse_criteria(criteria)
+    if not query.terms:
+        return None
+    return Entry(method, resource_type, None, resource, query, name, None, f"Bundle.entry[{number}]")
 
 
 def asks_only(item: Any, place: str) -> bool:

@@ -15,7 +15,7 @@ _BODY = (
     b"NK1|1|Hansen^Per^^^Mr|SPO^Spouse^HL70063|Storgata 12^^Oslo^^0155^NOR|+4791234567^PRN^CP|||20200101\r"
     b"PV1|1|I|W3^301^2^GENERAL^^N^B1^3|E|||D123^Solberg^Silje^^^Dr^^^NPI|D456^Berg^Bjorn^^^Dr^^^NPI|"
     b"D789^Lund^Liv^^^Dr^^^NPI|MED||||7|||D123^Solberg^Silje^^^Dr^^^NPI|IP|V%(patient)s^^^GENERAL^VN|INS1|||||||"
-    b"||||||||||||||||20260102023000\r"
+    b"|||||||||||||||||20260102023000\r"
     b"PV2|||R07.4^Chest pain^I10||||||20260105\r"
     b"AL1|1|DA|70618^Penicillin^RXNORM|SV|Anaphylaxis|19990401\r"
     b"DG1|1|I10|I20.9^Angina pectoris^I10||20260102|A\r"

@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.ports import Answer, Json
+from ipf.rest.bundle_entries import entry_of
 from ipf.rest.transaction import entries_of
 from ipf.rest.unit import Method
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
@@ -48,6 +49,24 @@ class EntriesTests(TestCase):
         self.assertEqual((made[0].full_url, made[2].if_match, made[4].place), ("urn:uuid:1", 3, "Bundle.entry[4]"))
         self.assertEqual(entries_of({"resourceType": "Bundle", "type": "transaction"}), ())
 
+    def test_the_short_way_reads_the_same(self) -> None:
+        once = "identifier=urn:mrn|1"
+        for item in (
+            entry("POST", "Patient", patient("1"), "urn:uuid:1"),
+            entry("POST", "Patient", patient("1", id="a"), "urn:uuid:1", ifNoneExist=once),
+            entry("POST", "Patient", patient("1"), "urn:uuid:1", ifNoneExist="a?" + once),
+            entry("PUT", "Patient?" + once, patient("1"), "urn:uuid:1"),
+            entry("PUT", "Patient?" + once, patient("1", id="a"), "urn:uuid:1"),
+            entry("PUT", "Patient/a", patient("1", id="a"), "urn:uuid:1"),
+            entry("PUT", "Patient/a", patient("1"), "urn:uuid:1"),
+            entry("PUT", "/Patient/a", patient("1", id="a"), "urn:uuid:1"),
+            entry("PUT", "Patient/a", patient("1", id="a"), "urn:uuid:1", ifMatch='W/"3"'),
+            entry("PUT", "Patient/a", patient("1", id="a"), "urn:uuid:1", ifNoneMatch="*"),
+            entry("DELETE", "Patient/a", patient("1", id="a"), "urn:uuid:1"),
+            entry("POST", "Patient", patient("1"), "urn:uuid:1") | {"link": []},
+        ):
+            self.assertEqual(entries_of(bundle("transaction", item)), (entry_of(item, "Bundle.entry[0]"),), item)
+
     def test_refused_entries(self) -> None:
         for item, category in (
             ({}, Category.REQUIRED),
@@ -66,6 +85,12 @@ class EntriesTests(TestCase):
             (entry("PUT", "Patient/a/b", patient("1")), Category.VALUE),
             (entry("PUT", "Patient/a_b", patient("1")), Category.VALUE),
             (entry("PUT", "Patient/a", patient("1", id="b")), Category.VALUE),
+            (entry("PUT", "Patient/a", patient("1", id="b"), "urn:uuid:1"), Category.VALUE),
+            (entry("PUT", "Patient?identifier=1", {"resourceType": "Group"}, "urn:uuid:1"), Category.VALUE),
+            (entry("POST", "Patient", {"resourceType": "Group"}, "urn:uuid:1"), Category.VALUE),
+            (entry("POST", "Patient", patient("1"), "urn:uuid:1", ifNoneExist=[]), Category.MALFORMED),  # type: ignore[arg-type]
+            (entry("PUT", "Patient?", patient("1"), "urn:uuid:1"), Category.VALUE),
+            (entry("PATCH", "Patient/a", patient("1", id="a"), "urn:uuid:1"), Category.NOT_SUPPORTED),
             (entry("DELETE", "Patient"), Category.VALUE),
             (entry("DELETE", "Patient?nonsense=1"), Category.NOT_SUPPORTED),
         ):
