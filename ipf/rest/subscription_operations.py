@@ -89,7 +89,7 @@ def _visible(read: Sequence[Event], request: Request) -> list[Event]:
 
 
 async def resend(request: Request, repository: Repository) -> Answer:
-    """POST [base]/Subscription/[id]/$resend: events from `eventsSinceNumber` to `eventsUntilNumber` once more, in order.
+    """POST [base]/Subscription/[id]/$resend: events `eventsSinceNumber` to `eventsUntilNumber` once more, in order.
 
     Without an end all that follow.  Then delivery goes on where it was.  409 when it is not active.
     """
