@@ -112,6 +112,7 @@ class DeliveryEnd:
     more: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What settling came to.  `is_kept`: the lease is still held; `events`: the next ones, when they were asked for."""
@@ -267,6 +268,7 @@ class Compose(Protocol):
         """One that asks: are you there?"""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """What the far end answered.
