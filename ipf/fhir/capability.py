@@ -62,6 +62,14 @@ _OPERATIONS: dict[str, dict[str, str]] = {
 """Operations by name: the types that have them (`*` all, empty the system) and their definitions."""
 
 _COLUMNS = ("_id", "_lastUpdated")
+_SEARCHES = """\
+Modifiers: `:missing` on all; string `:exact` `:contains`; token `:not` `:in` `:not-in` `:above` `:below` `:text` and, \
+of identifiers, `:of-type`; reference `:identifier` `:[type]` `:text`; uri `:above` `:below`; includes `:iterate`. \
+Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `eb` `ap`. Chains of eight links, `_has`,\
+ `_list` with an id, `_sort`, `_count`, `_total`, `_summary`, `_elements`, `_type`. Not served, and refused by name: \
+`_filter`, `_text`, `_content`, `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and in\
+ histories `_at` and `_list`. A parameter that is not known is refused (`Prefer: handling=strict`, the default here) or\
+ left out (`handling=lenient`)."""
 _DATE = "2026-11-21"  # of this form of the statement; it changes when the statement does
 
 
@@ -88,6 +96,8 @@ def capability_statement(
         if stated["type"] == "Subscription" and topics:
             stated["extension"] = [{"url": _TOPIC, "valueCanonical": topic} for topic in topics]
     operation = list(_operations("", operations))
+    if ("[type]", "GET") in routes:
+        rest = {"mode": rest.pop("mode"), "documentation": _SEARCHES, **rest}
     return {
         **_head("CapabilityStatement", base_url, version),
         "instantiates": [_SERVER],
@@ -126,10 +136,10 @@ def _head(resource_type: str, base_url: str, version: str) -> Json:
 
 def _security(is_secured: bool) -> Json:
     if not is_secured:
-        return {"cors": False, "description": "Requests are not authenticated; the listener is bound to loopback."}
+        return {"description": "Requests are not authenticated."}
     system = "http://terminology.hl7.org/CodeSystem/restful-security-service"
     smart = {"system": system, "code": "SMART-on-FHIR"}
-    return {"cors": False, "service": [{"coding": [smart]}], "description": "OAuth 2 bearer tokens with SMART scopes."}
+    return {"service": [{"coding": [smart]}], "description": "OAuth 2 bearer tokens with SMART scopes."}
 
 
 def _operations(resource_type: str, names: Collection[str]) -> Iterator[Json]:
