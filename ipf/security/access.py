@@ -9,7 +9,6 @@ Source: interface specification "Errors"; RFC 6750 section 3.
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
@@ -21,6 +20,7 @@ from ipf.fhir.query import Query, Term
 from ipf.ports import Caller, Json, Version
 from ipf.security.scopes import UNLIMITED, Permit, grants_of
 
+_MOST_JUDGED = 2048
 _WORDS = {"c": "create", "r": "read", "u": "update", "d": "delete", "s": "search"}
 
 
@@ -70,15 +70,21 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
         return found is not None
     if version.deleted:
         return False
-    generation = definitions().generation
-    return _passes(found.test, resource_type, version.id, version.last_updated, version.body, generation)
+    return _is_within(found, version)
 
 
-@lru_cache(maxsize=2048)
-def _passes(test: Test, resource_type: str, id: str, when: datetime, body: bytes, generation: int) -> bool:
-    """Remembered, since what is asked for once is asked for again; `generation`: of the search parameters."""
-    resource: Json = loads(body)
-    return passes(test, resource_type, id, when, extract(resource), resource)
+def _is_within(found: Permit, version: Version) -> bool:
+    """Remembered by the version, since what is asked for once is asked for again; the body is not looked at twice."""
+    key = version.rid, version.id, version.version_id, version.last_updated, definitions().generation
+    known = found.judged.get(key)
+    if known is None:
+        if len(found.judged) >= _MOST_JUDGED:
+            found.judged.clear()
+        resource: Json = loads(version.body)
+        kind, entries = version.resource_type, extract(resource)
+        known = passes(found.test, kind, version.id, version.last_updated, entries, resource)
+        found.judged[key] = known
+    return known
 
 
 def may_hold(caller: Caller, right: str, resource: Json) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
@@ -78,9 +78,14 @@ def parse_scope(text: str) -> Scope | None:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What may be done with resources of a type: `test` None = anything, else only with those that pass it."""
+    """What may be done with resources of a type: `test` None = anything, else only with those that pass it.
+
+    `judged`: what was found about versions, kept by `access.may`; with another caller, another type or another right
+    it is another Permit.
+    """
 
     test: Test | None = None
+    judged: dict[tuple[object, ...], bool] = field(default_factory=dict, compare=False, repr=False)
 
 
 UNLIMITED = Permit()
