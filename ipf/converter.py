@@ -51,7 +51,7 @@ from ipf.stages.audit import AuditLog
 from ipf.stages.convert import Converter
 from ipf.stages.index_messages import IndexMessages
 from ipf.stages.traced import TracedMapper, traced_submit
-from ipf.stages.worker import Worker
+from ipf.stages.worker import Breather, Worker
 from ipf.store.audit import PostgresAuditStore
 from ipf.store.bell import PostgresBell
 from ipf.store.bindings import STATEMENTS as BINDING_STATEMENTS
@@ -133,8 +133,18 @@ class TwoBells:
         (self._inbox if name in _INBOX_BELLS else self._fhir).subscribe(name, wake)
 
 
-async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int) -> Stores:
-    """Connect to both databases, which are migrated already.  StoreUnreachable when one cannot be reached."""
+def is_divided(settings: Settings) -> bool:
+    """Whether PostgreSQL holds tenants apart as well."""
+    return settings.multitenancy == "enabled" and settings.row_security
+
+
+async def open_stores(
+    inbox_url: str, fhir_url: str, reactor: Any, *, size: int, divided: bool = False
+) -> Stores:
+    """Connect to both databases, which are migrated already.  StoreUnreachable when one cannot be reached.
+
+    `divided`: the FHIR database is used under row-level security, for which `row_security.secure` has made it ready.
+    """
     inbox_database = Database(
         inbox_url, reactor=reactor, size=size, statements=INBOX_STATEMENTS, application_name="ipf-inbox"
     )
@@ -144,6 +154,7 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int)
         size=size,
         statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
         application_name="ipf-fhir",
+        tenants=divided,
     )
     stores = Stores(
         inbox_database,
@@ -234,7 +245,7 @@ class ConvertingPart:
             clock=now,
             bell=bell,
             meter=Meter(),
-            pause=lambda: deferLater(reactor, 0),
+            pause=Breather(reactor),
             wait=lambda: deferLater(reactor, 0.25),
             batch_size=settings.worker_batch_size,
             dlq_level=level_named(settings.dlq_log_level),
@@ -309,7 +320,8 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     stdio.StandardIO(parent, reactor=reactor)
     assert settings.db_url and settings.fhir_db_url
     serve_parameters(settings)
-    stores = await open_stores(settings.db_url, settings.fhir_db_url, reactor, size=CONCURRENCY + 2)
+    urls = settings.db_url, settings.fhir_db_url
+    stores = await open_stores(*urls, reactor, size=CONCURRENCY + 2, divided=is_divided(settings))
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
     installation = await open_installation(settings, stores, reactor, accepted_profiles(settings), tune_collector)
     part = ConvertingPart(settings, stores, installation, reactor, name)

@@ -25,6 +25,7 @@ log = Logger()
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 15.0
 REPEATED_EVERY_SECONDS = 60.0
+LONGEST_HOLD_SECONDS = 0.002
 
 Step = Callable[[], Awaitable[bool]]
 
@@ -119,6 +120,23 @@ class Nap:
         """Wake in the reactor's next turn, so that whoever rings is not made to do the woken one's work."""
         if self._timer.active():
             self._timer.reset(0)
+
+
+class Breather:
+    """Called between pieces of work that hold the reactor: gives way to others once they took `LONGEST_HOLD_SECONDS`.
+
+    After each piece would do as well, and cost a turn of the reactor for each message.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._since = clock.seconds()
+
+    async def __call__(self) -> None:
+        """Go on at once, or in the reactor's next turn."""
+        if self._clock.seconds() - self._since >= LONGEST_HOLD_SECONDS:
+            await Nap(self._clock, 0).over
+            self._since = self._clock.seconds()
 
 
 class FailureLog:

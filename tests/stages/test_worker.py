@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
 from ipf.ports import Bell
-from ipf.stages.worker import FailureLog, Nap, Worker
+from ipf.stages.worker import Breather, FailureLog, Nap, Worker
 
 
 class MemoryBell:
@@ -168,6 +168,19 @@ class NapTests(TestCase):
                 self.assertIsNone(self.successResultOf(nap.over))
             nap.end()
             self.assertEqual(clock.getDelayedCalls(), [])
+
+
+class BreatherTests(TestCase):
+    def test_gives_way_when_the_reactor_was_held(self) -> None:
+        clock = Clock()
+        breather = Breather(clock)
+        for held, waits in ((0.0, False), (0.001, False), (0.0009, False), (0.0002, True), (0.0, False), (0.5, True)):
+            clock.rightNow += held  # time passes, and the reactor does not turn
+            breathing = Deferred.fromCoroutine(breather())
+            if waits:
+                self.assertNoResult(breathing)
+                clock.advance(0)
+            self.assertIsNone(self.successResultOf(breathing), held)
 
 
 class FailureLogTests(TestCase):
