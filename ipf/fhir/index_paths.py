@@ -124,7 +124,14 @@ def _member(place: Place, name: str) -> list[Place]:
     element = definitions().element(place.type_path, name)
     if element is None:
         raise NotSimple(f"{place.type_path} has no element {name}")
-    return [Place(one, (*place.steps, element.json_name(one))) for one in element.types]
+    return [Place(one, (*_inside(place), element.json_name(one))) for one in element.types]
+
+
+def _inside(place: Place) -> tuple[Step, ...]:
+    """The steps to what has elements: of a primitive (`criteria`) its shadow (`_criteria`), which has its extensions."""
+    if place.type_path[:1].islower() and place.steps and isinstance(place.steps[-1], str):
+        return (*place.steps[:-1], f"_{place.steps[-1]}")
+    return place.steps
 
 
 def _function(focus: list[Place], name: str, args: tuple[ast.Node, ...]) -> list[Place]:
@@ -135,7 +142,7 @@ def _function(focus: list[Place], name: str, args: tuple[ast.Node, ...]) -> list
             guard = _guard(criterion)
             return [replace(one, steps=(*one.steps, guard)) for one in focus]
         case "extension", (ast.Literal(str() as url),):
-            return [Place("Extension", (*one.steps, "extension", MemberIs("url", url))) for one in focus]
+            return [Place("Extension", (*_inside(one), "extension", MemberIs("url", url))) for one in focus]
     raise NotSimple(f"{name}()")
 
 

@@ -303,6 +303,7 @@ _MAKERS: dict[tuple[str, str], Callable[[Codes], Leaf]] = {
     ("reference", "url"): _texts(_uri),
     **{("uri", one): _texts(_uri) for one in _URI_TYPES},
     ("uri", "canonical"): _texts(_canonical),
+    ("uri", "string"): _texts(_uri),
     **{("date", one): _dates(_date) for one in ("date", "dateTime", "instant")},
     ("date", "Period"): _dates(_period),
     ("date", "Timing"): _dates(_timing),

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import tarfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, TestCase
 
+from ipf.errors import Problem
 from ipf.fhir.custom_parameters import served, ship
 from ipf.fhir.index import extract
 from ipf.fhir.index_sources import sources
+from ipf.fhir.match import matches
 from ipf.fhir.packages import Packages
 from ipf.fhir.query import parse_criteria
-from ipf.fhir.shipped_parameters import serve, us_core
+from ipf.fhir.shipped_parameters import backport, serve, us_core
+from ipf.subscriptions.guide import CONTENT, FILTER
 
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 GUIDE = Path(__file__).parents[3] / "shared/reference/us-core/hl7.fhir.us.core-7.0.0.tgz"
 EXTENSION = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
 OMB = {"url": "ombCategory", "valueCoding": {"system": "urn:oid:2.16.840.1.113883.6.238", "code": "2106-3"}}
@@ -44,3 +49,34 @@ class ShippedTest(TestCase):
             files = [guide.extractfile(one) for one in guide if "/SearchParameter-" in one.name]
             published = [json.loads(file.read()) for file in files if file is not None]
         self.assertEqual(stated, {one["url"]: served(one) for one in published if served(one)})
+
+    def test_the_backport_guide_adds_its_own(self) -> None:
+        """Found where the guide's extensions stand; a search is not taken for a topic's URL."""
+        serve(Packages())
+        subscription = {
+            "resourceType": "Subscription",
+            "criteria": "http://example.org/topics/admission",
+            "_criteria": {"extension": [{"url": FILTER, "valueString": "Encounter?patient=Patient/1"}]},
+            "channel": {
+                "type": "rest-hook",
+                "endpoint": "https://example.org/hook",
+                "payload": "application/fhir+json",
+                "_payload": {"extension": [{"url": CONTENT, "valueCode": "id-only"}]},
+            },
+        }
+        found = extract(subscription)
+        for search, expected in (
+            ("topic=http://example.org/topics/admission", True),
+            ("topic=http://example.org/topics", False),
+            ("topic:below=http://example.org/topics", True),
+            ("filter-criteria=encounter?patient", True),
+            ("filter-criteria:contains=Patient/1", True),
+            ("filter-criteria=Patient", False),
+            ("payload-type=id-only", True),
+            ("payload-type=full-resource", False),
+            ("url=https://example.org/hook&type=rest-hook", True),
+        ):
+            query = parse_criteria(f"Subscription?{search}")
+            self.assertEqual(matches(query, found, id="s", last_updated=NOW), expected, search)
+        self.assertEqual({one["code"] for one in backport()}, {"topic", "filter-criteria", "payload-type"})
+        self.assertRaises(Problem, parse_criteria, "Subscription?custom-channel=x")
