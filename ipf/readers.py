@@ -110,6 +110,10 @@ class Listener:
     name: str
     endpoint: str
 
+    def __str__(self) -> str:
+        """As it is written in the variable."""
+        return self.endpoint if self.name == self.endpoint else f"{self.name}={self.endpoint}"
+
 
 def listeners(value: str) -> tuple[Listener, ...]:
     """Endpoint strings separated by blanks, each optionally `name=endpoint`; an unnamed one is named by its text."""

@@ -37,10 +37,13 @@ Command = Callable[..., Awaitable[bool | None]]
 def command(work: Command) -> Callable[..., None]:
     """A command that may wait: run on the reactor; False from it, or a refusal, is exit status 1."""
 
+    @click.option("--json", "as_json", is_flag=True, hidden=True)
     @click.pass_obj
     @functools.wraps(work)
-    def run(context: Context, /, **arguments: Any) -> None:
+    def run(context: Context, /, as_json: bool, **arguments: Any) -> None:
         ended: list[bool | None] = []
+        if as_json:
+            context = context._replace(output=replace(context.output, as_json=True))
 
         async def guarded(reactor: Any) -> None:
             try:

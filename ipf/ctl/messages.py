@@ -11,6 +11,15 @@ from ipf.ctl.api import Api, Refused, segment
 from ipf.ctl.output import Output
 from ipf.ctl.work import filtering, filters_of
 
+_TRACED = {
+    "messages": (
+        "id", "original_id", "received_at", "source_system", "source_id", "message_type", "status", "attempt_count",
+        "map", "last_error",
+    ),
+    "resources": ("tenant", "resource_type", "id", "version_id", "action", "written_at"),
+    "events": ("subscription_id", "event_number", "resource_type", "id", "version_id", "occurred_at"),
+    "deliveries": ("subscription_id", "event_number", "attempted_at", "outcome", "http_status", "duration_ms", "error"),
+}  # fmt: skip
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
@@ -54,11 +63,39 @@ async def status(api: Api, output: Output) -> bool:
         return healthy
     rows = [(name, part.get("status"), _detail(part)) for name, part in health.get("components", {}).items()]
     output.table(("part", "status", "detail"), [("ipf", health.get("status"), api.base), *rows])
+    for line in await _what_is_wrong(api):
+        output.say(line)
     return healthy
 
 
+async def _what_is_wrong(api: Api) -> list[str]:
+    """What an operator should look at, and by which command; nothing when it cannot be asked for."""
+    lines: list[str] = []
+    try:
+        failed = await api.get("/admin/messages", status="FAILED", limit=1, tenant="*")
+        groups = await api.get("/admin/dead-letters/errors", limit=3, tenant="*")
+        subscriptions = await api.get("/admin/subscriptions/health")
+    except Refused as refused:
+        return [f"\nwhat is stuck cannot be asked for: {refused}", *([refused.hint] if refused.hint else [])]
+    if failed["total"]:
+        lines.append(f"{failed['total']} messages wait for another try: messages --status FAILED")
+        lines.append(f"  {failed['items'][0]['last_error']}")
+    if groups["total"]:
+        lines.append("messages were given up: dead-letters errors, then dead-letters retry --fingerprint F")
+        lines += [f"  {group['count']} x {group['sample']} ({group['fingerprint']})" for group in groups["items"]]
+    in_error = [item for item in subscriptions["items"] if item["status"] == "error"]
+    if in_error:
+        lines.append("subscriptions are in error: subscriptions list")
+        lines += [f"  {item['id']} {item.get('endpoint')}: {item['last_error']}" for item in in_error[:3]]
+    return ["", *lines] if lines else []
+
+
 def _detail(part: dict[str, Any]) -> str | None:
-    return ", ".join(f"{key} {value}" for key, value in part.get("details", {}).items()) or None
+    return ", ".join(f"{key} {_plain(value)}" for key, value in part.get("details", {}).items()) or None
+
+
+def _plain(value: Any) -> Any:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else value
 
 
 async def list_messages(api: Api, output: Output, **arguments: Any) -> None:
@@ -120,7 +157,7 @@ async def dead_letters(api: Api, output: Output, limit: int) -> None:
     items = page.get("items", [])
     columns = ("id", "received_at", "source_system", "source_id", "message_type", "last_error")
     output.table(columns, [[item.get(name) for name in columns] for item in items])
-    output.say(f"{len(items)} of {page.get('total', len(items))}")
+    output.say(f"{len(items)} of {page.get('total', len(items))}" if items else "there are none")
 
 
 async def trace(api: Api, output: Output, key: str) -> None:
@@ -132,15 +169,24 @@ async def trace(api: Api, output: Output, key: str) -> None:
     if output.data(found):
         return
     output.say(f"correlation id {correlation}")
-    for name in ("messages", "resources", "events", "deliveries"):
-        items = found.get(name) or []
-        if items:
-            columns = [column for column, value in items[0].items() if not isinstance(value, dict | list)]
-            output.table(columns, [[item.get(column) for column in columns] for item in items], title=f"\n{name}")
+    for name, columns in _TRACED.items():
+        items = [{**item, "map": (item.get("transform") or {}).get("map_url")} for item in found.get(name) or ()]
+        shown = [column for column in columns if any(item.get(column) is not None for item in items)]
+        output.table(shown, [[item.get(column) for column in shown] for item in items], title=f"\n{name}")
+    if found.get("truncated"):
+        output.say("\nthere is more: of each kind only the first 1,000 rows are shown")
+    for item in found.get("messages") or ():
+        if item["status"] in ("FAILED", "DEAD_LETTER"):
+            what = "retry" if item.get("original_id") is None else "a retry of its conversion"
+            output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is put right, or discard")
 
 
 def _page(output: Output, page: dict[str, Any], columns: tuple[str, ...]) -> None:
     items = page["items"]
     output.table(columns, [[item.get(name) for name in columns] for item in items])
     last = page["offset"] + len(items)
-    output.say(f"{page['offset'] + 1 if items else 0} to {last} of {page['total']}")
+    exact = "" if page.get("total_is_exact", True) else "at least "
+    if items:
+        output.say(f"{page['offset'] + 1} to {last} of {exact}{page['total']}")
+    else:
+        output.say("there are none" if not page["total"] else f"no more: there are {exact}{page['total']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ _COLOURS = {
 }
 
 
+_MICROSECONDS = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\d{3}Z$")
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """Where results go.  With `as_json` only :meth:`data` writes to standard output."""
@@ -42,7 +46,10 @@ class Output:
         return self.as_json
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-        """Rows under headings."""
+        """Rows under headings; nothing for no rows."""
+        rows = list(rows)
+        if not rows:
+            return
         made = Table(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
         for column in columns:
             made.add_column(column, overflow="fold")
@@ -84,5 +91,5 @@ def shown(value: Any) -> Text:
         return Text("yes" if value else "no")
     if isinstance(value, dict | list):
         return Text(dumps(value).decode())
-    text = str(value)
+    text = _MICROSECONDS.sub(r"\1Z", str(value))
     return Text(text, style=_COLOURS.get(text, ""))

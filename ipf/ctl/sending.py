@@ -78,7 +78,9 @@ async def send(
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal():
         raise Refused(f"{target} is no HOST:PORT")
-    messages = [message for name in files for message in split(_read(name))] * repeat
+    found = {name: list(split(_read(name))) for name in files}
+    without = [name for name, held in found.items() if not held]
+    messages = [message for name in files for message in found[name]] * repeat
     if not messages:
         raise Refused("there is no MSH segment in these files")
     queue: SimpleQueue[bytes] = SimpleQueue()
@@ -92,7 +94,9 @@ async def send(
             for _ in range(max(1, min(connections, len(messages))))
         ]
         failures = [failure for worker in workers if (failure := await worker)]
-    return _report(output, tally, len(messages), time.perf_counter() - began, failures)
+    for name in without:
+        output.complain(f"{name} holds no message: there is no MSH segment in it")
+    return _report(output, tally, len(messages), time.perf_counter() - began, failures) and not without
 
 
 def split(content: bytes) -> Iterator[bytes]:

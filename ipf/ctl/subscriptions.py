@@ -38,7 +38,7 @@ async def health(api: Api, output: Output) -> bool:
     found = await api.get("/admin/subscriptions/health")
     if not output.data(found):
         output.table(_HEALTH, [[item.get(name) for name in _HEALTH] for item in found["items"]])
-        output.say(f"{len(found['items'])} of {found['total']}")
+        output.say(f"{len(found['items'])} of {found['total']}" if found["items"] else "there are none")
     return all(item["status"] != "error" for item in found["items"])
 
 
@@ -47,7 +47,7 @@ async def history(api: Api, output: Output, subscription_id: str, limit: int, of
     found = await api.get(_path(subscription_id, "history"), limit=limit, offset=offset)
     if not output.data(found):
         output.table(_HISTORY, [[item.get(name) for name in _HISTORY] for item in found["items"]])
-        output.say(f"{len(found['items'])} of {found['total']}")
+        output.say(f"{len(found['items'])} of {found['total']}" if found["items"] else "there are none")
 
 
 async def show(api: Api, output: Output, subscription_id: str) -> None:

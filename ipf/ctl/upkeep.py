@@ -41,7 +41,7 @@ async def unmapped(api: Api, output: Output, status: str | None, limit: int) -> 
     found = await api.get("/admin/unmapped-codes", status=status, limit=limit)
     if not output.data(found):
         output.table(_CODES, [[item.get(name) for name in _CODES] for item in found["items"]])
-        output.say(f"{len(found['items'])} of {found['total']}")
+        output.say(f"{len(found['items'])} of {found['total']}" if found["items"] else "there are none")
 
 
 async def config(api: Api, output: Output) -> None:
@@ -49,8 +49,8 @@ async def config(api: Api, output: Output) -> None:
     found = await api.get("/admin/config")
     if not output.data(found):
         columns = ("name", "value", "defaulted")
-        output.table(columns, [[item.get(name) for name in columns] for item in found["settings"]])
+        output.table(columns, [[_words(item.get(name)) for name in columns] for item in found["settings"]])
 
 
 def _words(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
+    return (", ".join(map(str, value)) or None) if isinstance(value, list) else value

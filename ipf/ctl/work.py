@@ -13,6 +13,7 @@ from ipf.ctl.output import Output
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
+_MOST_DIFFERENCES = 20
 ENDED = frozenset(("done", "cancelled", "failed"))
 _JOB = ("id", "kind", "status", "total", "done", "changed", "skipped", "created_at", "error")
 _FILTERS = (
@@ -117,8 +118,22 @@ def _show_rehearsal(output: Output, found: dict[str, Any]) -> None:
     output.say(f"{found['total']} messages; nothing was changed")
     for item in found.get("items", ()):
         output.say(f"\nmessage {item['message_id']}: {item.get('error') or item.get('map_url') or 'passed through'}")
-        columns = ("outcome", "resource_type", "id", "differences")
-        output.table(columns, [[row.get(name) or None for name in columns] for row in item.get("resources") or ()])
+        resources = item.get("resources") or ()
+        columns = ("outcome", "resource_type", "id")
+        output.table(columns, [[row.get(name) for name in columns] for row in resources])
+        for row in resources:
+            _show_differences(output, row)
+
+
+def _show_differences(output: Output, row: dict[str, Any]) -> None:
+    """What a resource would become, an element a line; the rest is in `--json`."""
+    differences = row.get("differences") or ()
+    if differences:
+        output.say(f"\n{row['resource_type']}/{row['id']}")
+        shown = [(one["path"], one.get("stored"), one.get("replayed")) for one in differences[:_MOST_DIFFERENCES]]
+        output.table(("element", "stored", "replayed"), shown)
+    if len(differences) > _MOST_DIFFERENCES:
+        output.say(f"and {len(differences) - _MOST_DIFFERENCES} more: --json shows all")
 
 
 async def _ended(api: Api, job: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +149,7 @@ async def errors(api: Api, output: Output, limit: int) -> None:
     if not output.data(found):
         columns = ("fingerprint", "count", "newest_id", "last_received_at", "sample")
         output.table(columns, [[item.get(name) for name in columns] for item in found["items"]])
+        output.say(f"{len(found['items'])} of {found['total']}" if found["items"] else "there are no dead letters")
 
 
 async def list_jobs(api: Api, output: Output, limit: int) -> None:
@@ -141,6 +157,7 @@ async def list_jobs(api: Api, output: Output, limit: int) -> None:
     found = await api.get("/admin/jobs", limit=limit)
     if not output.data(found):
         output.table(_JOB, [[item.get(name) for name in _JOB] for item in found["items"]])
+        output.say(f"{len(found['items'])} of {found['total']}" if found["items"] else "there are none")
 
 
 async def show_job(api: Api, output: Output, number: int, wait: bool) -> bool:

@@ -13,12 +13,13 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
-from ipf.ctl import doctor, messages, profiles, sending, subscriptions, upkeep
+from ipf.ctl import doctor, messages, profiles, sending, subscriptions, upkeep, work
 from ipf.ctl.api import Api, Refused
-from ipf.ctl.output import Output
+from ipf.ctl.output import Output, shown
 from ipf.fhir.json import dumps, loads
 from ipf.settings import Settings
 from tests.profiles.samples import EXAMPLE, bare, example, small, tar
+from tests.service_process import ROOT
 
 ROW = {
     "id": 7, "received_at": "2026-01-01T00:00:00Z", "status": "DEAD_LETTER", "attempt_count": 5, "source_system": "LAB",
@@ -26,6 +27,10 @@ ROW = {
     "raw_message": "MSH|^~\\&|LAB\rPID|1",
 }  # fmt: skip
 HEALTH = {"id": "Subscription/s1", "status": "error", "last_error": "since noon"}
+GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "matchbox: no map", "newest_id": 7}
+MANY = [{"path": f"Patient.name[{number}]", "stored": "Old", "replayed": f"New {number}"} for number in range(23)]
+CHANGED = {"outcome": "updated", "resource_type": "Patient", "id": "p1", "differences": MANY}
+REHEARSED = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
 CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/actuator/health"): (503, {"status": "DOWN", "components": {"inbox": {"status": "DOWN", "details": {}}}}),
@@ -36,6 +41,8 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("DELETE", "/admin/messages/7"): (204, None),
     ("GET", "/admin/observe/dlq"): (200, {"total": 1, "limit": 20, "items": [ROW]}),
     ("GET", "/admin/observe/trace/c-1"): (200, {"messages": [ROW], "resources": [{"id": "p1", "version_id": 2}]}),
+    ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
+    ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [REHEARSED]}),
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
     ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
     ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
@@ -89,18 +96,22 @@ class CtlTests(TestCase):
     async def test_what_is_shown(self) -> None:
         """Each row: a command, what it returns (None and True are exit status 0), words of what is written."""
         api, output = self.api, self.output
-        for work, ended, words in (
-            (messages.status(api, output), False, ["DOWN", "inbox"]),
+        for asked, ended, words in (
+            (messages.status(api, output), False,
+             ["DOWN", "inbox", "12 x matchbox: no map (3f1c)", "1 messages wait", "Subscription/s1", "since noon"]),
             (messages.list_messages(api, output, status="dead_letter", limit=5), None, ["no map", "1 to 1 of 1"]),
             (messages.show(api, output, 7, False), None, ["ORU_R01", "PID|1\n"]),
             (messages.retry(api, output, (7,)), True, ["7 is converted again"]),
             (messages.retry(api, output, (8, 7)), False, ["7 is converted again"]),
             (messages.discard(api, output, (7,), True), True, ["7 is removed"]),
             (messages.dead_letters(api, output, 20), None, ["no map", "1 of 1"]),
-            (messages.trace(api, output, "7"), None, ["correlation id c-1", "resources", "p1"]),
+            (messages.trace(api, output, "7"), None,
+             ["correlation id c-1", "resources", "p1", "7 is DEAD_LETTER: retry when"]),
+            (work.replay(api, output, False, message_ids=(7,), dry_run=True, wait=False), True,
+             ["Patient/p1", "New 19", "and 3 more"]),
             (subscriptions.health(api, output), False, ["since noon"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
-            (upkeep.unmapped(api, output, None, 50), None, ["0 of 0"]),
+            (upkeep.unmapped(api, output, None, 50), None, ["there are none"]),
             (profiles.validate_profile(api, output, io.BytesIO(b"tar")), False,
              ["acme", "1 passed, 1 failed", "tests/a.hl7", "no Patient was made", "maps/a.fml", "expected ';'"]),
             (profiles.profiles(api, output, False), True, ["acme.tgz", "ADT^A04", "port 2580 msh-4 WEST, EAST"]),
@@ -108,7 +119,7 @@ class CtlTests(TestCase):
         ):
             self.written.seek(0)
             self.written.truncate()
-            self.assertIs(await work, ended)
+            self.assertIs(await asked, ended)
             for word in words:
                 self.assertIn(word, self.written.getvalue())
         self.assertIn("message 8 is DELIVERED", self.complained.getvalue())
@@ -119,14 +130,14 @@ class CtlTests(TestCase):
     async def test_refusals_say_what_helps(self) -> None:
         """The service's own words, and a hint."""
         nobody = Api("http://127.0.0.1:1", seconds=2, reactor=reactor)
-        for work, said, hint in (
+        for asked, said, hint in (
             (messages.list_messages(Api(self.api.base, "wrong"), self.output), "a token is needed", "--token-file"),
             (messages.show(self.api, self.output, 9, False), "there is no such thing (HTTP 404)", ""),
             (upkeep.maps(self.api, self.output, True), "PID_Patient.fml:3:1", ""),
             (messages.status(nobody, self.output), "nobody listens at http://127.0.0.1:1", "--url"),
         ):
             try:
-                await work
+                await asked
             except Refused as refused:
                 self.assertIn(said, str(refused))
                 self.assertIn(hint, refused.hint)
@@ -139,6 +150,30 @@ class CtlTests(TestCase):
         self.patch(__import__("sys"), "stdout", written)
         await messages.list_messages(self.api, Output(True))
         self.assertEqual(loads(written.getvalue()), ANSWERS["GET", "/admin/messages"][1])
+
+    async def test_what_is_stuck_needs_the_token(self) -> None:
+        """Health is shown to everybody; the rest says what is missing."""
+        self.assertFalse(await messages.status(Api(self.api.base, "wrong", reactor=reactor), self.output))
+        for words in (self.api.base, "what is stuck cannot be asked for: a token is needed", "--token-file"):
+            self.assertIn(words, self.written.getvalue())
+
+    async def test_a_file_without_messages_is_said(self) -> None:
+        """Also when other files have some; nothing is silently left out."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        empty = folder / "empty.hl7"
+        empty.write_bytes(b"hello\r")
+        given = {"target": "127.0.0.1:1", "connections": 1, "repeat": 1, "fresh_ids": False, "seconds": 5.0}
+        sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
+        self.assertFalse(await sending.send(self.api, self.output, (str(empty), sample), **given))
+        self.assertIn("empty.hl7 holds no message", self.complained.getvalue())
+
+    def test_times_are_short_in_tables(self) -> None:
+        """Milliseconds; other texts stay as they are."""
+        for value, text in (
+            ("2026-11-21T15:44:40.801898Z", "2026-11-21T15:44:40.801Z"), ("2026-11-21T15:44:40Z",) * 2, ("x",) * 2,
+        ):  # fmt: skip
+            self.assertEqual(shown(value).plain, text)
 
     async def test_a_profile_is_packed(self) -> None:
         """What is written is the archive of the folder; without a manifest there is none."""

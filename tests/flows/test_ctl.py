@@ -44,8 +44,9 @@ class CtlFlowTests(TestCase):
                     ended, said = await _run(base, *arguments)
                     self.assertEqual(ended, status, said)
                     self.assertIn(words, said)
-            _, said = await _run(base, "--json", "messages", "--limit", "1")
-            self.assertEqual(json.loads(said)["total"], 20)
+            for asked in (("--json", "messages", "--limit", "1"), ("messages", "--limit", "1", "--json")):
+                _, said = await _run(base, *asked)
+                self.assertEqual(json.loads(said)["total"], 20)
 
 
 async def _run(base: str, *arguments: str) -> tuple[int | None, str]:

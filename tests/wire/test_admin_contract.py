@@ -149,5 +149,6 @@ class ContractTest(OperatorsTest):
         found = {one["name"]: one for one in body["settings"]}
         self.assertEqual((found["IPF_MAX_ATTEMPTS"]["value"], found["IPF_MAX_ATTEMPTS"]["defaulted"]), (7, False))
         self.assertEqual(found["IPF_ADMIN_AUTH_TOKEN"]["value"], "********")
+        self.assertEqual(found["IPF_MLLP_LISTEN"]["value"], ["tcp:2575"])
         self.assertEqual((found["IPF_DB_URL"]["value"], found["IPF_DB_URL"]["defaulted"]), (None, True))
         self.assertNotIn("s3cret", str(body))
