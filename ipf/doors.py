@@ -218,7 +218,7 @@ class Doors:
         if self._trail is None:
             return None
         rules = AuditRules(self._settings.audit_reads, self._settings.audit_searches)
-        return observer(rules, self._trail.note, now, new_correlation_id)
+        return observer(rules, self._trail.note, now, new_correlation_id, aside)
 
     def _subscriptions(self) -> SubscriptionDesk:
         """What operators ask about subscriptions."""

@@ -11,10 +11,25 @@ from ipf.errors import Problem
 from ipf.fhir.custom_parameters import check as check_parameter
 from ipf.fhir.topic import check_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
-from ipf.ports import DEFAULT_TENANT, Json
+from ipf.ports import DEFAULT_TENANT, Json, Request
+from ipf.ports.aside import LARGE_BODY
+from ipf.rest.exchange import resource_body
 from ipf.rest.repository import Repository
 from ipf.rest.structure import check_structure
 from ipf.subscriptions.criteria import check
+
+
+async def admitted(request: Request, resource_type: str, repository: Repository) -> tuple[Json, Json]:
+    """The resource in the body of a request, and the same as it will be stored; a large one is read aside."""
+
+    def read() -> tuple[Json, Json]:
+        sent = resource_body(request, resource_type)
+        return sent, admit(sent, repository)
+
+    if len(request.body) < LARGE_BODY:
+        return read()
+    found: tuple[Json, Json] = await repository.aside(read)
+    return found
 
 
 def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:

@@ -46,14 +46,15 @@ async def commit(
     *,
     attempts: int = 16,
     aside: Aside = here,
+    is_large: bool = False,
 ) -> list[UnitResult | Problem]:
     """Store every unit, whole or not at all; one result or Problem for each, in order.
 
     `attempts`: how often a single unit is planned again after another writer was first; then its Problem is
-    WriteConflict.  `aside`: where many entries are planned.  Raises StoreUnreachable when nothing is known
-    about any unit.
+    WriteConflict.  `aside`: where many entries are planned, or, when `is_large`, these.  Raises StoreUnreachable when
+    nothing is known about any unit.
     """
-    if sum([len(unit.entries) for unit in units]) < LARGE:
+    if not is_large and sum([len(unit.entries) for unit in units]) < LARGE:
         aside = here
     committer = _Committer(store, matcher, clock, attempts, aside)
     results: list[UnitResult | Problem] = []

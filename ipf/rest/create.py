@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ipf.ports import Answer, Request
-from ipf.rest.admit import admit
-from ipf.rest.exchange import condition, parameters, resource_body, written_answer
+from ipf.ports.aside import LARGE_BODY
+from ipf.rest.admit import admitted
+from ipf.rest.exchange import condition, parameters, written_answer
 from ipf.rest.repository import Repository
 from ipf.rest.secrets import in_clear
 from ipf.rest.unit import Entry, Method, asked_by
@@ -13,13 +14,12 @@ from ipf.rest.unit import Entry, Method, asked_by
 async def create(request: Request, repository: Repository) -> Answer:
     """201 with a server id; with If-None-Exist and one match 200 and nothing written, with several 412."""
     (resource_type,) = request.path
-    sent = resource_body(request, resource_type)
-    resource = admit(sent, repository)
+    sent, resource = await admitted(request, resource_type, repository)
     search = request.headers.get("if-none-exist")
     query = None
     if search is not None:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
-    result = await repository.commit_one(asked_by(request, entry))
+    result = await repository.commit_one(asked_by(request, entry), is_large=len(request.body) >= LARGE_BODY)
     answer = written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
     return in_clear(answer, sent, repository)

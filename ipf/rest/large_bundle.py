@@ -20,7 +20,7 @@ from ipf.errors import Problem
 from ipf.fhir.json import loads
 from ipf.ports import Json
 
-LARGE_BODY = 500_000
+IN_PIECES = 500_000
 """Bytes of a JSON text from which on it is read in pieces; as many take three milliseconds at once."""
 
 _BLANK = re.compile(r"[ \t\n\r]*")

@@ -75,11 +75,14 @@ class Repository:
             return []
         return self.conformance.remarks(result.version, self.tenant)
 
-    async def commit_one(self, unit: Unit) -> UnitResult:
-        """Store one unit; its Problem is raised."""
+    async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
+        """Store one unit; its Problem is raised.  `is_large`: it has few entries, but large ones."""
         if self.integrity is not None:
             await self.integrity.check(unit, self.aside)
-        result = await self.together.store(unit, self._commit)
+        if is_large:
+            result = (await commit([unit], self.store, self.matcher, self.clock, aside=self.aside, is_large=True))[0]
+        else:
+            result = await self.together.store(unit, self._commit)
         if isinstance(result, Problem):
             raise result
         return result

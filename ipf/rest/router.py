@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
@@ -28,7 +29,7 @@ from ipf.rest.metadata import metadata, smart_configuration
 from ipf.rest.outcome import refuse
 from ipf.rest.patch import conditional_patch, patch
 from ipf.rest.permission import check_known, check_route
-from ipf.rest.present import PLAIN, cut, split, write
+from ipf.rest.present import PLAIN, Look, cut, split, write
 from ipf.rest.read import read
 from ipf.rest.reindex import reindex_jobs, request_reindex
 from ipf.rest.repository import Repository
@@ -102,6 +103,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_LARGE_ANSWER = 50_000  # bytes from which on an answer is written anew (as XML, indented, in parts) aside
 
 
 Observe = Callable[[Request, Answer, datetime], None]
@@ -116,14 +118,18 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
 
     async def handle(request: Request) -> Answer:
         form, look, began = Format.JSON, PLAIN, repository.clock()
+        sent: Answer
         try:
             form = wanted_format(request)
             request, look = split(request)
             if identify is not None:
                 request = await identify(request)
             own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
-            answer = cut(hidden(await perform(request, own)), look)
-            sent = raw(answer) if form is Format.RAW else write(answer, look, form)
+            answer = hidden(await perform(request, own))
+            if len(answer.body) >= _LARGE_ANSWER and (look is not PLAIN or form is Format.XML):
+                answer, sent = await repository.aside(partial(_presented, answer, look, form))
+            else:
+                answer, sent = _presented(answer, look, form)
         except Problem as problem:
             answer = _refuse(problem, request)
             sent = write(answer, look, form)
@@ -136,6 +142,12 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
         return sent
 
     return handle
+
+
+def _presented(answer: Answer, look: Look, form: Format) -> tuple[Answer, Answer]:
+    """The answer with the elements that were asked for, and the same in the format that was."""
+    answer = cut(answer, look)
+    return answer, raw(answer) if form is Format.RAW else write(answer, look, form)
 
 
 def hidden(answer: Answer) -> Answer:

@@ -16,12 +16,12 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json, Request, Version
-from ipf.ports.aside import Aside, here
+from ipf.ports.aside import LARGE_BODY, Aside, here
 from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, request_for
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
 from ipf.rest.formats import Format, sent_format
-from ipf.rest.large_bundle import LARGE_BODY, Entries, in_pieces, let_go, uncollected
+from ipf.rest.large_bundle import IN_PIECES, Entries, in_pieces, let_go, uncollected
 from ipf.rest.outcome import operation_outcome, success
 from ipf.rest.permission import check_entry, visible
 from ipf.rest.repository import Repository
@@ -35,12 +35,11 @@ __all__ = ["entries_of", "transaction"]
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH)
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 _TOGETHER = 200  # entries of a batch in one database transaction
-_LARGE_BODY = 100_000  # bytes from which on a Bundle is read, and its answer written, aside
 
 
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Carry out a transaction or batch Bundle; `perform` answers its reads."""
-    if len(request.body) < _LARGE_BODY:
+    if len(request.body) < LARGE_BODY:
         return await _answer(request, repository, perform, here)
     with uncollected():
         return await _answer(request, repository, perform, repository.aside)
@@ -74,7 +73,7 @@ def _work(request: Request, repository: Repository) -> _Work:
 def _read(request: Request) -> tuple[Json, Sequence[Any] | Entries]:
     """The Bundle and its entries; those of a large one are read when it is their turn."""
     content_type = request.headers.get("content-type") or Format.JSON.value
-    if len(request.body) >= LARGE_BODY and sent_format(content_type) is Format.JSON:
+    if len(request.body) >= IN_PIECES and sent_format(content_type) is Format.JSON:
         found = in_pieces(request.body)
         if found is not None and found[0].get("resourceType") == "Bundle":
             return found
@@ -120,7 +119,8 @@ class _Work:
             return []
         if self.whole:
             unit = asked_by(self.request, *self.writes.values(), distinct=True)
-            ends: Sequence[EntryResult | Problem] = (await self.repository.commit_one(unit)).entries
+            is_large = len(self.request.body) >= LARGE_BODY
+            ends: Sequence[EntryResult | Problem] = (await self.repository.commit_one(unit, is_large=is_large)).entries
             numbers = list(self.writes)
         else:
             numbers = sorted(self.writes, key=lambda number: (_ORDER.index(self.writes[number].method), number))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
-from ipf.rest.admit import admit
-from ipf.rest.exchange import condition, creates_only, if_match, resource_body, written_answer
+from ipf.ports.aside import LARGE_BODY
+from ipf.rest.admit import admitted
+from ipf.rest.exchange import condition, creates_only, if_match, written_answer
 from ipf.rest.repository import Repository
 from ipf.rest.secrets import in_clear
 from ipf.rest.unit import Entry, Method, asked_by
@@ -17,8 +18,7 @@ async def update(request: Request, repository: Repository) -> Answer:
     `If-None-Match: *` only creates: 412 when the resource is there.
     """
     resource_type, id = request.path
-    sent = resource_body(request, resource_type)
-    resource = admit(sent, repository)
+    sent, resource = await admitted(request, resource_type, repository)
     if resource.get("id") != id:
         raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
@@ -29,8 +29,7 @@ async def update(request: Request, repository: Repository) -> Answer:
 async def conditional_update(request: Request, repository: Repository) -> Answer:
     """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
     (resource_type,) = request.path
-    sent = resource_body(request, resource_type)
-    resource = admit(sent, repository)
+    sent, resource = await admitted(request, resource_type, repository)
     query = condition(resource_type, request.query)
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     id = resource.get("id")
@@ -40,5 +39,5 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = asked_by(request, entry)
-    result = await repository.commit_one(unit)
+    result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
     return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))

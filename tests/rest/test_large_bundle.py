@@ -13,9 +13,9 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from ipf.fhir.json import dumps, loads
-from ipf.ports import Json, Request
+from ipf.ports import Handler, Json, Request
 from ipf.rest.integrity import Integrity
-from ipf.rest.large_bundle import LARGE_BODY, in_pieces, let_go
+from ipf.rest.large_bundle import IN_PIECES, in_pieces, let_go
 from ipf.rest.router import handler
 from ipf.store.resources import PostgresFhirStore
 from tests import postgres
@@ -85,14 +85,14 @@ def request(kind: str, entries: list[Any]) -> Request:
 class LargeBundleTests(OnMemory):
     async def test_what_is_wrong_with_an_entry(self) -> None:
         """It is named by its place, and an entry that cannot be read refuses the whole, as in a small Bundle."""
-        filler = [entry(number) for number in range(LARGE_BODY // 500)]
+        filler = [entry(number) for number in range(IN_PIECES // 500)]
         for wrong, status, place in (
             ({**entry(0), "request": {}}, 400, f"Bundle.entry[{len(filler)}].request"),
             ({**entry(0), "resource": {"resourceType": "Patient", "nme": 1}}, 400,
              f"Bundle.entry[{len(filler)}].resource (Patient.nme)"),
         ):  # fmt: skip
             asked = request("transaction", [*filler, wrong])
-            self.assertGreater(len(asked.body), LARGE_BODY)
+            self.assertGreater(len(asked.body), IN_PIECES)
             answer = await handler(self.world.repository)(asked)
             self.assertEqual((answer.status, issues(answer)[0][2]), (status, place), answer.body[:300])
         twice = asked.body.replace(b'"nme":1', b'"id":"a","id":"b"')
@@ -137,7 +137,7 @@ class ReactorTests(TestCase):
         integrity = Integrity(world.store, world.referrers)
         handle = handler(replace(world.repository, aside=deferToThread, integrity=integrity))
         asked = request("transaction", [entry(number) for number in range(ENTRIES)])
-        self.assertGreater(len(asked.body), LARGE_BODY)
+        self.assertGreater(len(asked.body), IN_PIECES)
         for expected in ("201 Created", "200 OK"):
             stalls = Stalls()
             answer = await handle(asked)
@@ -146,5 +146,20 @@ class ReactorTests(TestCase):
             statuses = [one["response"]["status"] for one in json.loads(answer.body)["entry"]]
             self.assertEqual(statuses, [expected] * ENTRIES)
             self.assertLess(stalls.longest, LONGEST)
+        await self._one_large_resource(handle)
         found = await world.send("GET", "Patient?_summary=count")
         self.assertEqual(loads(found.body)["total"], ENTRIES)
+
+    async def _one_large_resource(self, handle: Handler) -> None:
+        """A resource of some megabytes is stored, and shown as XML."""
+        held = [{"resource": entry(number)["resource"]} for number in range(ENTRIES)]
+        body = dumps({"resourceType": "Bundle", "type": "collection", "entry": held})
+        stalls = Stalls()
+        made = await handle(Request("POST", ("Bundle",), (), {}, body, BASE, CORRELATION_ID))
+        self.assertEqual(made.status, 201, made.body[:500])
+        read = Request("GET", ("Bundle", loads(made.body)["id"]), (), {}, b"", BASE, CORRELATION_ID)
+        shown = await handle(replace(read, headers={"accept": "application/fhir+xml"}))
+        stalls.stop()
+        self.assertEqual((shown.status, shown.content_type), (200, "application/fhir+xml;charset=utf-8"))
+        self.assertGreater(len(shown.body), len(body))
+        self.assertLess(stalls.longest, 5 * LONGEST, "some of it is one long text for C and the database")
