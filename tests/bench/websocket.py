@@ -70,7 +70,7 @@ def websocket(folder: Path) -> None:
 
 
 async def _clients(one: ServiceProcess) -> None:
-    ids = [_register(one) for _ in range(SUBSCRIPTIONS)]
+    ids = [register_websocket(one) for _ in range(SUBSCRIPTIONS)]
     await activated(one, ids)
     warm = await Client.connect(one.http_port)
     warm.say(f"bind {ids[0]}")
@@ -93,7 +93,8 @@ async def _clients(one: ServiceProcess) -> None:
         client.close()
 
 
-def _register(one: ServiceProcess) -> str:
+def register_websocket(one: ServiceProcess) -> str:
+    """A subscription to every Patient over websockets, with content; its id."""
     resource = {
         "resourceType": "Subscription",
         "status": "requested",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 
 from twisted.trial.unittest import TestCase
 
 from tests.bench.flow import subscribe
+from tests.bench.notify import activated
+from tests.bench.websocket import Client, register_websocket
 from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
@@ -66,6 +69,35 @@ class ReplicaTests(TestCase):
             finally:
                 door.stop()
                 shutil.rmtree(door.folder, ignore_errors=True)
+
+    def test_a_websocket_at_one_hears_of_what_is_written_at_the_other(self) -> None:
+        """Clients at both, writes at both: each hears of each at once, rung for, not polled, and once."""
+        asyncio.run(self._websockets())
+
+    async def _websockets(self) -> None:
+        async with Scenario(IPF_WORKER_PROCESSES="0", IPF_WORKER_POLL_MS="30000") as scenario:
+            second = _replica_of(scenario)
+            second.start()
+            try:
+                await _ready(second)
+                id = register_websocket(scenario.service)
+                await activated(second, [id])
+                clients = [await Client.connect(one.http_port) for one in (scenario.service, second)]
+                for client in clients:
+                    client.say(f"bind {id}")
+                    self.assertEqual(await client.hear(), f"bound {id}")
+                for number, writer in enumerate((scenario.service, second, scenario.service, second)):
+                    patient = {"resourceType": "Patient", "id": f"w{number}"}
+                    status, stored = await asyncio.to_thread(writer.request, "PUT", f"/fhir/Patient/w{number}", patient)
+                    self.assertEqual(status, 201, stored)
+                    for client in clients:
+                        ping, content = [await asyncio.wait_for(client.hear(), 10) for _ in range(2)]
+                        self.assertEqual((ping, json.loads(content)), (f"ping {id}", stored))
+                for client in clients:
+                    client.close()
+            finally:
+                second.stop()
+                shutil.rmtree(second.folder, ignore_errors=True)
 
 
 def _replica_of(scenario: Scenario, **environment: str) -> ServiceProcess:
