@@ -37,6 +37,7 @@ from ipf.converter import (
     TwoBells,
     backoff_of,
     is_dead,
+    is_divided,
     now,
     open_stores,
     recover_stale,
@@ -65,6 +66,7 @@ from ipf.store.exports import PostgresExports
 from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.migrate import migrate
 from ipf.store.reindex import PostgresReindexQueue
+from ipf.store.row_security import secure
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
 from ipf.telemetry.meter import Meter
@@ -160,8 +162,10 @@ class Ipf(Service):
         urls = await self._databases()
         await migrate(urls[0], "ipf", reactor=reactor)
         await migrate(urls[1], "fhir", reactor=reactor)
+        if is_divided(settings):
+            await secure(urls[1], reactor=reactor)
         serve_parameters(settings)
-        stores = await open_stores(*urls, reactor, size=8)
+        stores = await open_stores(*urls, reactor, size=8, divided=is_divided(settings))
         stores.spans = open_spans(settings.otlp_url, __version__, "main")
         self._on_stop("stores", stores.close)
         snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
@@ -228,6 +232,8 @@ class Ipf(Service):
             log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not https: its keys can be forged on the way")
         if self._settings.channel_security == "permissive":
             log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may go out unprotected")
+        if self._settings.multitenancy == "enabled" and not self._settings.row_security:
+            log.warn("SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY is false: tenants are held apart by queries alone")
         if self._settings.secret_key is None:
             log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 

@@ -297,6 +297,12 @@ class Settings:
         "disabled",
         "enabled: the tenant claim of a token chooses its partition; needs bearer tokens",
     )
+    row_security: bool = variable(
+        "SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY",
+        boolean,
+        True,
+        "with tenants, PostgreSQL holds them apart as well; false: where its role can be made by nobody",
+    )
     tenants: tuple[str, ...] = variable("IPF_TENANTS", words, (), "tenants that are served; unset: any a token names")
     secret_key: str | None = variable(
         "IPF_SECRET_KEY", secret, None, "key that secrets in channel.header are encrypted with at rest", secret=True

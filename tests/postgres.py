@@ -27,6 +27,7 @@ from ipf.store.database import Database
 from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.migrate import migrate
 from ipf.store.quoting import identifier
+from ipf.store.row_security import secure
 
 Kind = Literal["ipf", "fhir"]
 
@@ -70,8 +71,11 @@ async def fresh_url(kind: Kind | None) -> str:
 
 
 async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
-    """An open pool on a new migrated database; whoever asks closes it."""
-    opened = Database(await fresh_url(kind), reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
+    """An open pool on a new migrated database; whoever asks closes it.  `tenants=True`: under row-level security."""
+    url = await fresh_url(kind)
+    if options.get("tenants"):
+        await secure(url, reactor=reactor)
+    opened = Database(url, reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
     await opened.start()
     return opened
 

@@ -119,12 +119,14 @@ async def _databases(examined: Examined) -> list[Finding]:
     settings = examined.settings
     if settings.db_url is None or settings.fhir_db_url is None:
         return _embedded(Path(settings.data_dir))
-    names = ("inbox database", settings.db_url), ("FHIR database", settings.fhir_db_url)
-    return [finding for name, url in names for finding in await _database(name, url, examined.reactor)]
+    divided = settings.multitenancy == "enabled" and settings.row_security
+    names = ("inbox database", settings.db_url, False), ("FHIR database", settings.fhir_db_url, divided)
+    return [finding for name, url, more in names for finding in await _database(name, url, examined.reactor, more)]
 
 
-async def _database(name: str, url: str, reactor: Any) -> list[Finding]:
+async def _database(name: str, url: str, reactor: Any, divided: bool) -> list[Finding]:
     from ipf.store.connection import connect
+    from ipf.store.row_security import obstacle
 
     ask = "SELECT current_setting('server_version'), current_setting('fsync'), now(), pg_is_in_recovery()"
     try:
@@ -133,11 +135,13 @@ async def _database(name: str, url: str, reactor: Any) -> list[Finding]:
         return [Finding(name, FAILED, problem.text)]
     try:
         ((version, fsync, clock, standby),) = await connection.run(ask)
+        reason = await obstacle(connection) if divided else ""
+        refused = [Finding("row-level security", FAILED, reason)] if reason else []
     except Problem as problem:
         return [Finding(name, FAILED, problem.text)]
     finally:
         connection.close()
-    found = [Finding(name, OK, f"PostgreSQL {version}")]
+    found = [Finding(name, OK, f"PostgreSQL {version}"), *refused]
     if fsync != "on":
         found.append(Finding(name, FAILED, "fsync is off: acknowledged messages would be lost in a crash"))
     if standby:

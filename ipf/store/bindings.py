@@ -41,12 +41,13 @@ class PostgresBindingTokens:
     async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime) -> str:
         """See `ports.BindingTokens.issue`."""
         token = secrets.token_urlsafe(32)
-        await self._database.many(ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until))
+        call = ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until)
+        await self._database.of(tenant).many(call)
         return token
 
     async def redeem(self, token: str) -> Binding | None:
         """See `ports.BindingTokens.redeem`."""
-        row = await self._database.maybe(REDEEM.call(_digest(token)))
+        row = await self._database.everyone.maybe(REDEEM.call(_digest(token)))
         return None if row is None else Binding(row[0], tuple(row[1].split()), row[2])
 
 

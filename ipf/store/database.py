@@ -22,10 +22,12 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.errors import Problem, StoreUnreachable
 from ipf.store.connection import Connection, connect, shielded
 from ipf.store.driver import Row
 from ipf.store.quoting import Statement, script
+from ipf.store.scopes import BIND, EVERYONE, SET_ROLE, Runs, Scope
+from ipf.store.session import Session, at_most_one, exactly_one
 from ipf.store.shapes import Call, Shapes
 
 __all__ = ["Database", "Row", "Session"]
@@ -52,58 +54,12 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-class Session:
-    """One connection while it is lent out, in at most one transaction.
-
-    The first statement opens the transaction in its own round trip; `commit` closes it in the last one's.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._open = False
-
-    async def many(self, sql: str) -> list[Row]:
-        """Run `sql` inside the transaction; the rows of its last statement."""
-        begin = "" if self._open else "BEGIN"
-        self._open = True
-        return await self._connection.run(script(begin, sql))
-
-    async def outside(self, sql: str) -> list[Row]:
-        """Run `sql` on its own, committed at once; only before the transaction has begun."""
-        if self._open:
-            raise RuntimeError("a transaction is open")
-        return await self._connection.run(sql)
-
-    async def one(self, sql: str) -> Row:
-        """Exactly one row."""
-        return exactly_one(await self.many(sql))
-
-    async def maybe(self, sql: str) -> Row | None:
-        """One row or none."""
-        return at_most_one(await self.many(sql))
-
-    async def commit(self, sql: str = "") -> None:
-        """Run `sql` (may be several statements) and commit, in one round trip; durable when it returns."""
-        if not (self._open or sql):
-            return
-        begin = "" if self._open else "BEGIN"
-        self._open = True
-        await self._connection.run(script(begin, sql, "COMMIT"))
-        self._open = False
-
-    async def end(self) -> None:
-        """Roll back what was not committed, after the statement that may still be running."""
-        await self._connection.settled()
-        if self._open and self._connection.alive:
-            await self._connection.run("ROLLBACK")
-            self._open = False
-
-
 class Database:
     """A pool of at most `size` connections to one database, lent in order of asking.
 
     `statements` are prepared on each connection.  `settings` adds to or replaces `SETTINGS`.  `connect_seconds` bounds
-    one attempt to connect, `statement_seconds` one statement (a server that hangs counts as gone).
+    one attempt to connect, `statement_seconds` one statement (a server that hangs counts as gone).  `tenants`: it works
+    in the role that sees one tenant at a time (`scopes.py`), for which `row_security.py` has prepared the database.
     """
 
     def __init__(
@@ -117,13 +73,17 @@ class Database:
         application_name: str = "ipf",
         connect_seconds: float = 3.0,
         statement_seconds: float = 60.0,
+        tenants: bool = False,
     ) -> None:
         self.url = url
+        self.is_divided = tenants
+        self.everyone: Runs = Scope(self, EVERYONE) if tenants else self
         self._reactor = reactor
         self._size = size
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = '{value}'" for name, value in chosen.items()]
-        self._greeting = script(*sets, *(statement.prepare() for statement in statements))
+        begin = (SET_ROLE, BIND.prepare()) if tenants else ()
+        self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._connect_seconds = connect_seconds
         self._statement_seconds = statement_seconds
         self._idle: deque[Connection] = deque()
@@ -178,25 +138,33 @@ class Database:
 
     # -- use
 
-    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Run `work` in one transaction and commit it; rolled back when it raises.
+    def of(self, tenant: str) -> Runs:
+        """What runs statements that touch this tenant's rows alone."""
+        return Scope(self, BIND.call(tenant)) if self.is_divided else self
+
+    def bind(self, tenant: str) -> str:
+        """The statement from which on a transaction touches this tenant's rows alone; none where it is not divided."""
+        return BIND.call(tenant) if self.is_divided else ""
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]], words: str = "") -> T:
+        """Run `work` in one transaction and commit it; rolled back when it raises.  `words`: see Session.
 
         Once begun it goes on to its end even if the caller is cancelled.
         """
         connection = await self._borrow()
-        return await shielded(self._transact(connection, work))
+        return await shielded(self._transact(connection, work, words))
 
-    async def _transact(self, connection: Connection, work: Callable[[Session], Awaitable[T]]) -> T:
-        async with self._lent(connection) as session:
+    async def _transact(self, connection: Connection, work: Callable[[Session], Awaitable[T]], words: str) -> T:
+        async with self._lent(connection, words) as session:
             result = await work(session)
             await session.commit()
             return result
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
+    async def session(self, words: str = "") -> AsyncIterator[Session]:
         """A session to be used statement by statement; rolled back at the end unless committed."""
         connection = await self._borrow()
-        async with self._lent(connection) as session:
+        async with self._lent(connection, words) as session:
             yield session
 
     async def many(self, sql: str) -> list[Row]:
@@ -204,12 +172,12 @@ class Database:
         connection = self._take_idle() or await self._borrow()
         return await connection.run(sql, self._give_back)
 
-    async def call(self, call: Call) -> list[Row]:
-        """As `many`; a shape that came before is prepared on the connection that runs it."""
+    async def call(self, call: Call, words: str = "") -> list[Row]:
+        """As `many`; a shape that came before is prepared on the connection that runs it.  `words` go before it."""
         statement = self._shapes.statement(call)
         if statement is None:
-            return await self.many(call.text)
-        sql = statement.call(*call.values.values)
+            return await self.many(words + call.text)
+        sql = words + statement.call(*call.values.values)
         connection = self._take_idle() or await self._borrow()
         if not connection.has_prepared(statement.name):
             return await shielded(self._prepared(connection, statement, sql))
@@ -251,8 +219,8 @@ class Database:
             self._aside_lock.release()
 
     @asynccontextmanager
-    async def _lent(self, connection: Connection) -> AsyncIterator[Session]:
-        session = Session(connection)
+    async def _lent(self, connection: Connection, words: str) -> AsyncIterator[Session]:
+        session = Session(connection, words)
         try:
             yield session
         finally:
@@ -370,17 +338,3 @@ class Database:
     def _fail_waiting(self, problem: Problem) -> None:
         while self._waiting:
             self._waiting.popleft().errback(problem)
-
-
-def exactly_one(rows: list[Row]) -> Row:
-    """The row; Problem INTERNAL when there is another number of them."""
-    if len(rows) != 1:
-        raise Problem(Category.INTERNAL, f"one row expected, {len(rows)} found")
-    return rows[0]
-
-
-def at_most_one(rows: list[Row]) -> Row | None:
-    """The row or None; Problem INTERNAL when there are several."""
-    if len(rows) > 1:
-        raise Problem(Category.INTERNAL, f"at most one row expected, {len(rows)} found")
-    return rows[0] if rows else None

@@ -15,6 +15,7 @@ from ipf.fhir.sealed import masked
 from ipf.ports import Attempt, Event, Lease
 from ipf.store.database import Database, Row
 from ipf.store.quoting import Statement, joined, printable
+from ipf.store.scopes import Runs
 
 BOUND = Statement(
     "delivery_bound",
@@ -84,10 +85,11 @@ class Sockets:
     """The part of `ports.DeliveryQueue` that websockets use."""
 
     _database: Database
+    _all: Runs
 
     async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
         """See `ports.DeliveryQueue.bound`."""
-        row = await self._database.maybe(BOUND.call(tenant, subscription_id))
+        row = await self._database.of(tenant).maybe(BOUND.call(tenant, subscription_id))
         if row is None:
             return None
         name, rid, id_, number, now, body = row
@@ -95,7 +97,7 @@ class Sockets:
 
     async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
         """See `ports.DeliveryQueue.tail`."""
-        rows = await self._database.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
+        rows = await self._all.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
         return [(row[0], event_of(row[1:])) for row in rows]
 
     async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
@@ -114,7 +116,7 @@ class Sockets:
             joined(attempt.kind for _, attempt in flat),
             joined(attempt.to_event_number for _, attempt in flat),
         )
-        await self._database.many(call)
+        await self._all.many(call)
 
 
 def event_of(row: Row) -> Event:

@@ -52,9 +52,10 @@ class PostgresEffects:
 
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:
         """See `ports.EffectsStore.effects`."""
-        versions = await self._database.many(_asked(_VERSIONS, tenant, correlation_id))
-        events = await self._database.many(_asked(_EVENTS, tenant, correlation_id))
-        attempts = await self._database.many(_asked(_ATTEMPTS, tenant, correlation_id)) if events else []
+        rows = self._database.of(tenant)
+        versions = await rows.many(_asked(_VERSIONS, tenant, correlation_id))
+        events = await rows.many(_asked(_EVENTS, tenant, correlation_id))
+        attempts = await rows.many(_asked(_ATTEMPTS, tenant, correlation_id)) if events else []
         return FhirEffects(
             [WrittenVersion(*row) for row in versions],
             [_event(row) for row in events],

@@ -51,7 +51,7 @@ class PostgresGrants:
 
     async def creator(self, tenant: str, subscription_id: str) -> Caller | None:
         """See `ports.CreatorGrants.creator`."""
-        row = await self._database.maybe(CREATOR.call(tenant, subscription_id))
+        row = await self._database.of(tenant).maybe(CREATOR.call(tenant, subscription_id))
         if row is None:
             return None
         subject, client, scopes, claim, patient, user, issuer = row

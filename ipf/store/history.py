@@ -75,14 +75,14 @@ class PostgresHistories:
         before: HistoryMark | None = None,
     ) -> list[Version]:
         """See `ports.Histories.page`."""
-        end = before or _LAST
+        end, rows = before or _LAST, self._database.of(tenant)
         bounds = (tenant, since or _FIRST, end.last_updated, end.rid, end.version_id, limit)
         if resource_type is None:
             call = ALL.call(*bounds)
         else:
-            (count,) = await self._database.one(COUNT_TYPE.call(tenant, resource_type, RARE))
+            (count,) = await rows.one(COUNT_TYPE.call(tenant, resource_type, RARE))
             call = (OF_RARE_TYPE if count < RARE else OF_TYPE).call(*bounds, resource_type)
-        return [version(row) for row in await self._database.many(call)]
+        return [version(row) for row in await rows.many(call)]
 
 
 _: type[Histories] = PostgresHistories

@@ -31,7 +31,8 @@ class PostgresReferrers:
 
     async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
         """See `ports.Referrers.referrers`."""
-        return sorted(str(name) for (name,) in await self._database.many(REFERRERS.call(tenant, reference, limit)))
+        rows = await self._database.of(tenant).many(REFERRERS.call(tenant, reference, limit))
+        return sorted(str(name) for (name,) in rows)
 
 
 _: type[Referrers] = PostgresReferrers

@@ -172,7 +172,8 @@ def _call(kind: str, tenant: str, job: int, ids: list[int], following: bool) -> 
 
 
 def _reject(row: Row) -> RejectRow:
-    return RejectRow(*row[:-1], raw=bytes(row[-1]))
+    id_, received_at, correlation_id, listener, peer, reason, size, tenant, raw = row
+    return RejectRow(id_, received_at, correlation_id, listener, peer, reason, size, tenant, bytes(raw))
 
 
 def _group(row: Row) -> ErrorGroup:

@@ -22,7 +22,7 @@ from ipf.store.quoting import literal, script
 
 log = Logger()
 
-_LOCK = 4_919_001  # any number that nobody else uses
+LOCK = 4_919_001  # any number that nobody else uses
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
     number integer PRIMARY KEY,              -- number of the file
     name text NOT NULL,                      -- its name
@@ -63,7 +63,7 @@ async def migrate(url: str, kind: str, *, reactor: Any, known: Sequence[Migratio
     quiet = "SET client_min_messages = warning"
     connection = await connect(url, reactor=reactor, greeting=quiet, statement_seconds=3600)
     try:
-        await connection.run(f"SELECT pg_advisory_lock({_LOCK})")
+        await connection.run(f"SELECT pg_advisory_lock({LOCK})")
         await connection.run(_VERSIONS)
         applied = await connection.run("SELECT number, checksum FROM schema_versions ORDER BY number")
         _check(kind, wanted, {int(number): str(checksum) for number, checksum in applied})

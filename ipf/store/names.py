@@ -8,6 +8,8 @@ with it that this process remembers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 
 from ipf.store.database import Database
 from ipf.store.quoting import Statement, joined
@@ -44,11 +46,9 @@ ORDER BY resource_type, code ON CONFLICT (resource_type, code) DO NOTHING""",
 
 ADD_UNITS = Statement(
     "names_add_units",
-    "text, text",
+    "smallint, text",
     r"""
-INSERT INTO index_units (partition_id, unit)
-SELECT * FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($2, E'\x1f'))
-ON CONFLICT DO NOTHING""",
+INSERT INTO index_units (partition_id, unit) SELECT $1, unnest(string_to_array($2, E'\x1f')) ON CONFLICT DO NOTHING""",
 )
 
 STATEMENTS = (NAMES, ADD_PARTITIONS, ADD_PARAMETERS, ADD_UNITS)
@@ -107,8 +107,9 @@ class Names:
         """Make sure that these (tenant, unit text) are among those that occur; the tenants have numbers."""
         new = sorted(set(units) - self._units) if units else ()
         if new:
-            partitions = joined(self.partition(tenant) for tenant, _ in new)
-            await self._database.aside(ADD_UNITS.call(partitions, joined(unit for _, unit in new)))
+            for tenant, some in groupby(new, key=itemgetter(0)):
+                call = ADD_UNITS.call(self.partition(tenant), joined(unit for _, unit in some))
+                await self._database.of(tenant).aside(call)
             self._units.update(new)
 
     async def _load(self) -> None:

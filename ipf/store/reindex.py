@@ -74,7 +74,7 @@ REQUEST = Statement(
     "smallint, text, text",
     f"""
 INSERT INTO reindex_jobs AS j (partition_id, resource_types, parameters, reason, until_rid)
-SELECT $1, $2, '', $3, coalesce(max(rid), 0) FROM resources RETURNING {_COLUMNS}""",
+SELECT $1, $2, '', $3, newest_rid() RETURNING {_COLUMNS}""",
 )
 JOBS = Statement(
     "reindex_jobs",
@@ -92,7 +92,7 @@ class PostgresReindexQueue:
     """`ports.ReindexQueue` on the FHIR database."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._database = database.everyone
         self._names = Names(database)
 
     async def is_open(self) -> bool:

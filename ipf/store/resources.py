@@ -41,9 +41,10 @@ from ipf.store import search_run as searching
 from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
 from ipf.store.database import Database, Row, Session
+from ipf.store.divided import DividedTransaction
 from ipf.store.names import Names
 from ipf.store.quoting import Statement, joined, script
-from ipf.store.search_run import Search
+from ipf.store.search_run import Many, Search
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
 
@@ -147,7 +148,12 @@ class PostgresFhirStore:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[FhirTransaction]:
         async with self._database.session() as session:
-            yield PostgresFhirTransaction(session, self._names, self._aside)
+            if not self._database.is_divided:
+                yield PostgresFhirTransaction(session, self._names, self._aside)
+                return
+            # What changed of the subscriptions of all tenants is read beside the transaction, which serves one.
+            plain = PostgresFhirTransaction(session, self._names, self._aside, self._database.everyone.aside)
+            yield DividedTransaction(plain, session, self._database, self._names)
 
     async def new_rid(self) -> int:
         """See `ports.FhirStore.new_rid`."""
@@ -168,23 +174,25 @@ class PostgresFhirStore:
 
     async def read(self, tenant: str, resource_type: str, id: str) -> Version | None:
         """See `ports.FhirStore.read`."""
-        return await self._version(READ.call(await self._partition(tenant), resource_type, id))
+        return await self._version(tenant, READ.call(await self._partition(tenant), resource_type, id))
 
     async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
         """See `ports.FhirStore.read_version`."""
         if not 0 < version_id <= _HIGHEST_VERSION:
             return None
-        return await self._version(READ_VERSION.call(await self._partition(tenant), resource_type, id, version_id))
+        call = READ_VERSION.call(await self._partition(tenant), resource_type, id, version_id)
+        return await self._version(tenant, call)
 
     async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
         """See `ports.FhirStore.history`."""
         newest = _HIGHEST_VERSION if before is None else min(before, _HIGHEST_VERSION)
         call = HISTORY.call(await self._partition(tenant), resource_type, id, newest, limit)
-        return [version(row) for row in await self._database.many(call)]
+        return [version(row) for row in await self._database.of(tenant).many(call)]
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
-        return await Search(tenant, self._database.many, self._names, self._database.call).page(query, after)
+        rows = self._database.of(tenant)
+        return await Search(tenant, rows.many, self._names, rows.call).page(query, after)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""
@@ -192,31 +200,35 @@ class PostgresFhirStore:
             return []
         types, ids = zip(*keys, strict=True)
         call = READ_MANY.call(await self._partition(tenant), joined(types), joined(ids))
-        return [version(row) for row in await self._database.many(call)]
+        return [version(row) for row in await self._database.of(tenant).many(call)]
 
     async def types(self, tenant: str) -> list[str]:
         """See `ports.FhirStore.types`."""
-        rows = await self._database.many(TYPES.call(await self._partition(tenant)))
+        rows = await self._database.of(tenant).many(TYPES.call(await self._partition(tenant)))
         return [str(row[0]) for row in rows]
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""
-        return {name: int(count) for name, count in await self._database.many(COUNTS.call())}
+        return {name: int(count) for name, count in await self._database.everyone.many(COUNTS.call())}
 
     async def _partition(self, tenant: str) -> int:
         await self._names.load((tenant,))
         return self._names.partition(tenant)
 
-    async def _version(self, call: str) -> Version | None:
-        row = await self._database.maybe(call)
+    async def _version(self, tenant: str, call: str) -> Version | None:
+        row = await self._database.of(tenant).maybe(call)
         return None if row is None else version(row)
 
 
 class PostgresFhirTransaction:
-    """`ports.FhirTransaction`: the first statement begins it, `commit` ends it."""
+    """`ports.FhirTransaction`: the first statement begins it, `commit` ends it.
 
-    def __init__(self, session: Session, names: Names, aside: Aside) -> None:
+    `of_all`: runs what must see the rows of all tenants; None = the session does.
+    """
+
+    def __init__(self, session: Session, names: Names, aside: Aside, of_all: Many | None = None) -> None:
         self._session = session
+        self._of_all = of_all or session.many
         self._names = names
         self._aside = aside
         self._owns_subscriptions = False
@@ -265,7 +277,7 @@ class PostgresFhirTransaction:
     async def news(self, since: int = -1) -> News:
         """See `ports.FhirTransaction.news`."""
         await self._names.load((DEFAULT_TENANT,))
-        rows = await self._session.many(NEWS.call(since, self._names.partition(DEFAULT_TENANT)))
+        rows = await self._of_all(NEWS.call(since, self._names.partition(DEFAULT_TENANT)))
         return _news(rows, since)
 
     async def commit(self, writes: Writes) -> None:

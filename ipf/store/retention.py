@@ -36,6 +36,7 @@ from ipf.store.retention_sql import (
     REMOVE_MESSAGES,
     VERSIONS,
 )
+from ipf.store.scopes import Runs
 
 Prune = Callable[[datetime, str], Awaitable[tuple[int, str | None]]]
 
@@ -47,7 +48,7 @@ class PostgresPruner:
 
     def __init__(self, inbox: Database, fhir: Database) -> None:
         self._inbox = inbox
-        self._fhir = fhir
+        self._fhir = fhir.everyone
         self._awaited = ""
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
@@ -60,7 +61,7 @@ class PostgresPruner:
 
     async def count(self, kind: str, before: datetime) -> int:
         """See `Pruner.count`."""
-        database = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
+        database: Runs = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
         return int((await database.one(COUNTS[kind].format(before=literal(before))))[0])
 
     # -- the inbox
@@ -166,7 +167,7 @@ async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:
 
 
 async def _in_order(
-    database: Database, table: str, time: str, before: datetime, after: str
+    database: Runs, table: str, time: str, before: datetime, after: str
 ) -> tuple[int, str | None]:
     """A table whose ids grow with time."""
     call = IN_ORDER.format(table=table, time=time, before=literal(before), after=literal(int(after or 0)))

@@ -53,13 +53,7 @@ STATEMENTS = (UNITS,)
 
 # A chain that stays in the SQL joins tables with themselves.  Where these were never analysed (after a first load)
 # PostgreSQL takes them for empty, and would try every pair.
-ANALYSE = """
-DO $$ BEGIN
-    IF EXISTS (SELECT 1 FROM pg_class
-               WHERE oid IN ('resources'::regclass, 'index_text'::regclass) AND reltuples <= 0) THEN
-        ANALYZE resources, index_text, index_date;
-    END IF;
-END $$"""
+ANALYSE = "SELECT ensure_statistics()"
 
 HAS_STATISTICS = (
     "SELECT min(reltuples) > 0 FROM pg_class WHERE oid IN ('resources'::regclass, 'index_text'::regclass)"

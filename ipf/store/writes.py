@@ -168,7 +168,7 @@ ADD_REINDEX = Statement(
     "smallint, text, text, text",
     """
 INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)
-SELECT $1, $2, $3, $4, coalesce(max(rid), 0) FROM resources""",
+SELECT $1, $2, $3, $4, newest_rid()""",
 )
 
 INSERT_EVENTS = Statement(

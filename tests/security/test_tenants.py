@@ -23,9 +23,11 @@ from ipf.security.tenancy import Tenancy, placing
 from ipf.stages.export import Export
 from ipf.store.exports import PostgresExports
 from ipf.store.reindex import PostgresReindexQueue
+from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
+from tests import postgres
 from tests.rest.test_terminology import Packages
-from tests.rest.world import OnPostgres
+from tests.rest.world import OnPostgres, World
 
 MARK = "BETA"
 KEYS = {"ALPHA": "key-a", MARK: "key-b"}  # what is asked for; the marks are only in what is answered
@@ -82,7 +84,8 @@ class RouteTests(OnPostgres):
     """Rows of `beta`, asked for by `alpha`, which has its own, and by `gamma`, which has none."""
 
     async def setUp(self) -> None:
-        await super().setUp()
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.world = World(PostgresFhirStore(self.database), database=self.database)
         world = self.world
         world.now = datetime.now(UTC)  # PostgreSQL's clock decides when an export ends
         world.policy = ChannelPolicy(PERMISSIVE)
@@ -168,7 +171,7 @@ class RouteTests(OnPostgres):
         """All of beta: its history, its events, its jobs."""
         world = self.world
         history = await world.send("GET", "_history?_count=1000", None, "beta")
-        rows = await self.database.many(
+        rows = await self.database.everyone.many(
             "SELECT s.id, s.status, s.last_event_number, s.epoch FROM subscription_states s"
             " JOIN partitions p ON p.id = s.partition_id WHERE p.name = 'beta' ORDER BY s.id"
         )

@@ -1,0 +1,105 @@
+"""Whose rows a statement may touch, where PostgreSQL's row-level security is the second lock between tenants.
+
+A Database that was opened with `tenants=True` works in a role that sees the rows of one partition, which each statement
+string names in words that go before it, and none without.  `Database.of(tenant)` says these words for what serves one
+tenant's request; `Database.everyone` steps out of the role for what serves all of them, and `tests/store/test_bound.py`
+names each with its reason.  The words hold for the transaction of the string alone, so nothing stays on a connection
+of the pool.  The tenant goes by its name and PostgreSQL looks up its number, so that a number that this process has
+wrong opens nothing either.
+
+Sources: https://www.postgresql.org/docs/current/ddl-rowsecurity.html,
+https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ipf.store.driver import Row
+from ipf.store.quoting import Statement
+from ipf.store.session import Session, at_most_one, exactly_one
+from ipf.store.shapes import Call
+
+if TYPE_CHECKING:
+    from ipf.store.database import Database
+
+T = TypeVar("T")
+
+ROLE = "('ipf_tenants_' || current_database())::name"
+"""SQL of the role of callers' requests.  Roles belong to a server, so each database has its own."""
+
+SET_ROLE = f"SELECT set_config('role', {ROLE}, false)"
+
+BIND = Statement(
+    "tenants_bind",
+    "text",
+    "SELECT set_config('ipf.partition', coalesce((SELECT id FROM partitions WHERE name = $1)::text, ''), true)",
+)
+
+EVERYONE = "SET LOCAL ROLE NONE"
+
+
+class Runs(Protocol):
+    """What runs statements: a `Database`, or a Scope of it."""
+
+    async def many(self, sql: str) -> list[Row]:
+        """See `Database.many`."""
+
+    async def call(self, call: Call) -> list[Row]:
+        """See `Database.call`."""
+
+    async def one(self, sql: str) -> Row:
+        """See `Database.one`."""
+
+    async def maybe(self, sql: str) -> Row | None:
+        """See `Database.maybe`."""
+
+    async def aside(self, sql: str) -> list[Row]:
+        """See `Database.aside`."""
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """See `Database.transact`."""
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `Database.session`."""
+
+
+class Scope:
+    """A Database whose every statement string begins with `words`."""
+
+    def __init__(self, database: Database, words: str) -> None:
+        self._database = database
+        self._words = words
+
+    async def many(self, sql: str) -> list[Row]:
+        """See `Database.many`."""
+        return await self._database.many(f"{self._words};\n{sql}")
+
+    async def call(self, call: Call) -> list[Row]:
+        """See `Database.call`."""
+        return await self._database.call(call, f"{self._words};\n")
+
+    async def one(self, sql: str) -> Row:
+        """See `Database.one`."""
+        return exactly_one(await self.many(sql))
+
+    async def maybe(self, sql: str) -> Row | None:
+        """See `Database.maybe`."""
+        return at_most_one(await self.many(sql))
+
+    async def aside(self, sql: str) -> list[Row]:
+        """See `Database.aside`."""
+        return await self._database.aside(f"{self._words};\n{sql}")
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """See `Database.transact`."""
+        return await self._database.transact(work, self._words)
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `Database.session`."""
+        return self._database.session(self._words)
+
+
+_: type[Runs] = Scope
