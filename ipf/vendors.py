@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from ipf.errors import Problem
 from ipf.hl7.header import Header
@@ -52,6 +53,7 @@ class Vendors:
         self._closers: dict[int, Close] = {}
         self._unopened: dict[int, str] = {}
         self._lock = DeferredLock()
+        self._port_lock = DeferredLock()
         self._told: object = None
         self._aside = aside
 
@@ -78,9 +80,11 @@ class Vendors:
         self._tell(shelf)
         if self._receiver is not None:
             self._receiver.place = placing(shelf) if shelf is not None else None
+            Deferred.fromCoroutine(self._ports()).addErrback(_not_expected)
 
     async def close(self) -> None:
         """Close the listeners of profiles."""
+        self._open = None
         closers, self._closers = self._closers, {}
         for close in closers.values():
             await close()
@@ -180,6 +184,13 @@ class Vendors:
         """Open what profiles name and nobody listens on; close what no profile names any more."""
         if self._open is None:
             return
+        await self._port_lock.acquire()
+        try:
+            await self._listen(self._open)
+        finally:
+            self._port_lock.release()
+
+    async def _listen(self, open_listener: Open) -> None:
         taken = set(self.site.ports.values())
         profiles = self.shelf.profiles if self.shelf is not None else ()
         wanted = {item.port for one in profiles for item in one.manifest.ingest if item.port is not None} - taken
@@ -189,10 +200,14 @@ class Vendors:
         for port in sorted(wanted - set(self._closers)):
             name = listener_name(port)
             try:
-                self._closers[port] = await self._open(Listener(name, name))
+                self._closers[port] = await open_listener(Listener(name, name))
             except Problem as problem:
                 self._unopened[port] = str(problem)
                 log.error(event_line("profile_port_closed", port=port, reason=str(problem)))
+
+
+def _not_expected(failure: Failure) -> None:
+    log.failure("listeners of profiles could not be changed", failure)
 
 
 def placing(shelf: Shelf) -> Place:

@@ -84,9 +84,15 @@ def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[s
     if message.message_type != message_type:
         raise Refused(f"refused: this is a message of type {message.message_type}, not {message_type}")
     try:
-        return library.transform(reading(message, quirks)).bundle
+        bundle = library.transform(reading(message, quirks)).bundle
     except Problem as problem:
         raise Refused(f"not mapped: {problem}") from problem
+    except Exception as error:  # as the converter does: a fault of ours fails the message, not the process
+        raise Refused(f"not mapped: unexpected {type(error).__name__}") from error
+    entries = bundle.get("entry", []) if bundle.get("resourceType") == "Bundle" else None
+    if not isinstance(entries, list) or not all(isinstance(one, dict) and "resource" in one for one in entries):
+        raise Refused("not mapped: the map makes no Bundle whose entries have resources")
+    return bundle
 
 
 def _received(frame: bytes, quirks: Mapping[str, str]) -> Claimed:

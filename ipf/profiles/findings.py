@@ -9,6 +9,7 @@ from ipf.mapping.lexer import FmlError
 from ipf.ports import Json
 
 ERROR, WARNING = "error", "warning"
+MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,17 @@ class Findings:
 
     def error(self, path: str, pointer: str, message: str, line: int = 0) -> None:
         """Something that must be put right."""
-        self.items.append(Finding(path, pointer, message, ERROR, line))
+        self._add(Finding(path, pointer, message, ERROR, line))
 
     def warning(self, path: str, pointer: str, message: str, line: int = 0) -> None:
         """Something that whoever wrote the profile should know."""
-        self.items.append(Finding(path, pointer, message, WARNING, line))
+        self._add(Finding(path, pointer, message, WARNING, line))
+
+    def _add(self, finding: Finding) -> None:
+        if len(self.items) < MOST:
+            self.items.append(finding)
+        elif len(self.items) == MOST:
+            self.items.append(Finding("", "", f"there is more: these are the first {MOST} problems"))
 
     def problem(self, path: str, problem: Problem) -> None:
         """What a map or table was refused with; the line of a map that has one."""

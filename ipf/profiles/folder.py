@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from twisted.logger import Logger
+
 from ipf.errors import Category, Problem
 from ipf.mapping.library import Library
 from ipf.ports import Json
@@ -25,6 +27,8 @@ from ipf.profiles.archive import SUFFIXES
 from ipf.profiles.findings import Finding, Findings
 from ipf.profiles.profile import Checked, Profile, check_profile
 from ipf.profiles.shelf import Shelf, Site, conflicts
+
+log = Logger(namespace="ipf.profiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,10 @@ class ProfileFolder:
             return Checked(None, tuple(findings.items), (), None), b""
         except Problem as problem:
             findings.error("", "", problem.text)
+            return Checked(None, tuple(findings.items), (), None), content
+        except Exception as error:  # one archive must not keep the service from starting
+            log.failure("a profile could not be looked at: {file}", file=path.name)
+            findings.error("", "", f"cannot be looked at: unexpected {type(error).__name__}; the log says why")
             return Checked(None, tuple(findings.items), (), None), content
         if checked.manifest is not None:
             self.site.check(checked.manifest, findings)

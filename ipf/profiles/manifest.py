@@ -22,7 +22,7 @@ from ipf.profiles.yaml_tree import Mapping, Node, Scalar, Sequence, read_yaml, t
 SCHEMA_VERSION = 1
 MLLP = "hl7v2-mllp"
 NOT_SERVED = frozenset({"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api"})
-LONGEST_MANIFEST = 256 * 1024
+LONGEST_MANIFEST = 64 * 1024
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TYPE = re.compile(r"([A-Z][A-Z0-9]{2})[\^_]([A-Z0-9]{3})(?:[\^_][A-Z0-9_]+)?")

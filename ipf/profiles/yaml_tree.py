@@ -56,17 +56,11 @@ def read_yaml(content: bytes, path: str, findings: Findings) -> Node | None:
     """The one document of a file; None when it cannot be read, which then is in `findings`."""
     try:
         text = content.decode("utf-8-sig")
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                at = event.start_mark
-                findings.error(path, _place(at), "anchors and aliases are not taken", _line(at))
-                return None
+        if not _is_plain(text, path, findings):
+            return None
         made = yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         findings.error(path, "", f"is not UTF-8 at byte {error.start}")
-        return None
-    except RecursionError:
-        findings.error(path, "", "is nested too deeply")
         return None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -75,23 +69,35 @@ def read_yaml(content: bytes, path: str, findings: Findings) -> Node | None:
     if made is None:
         findings.error(path, "", "is empty")
         return None
-    return _tree(made, "", path, findings, 0)
+    return _tree(made, "", path, findings)
 
 
-def _tree(node: yaml.Node, pointer: str, path: str, findings: Findings, depth: int) -> Node | None:
+def _is_plain(text: str, path: str, findings: Findings) -> bool:
+    """Whether it has a bounded depth, and no anchors; told while it is read, since deep nesting costs its square."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        at = event.start_mark
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            findings.error(path, _place(at), "is nested too deeply", _line(at))
+            return False
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            findings.error(path, _place(at), "anchors and aliases are not taken", _line(at))
+            return False
+    return True
+
+
+def _tree(node: yaml.Node, pointer: str, path: str, findings: Findings) -> Node:
     line = _line(node.start_mark)
-    if depth > MOST_DEPTH:
-        findings.error(path, pointer, "is nested too deeply", line)
-        return None
     if isinstance(node, yaml.SequenceNode):
-        found = [_tree(one, f"{pointer}/{place}", path, findings, depth + 1) for place, one in enumerate(node.value)]
-        return Sequence(tuple(one for one in found if one is not None), pointer, line)
+        found = (_tree(one, f"{pointer}/{place}", path, findings) for place, one in enumerate(node.value))
+        return Sequence(tuple(found), pointer, line)
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, pointer, path, findings, depth)
+        return _mapping(node, pointer, path, findings)
     return Scalar(str(node.value), pointer, line, is_null=node.tag.endswith(":null"))
 
 
-def _mapping(node: yaml.MappingNode, pointer: str, path: str, findings: Findings, depth: int) -> Mapping:
+def _mapping(node: yaml.MappingNode, pointer: str, path: str, findings: Findings) -> Mapping:
     items: dict[str, Node] = {}
     lines: dict[str, int] = {}
     for key, value in node.value:
@@ -103,9 +109,7 @@ def _mapping(node: yaml.MappingNode, pointer: str, path: str, findings: Findings
         if name in items:
             findings.error(path, at, "is there twice", _line(key.start_mark))
             continue
-        made = _tree(value, at, path, findings, depth + 1)
-        if made is not None:
-            items[name], lines[name] = made, _line(key.start_mark)
+        items[name], lines[name] = _tree(value, at, path, findings), _line(key.start_mark)
     return Mapping(items, lines, pointer, _line(node.start_mark))
 
 

@@ -77,12 +77,19 @@ class ManifestTests(TestCase):
             ("profile: {id: a, version: 1, schemaVersion: x, vendor: {name: V}}", "/profile/schemaVersion"),
             ("profile: {id: a, version: 1, schemaVersion: 1}", "/profile/vendor"),
             ("profile: {id: a, version: 1, schemaVersion: 1, vendor: {}}", "/profile/vendor/name"),
-            ("[" * 2000, None), ("a: " * 3 + "\xff", None), ("x" * 300_000, ""),
+            ("[" * 30_000 + "]" * 30_000, "1:21"), ("{a: " * 15_000, None), ("- " * 30_000, None),
+            ("a: " * 3 + "\xff", None), ("x" * 70_000, ""),
         ):  # fmt: skip
             _, findings = read(text)
             self.assertTrue(findings.errors, text[:50])
             if pointer is not None:
                 self.assertIn(pointer, [one.pointer for one in findings.errors], (text[:50], findings.errors))
+
+    def test_there_is_an_end_to_it(self) -> None:
+        """Very many mistakes are not all told."""
+        _, findings = read("a:\n" * 5000)
+        self.assertEqual(len(findings.items), 201)
+        self.assertIn("there is more", findings.items[-1].message)
 
     def test_what_is_not_served_is_said(self) -> None:
         """The other types of ingest are known, with whatever keys they have, and no mistake."""
