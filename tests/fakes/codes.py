@@ -22,7 +22,7 @@ from ipf.ports import (
     WrongState,
 )
 from ipf.ports.inbox import EVERY_TENANT
-from tests.fakes.inbox import MemoryInbox, _Row
+from tests.fakes.inbox import MemoryInbox, Row
 
 _Key = tuple[str, str, str, str]
 
@@ -147,7 +147,7 @@ class MemoryCodes:
             self._inbox.convert_again(self._inbox.rows[one], self._epochs[0], f"unmapped-code/{number}")
         return Requeued(len(again), len(later), retried)
 
-    def _following(self, met: Sequence[_Row]) -> set[int]:
+    def _following(self, met: Sequence[Row]) -> set[int]:
         firsts: dict[tuple[str, int | None], int] = {}
         for row in met:
             key = row.message.tenant, row.message.ordering_key
@@ -186,7 +186,7 @@ class MemoryCodes:
         """See `ports.CodeQueue.delete_conversion`."""
         del self._inbox.rows[self._in_state(number, Status.DEAD_LETTER).id]
 
-    def _in_state(self, number: int, *allowed: Status) -> _Row:
+    def _in_state(self, number: int, *allowed: Status) -> Row:
         row = self._inbox.rows.get(number)
         if row is None or row.original_id is None:
             raise Problem(Category.NOT_FOUND, f"there is no conversion {number}")
@@ -234,7 +234,7 @@ class MemoryCodes:
         self._bump(maps=True)
 
 
-def _conversion(row: _Row) -> Conversion:
+def _conversion(row: Row) -> Conversion:
     assert row.original_id is not None and row.asked_at is not None
     return Conversion(
         row.id, row.original_id, row.asked_at, row.reason, row.status, row.attempt_count, row.last_attempt_at,

@@ -30,7 +30,7 @@ from ipf.ports.inbox import EVERY_TENANT
 
 
 @dataclass
-class _Row:
+class Row:
     """One message and its state."""
 
     id: int
@@ -46,6 +46,7 @@ class _Row:
     claimed_by: str | None = None
     leased_at: datetime | None = None
     map_url: str | None = None
+    transform_ms: float | None = None
     original_id: int | None = None
     mapping_epoch: int | None = None
     asked_at: datetime | None = None
@@ -56,10 +57,10 @@ class MemoryInbox:
     """`ports.Inbox` without a database.  `broken`: raised by every call while it is set."""
 
     def __init__(self, clock: Clock = lambda: datetime.now(UTC)) -> None:
-        self.rows: dict[int, _Row] = {}
+        self.rows: dict[int, Row] = {}
         self.rejects: list[Rejected] = []
         self.broken: Problem | None = None
-        self.noted: list[tuple[_Row, UnmappedCode, datetime]] = []
+        self.noted: list[tuple[Row, UnmappedCode, datetime]] = []
         self._clock = clock
         self._last_id = 0
 
@@ -76,7 +77,7 @@ class MemoryInbox:
             ):  # fmt: skip
                 return Outcome.DUPLICATE if known.raw == message.raw else Outcome.CONFLICTING_DUPLICATE
         self._last_id += 1
-        self.rows[self._last_id] = _Row(self._last_id, message, self._clock())
+        self.rows[self._last_id] = Row(self._last_id, message, self._clock())
         return Outcome.STORED
 
     async def reject(self, rejected: Rejected) -> None:
@@ -88,7 +89,7 @@ class MemoryInbox:
         """See `ports.Inbox.claim`."""
         self._check()
         now, blocked = self._clock(), set()
-        taken: list[_Row] = []
+        taken: list[Row] = []
         for row in sorted(self.rows.values(), key=lambda row: row.id):
             key = row.message.ordering_key
             due = row.status in (Status.RECEIVED, Status.FAILED) and row.ready_at <= now
@@ -121,6 +122,7 @@ class MemoryInbox:
             return False
         row.status, row.claimed_by, row.leased_at, row.ready_at = end.status, None, None, now
         row.map_url = end.map_url or row.map_url
+        row.transform_ms = end.transform_ms if end.transform_ms is not None else row.transform_ms
         self.noted += [(row, one, now) for one in dict.fromkeys(end.unmapped)]
         row.next_attempt_at = end.next_attempt_at if end.status is Status.FAILED else None
         if end.status in (Status.FAILED, Status.DEAD_LETTER):
@@ -147,7 +149,7 @@ class MemoryInbox:
         held = {row.claimed_by for row in self.rows.values() if row.status is Status.TRANSFORMING}
         return sorted(worker for worker in held if worker is not None)
 
-    def _recover(self, lost: Callable[[_Row], bool], backoff: Backoff) -> list[StaleRecovery]:
+    def _recover(self, lost: Callable[[Row], bool], backoff: Backoff) -> list[StaleRecovery]:
         self._check()
         now, found = self._clock(), []
         for row in self.rows.values():
@@ -167,7 +169,7 @@ class MemoryInbox:
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """See `ports.Inbox.page`."""
         self._check()
-        rows = [row for row in self.rows.values() if row.original_id is None and _selected(row, wanted)]
+        rows = [row for row in self.rows.values() if row.original_id is None and selected(row, wanted)]
         rows.sort(key=lambda row: (row.message.received_at, row.id), reverse=True)
         return MessagePage(len(rows), tuple(_shown(row) for row in rows[offset : offset + limit]))
 
@@ -180,9 +182,13 @@ class MemoryInbox:
     async def retry(self, message_id: int) -> MessageRow:
         """See `ports.Inbox.retry`."""
         row = self._in_state(message_id, Status.FAILED, Status.DEAD_LETTER)
+        self.put_back(row)
+        return _full(row)
+
+    def put_back(self, row: Row) -> None:
+        """To RECEIVED, as if it had never been tried."""
         row.status, row.attempt_count, row.ready_at = Status.RECEIVED, 0, self._clock()
         row.next_attempt_at = row.last_error = None
-        return _full(row)
 
     async def delete(self, message_id: int) -> None:
         """See `ports.Inbox.delete`."""
@@ -194,11 +200,11 @@ class MemoryInbox:
         rows = [row for row in self.rows.values() if row.original_id is None]
         return {status: sum(row.status is status for row in rows) for status in Status}
 
-    def convert_again(self, row: _Row, epoch: int, reason: str) -> _Row:
+    def convert_again(self, row: Row, epoch: int, reason: str) -> Row:
         """A further conversion, behind everything that is known."""
         self._last_id += 1
         now = self._clock()
-        made = _Row(
+        made = Row(
             self._last_id, row.message, now, original_id=row.id, mapping_epoch=epoch, asked_at=now, reason=reason
         )
         self.rows[made.id] = made
@@ -212,12 +218,12 @@ class MemoryInbox:
         if self.broken is not None:
             raise self.broken
 
-    def _held(self, message_id: int, fence: int) -> _Row | None:
+    def _held(self, message_id: int, fence: int) -> Row | None:
         row = self.rows.get(message_id)
         held = row is not None and row.status is Status.TRANSFORMING and row.fence == fence
         return row if held else None
 
-    def _in_state(self, message_id: int, *allowed: Status) -> _Row:
+    def _in_state(self, message_id: int, *allowed: Status) -> Row:
         self._check()
         row = self.rows.get(message_id)
         if row is None or row.original_id is not None:
@@ -227,7 +233,7 @@ class MemoryInbox:
         return row
 
 
-def _claimed(row: _Row) -> Claimed:
+def _claimed(row: Row) -> Claimed:
     message = row.message
     return Claimed(
         row.id, row.fence, message.correlation_id, row.asked_at or message.received_at, message.source_system,
@@ -236,7 +242,7 @@ def _claimed(row: _Row) -> Claimed:
     )  # fmt: skip
 
 
-def _shown(row: _Row) -> MessageRow:
+def _shown(row: Row) -> MessageRow:
     message = row.message
     return MessageRow(
         row.id, message.received_at, message.source_protocol, message.source_system, message.source_id,
@@ -245,7 +251,7 @@ def _shown(row: _Row) -> MessageRow:
     )  # fmt: skip
 
 
-def _full(row: _Row) -> MessageRow:
+def _full(row: Row) -> MessageRow:
     message = row.message
     return replace(
         _shown(row), next_attempt_at=row.next_attempt_at, raw=message.raw, charset=message.charset,
@@ -253,7 +259,8 @@ def _full(row: _Row) -> MessageRow:
     )  # fmt: skip
 
 
-def _selected(row: _Row, wanted: MessageFilter) -> bool:
+def selected(row: Row, wanted: MessageFilter) -> bool:
+    """Whether a filter finds it."""
     message = row.message
     pairs = (
         (wanted.status, row.status), (wanted.source_id, message.source_id),
