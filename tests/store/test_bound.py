@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
@@ -32,6 +33,19 @@ ALL_TENANTS = {
     "delivery_told": "the same",
     "bindings_redeem": "by a secret token, whose row says the tenant",
 }
+EVERYONE = {
+    "audit": "operators search the trail of all; ids by their keys, whose index a policy would shut; purging",
+    "bindings": "by a secret token, whose row says the tenant",
+    "deliveries": "the delivery and activation stages serve all; leases and rows say their tenant",
+    "delivery_lifecycle": "subscriptions that ended, whosever they were",
+    "delivery_reports": "the operator's health of all",
+    "delivery_sockets": "websockets by the rids that a bound one found within its tenant",
+    "exports": "the export stage takes the next job, whosever it is, and removes what is over",
+    "observe": "the operator's traces",
+    "reindex": "definitions of the default tenant count for all; a job says its tenant",
+    "resources": "numbers by type; what every writer must know of subscriptions and topics",
+    "retention": "what is old, whosever it was",
+}
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
@@ -52,3 +66,9 @@ class BoundTests(TestCase):
             if _TOUCHED.search(statement.sql) and not _BOUND.search(statement.sql)
         }
         self.assertEqual(unbound, set(ALL_TENANTS))
+
+    def test_who_steps_out_of_the_role_is_named(self) -> None:
+        """Only these rooms of the store work on rows of several tenants, each with its reason."""
+        folder = Path(resources.__file__).parent
+        found = {path.stem for path in folder.glob("*.py") if re.search(r"\.everyone\b|self\._all\.", path.read_text())}
+        self.assertEqual(found - {"scopes", "database"}, set(EVERYONE))

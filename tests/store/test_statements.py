@@ -6,6 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.store import bindings, deliveries, inbox, resources
 from ipf.store.quoting import Statement
+from ipf.store.scopes import BIND
 from tests import postgres
 
 # Statements that read a whole table on purpose.
@@ -22,8 +23,8 @@ def _explain(statement: Statement) -> str:
 class StatementsTest(TestCase):
     """Opening a pool prepares all of them: a statement that does not prepare fails here."""
 
-    async def _check(self, kind: postgres.Kind, statements: tuple[Statement, ...]) -> None:
-        database = await postgres.database(self, kind, size=1)
+    async def _check(self, kind: postgres.Kind, statements: tuple[Statement, ...], **options: bool) -> None:
+        database = await postgres.database(self, kind, size=1, **options)
         names = {row[0] for row in await database.many("SELECT name FROM pg_prepared_statements")}
         self.assertEqual(names, {statement.name for statement in statements})
         for statement in statements:
@@ -39,3 +40,8 @@ class StatementsTest(TestCase):
     async def test_fhir(self) -> None:
         """The FHIR store's and the delivery queue's statements."""
         await self._check("fhir", (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS))
+
+    async def test_fhir_with_tenants(self) -> None:
+        """The same behind the policies of row-level security."""
+        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, BIND)
+        await self._check("fhir", statements, tenants=True)
