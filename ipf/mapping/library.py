@@ -70,6 +70,7 @@ class Library:
         entries = {content.url: content for content in types.values()}
         self._programs = {url: Program(self._compiler, content) for url, content in entries.items()}
         self._by_type = {message_type: self._programs[content.url] for message_type, content in types.items()}
+        self.memory = self._compiler.memory
         self.maps = {content.url: content for content in maps}
         self.tables = environment.tables
         self.environment = environment

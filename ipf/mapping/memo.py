@@ -6,21 +6,25 @@ are changed later (references are rewritten, entries merged).  Everything that d
 given when it is made anew (`memo_results`).
 
 Bounded: at most `LIMIT` results for a library, each from at most `LONGEST_SOURCE` characters a source and of at most
-`LONGEST_RESULT` bytes; a few megabytes in all.  A result is kept when the same is asked for a second time, and those
-that were not asked for are forgotten first.  A group whose results do not come again (names of patients) is run without
-a look for a while, and for longer each time.
+`LONGEST_RESULT` bytes, and `MOST_COMPILED` of them as functions; a few megabytes in all.  A result is kept when the same
+is asked for a second time, and those that were not asked for are forgotten first.  A group whose results do not come
+again (names of patients) is run without a look for a while, and for longer each time.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ipf.mapping.memo_code import replay_function
 from ipf.mapping.memo_keys import LONGEST_SOURCE, Plan, key_of
 from ipf.mapping.memo_results import LONGEST_RESULT, Kept, Recorder, Replay
 from ipf.mapping.run import Frame, Run
 from ipf.mapping.scope import Act
 
 LIMIT = 4096
+OFTEN = 250
+"""So many times a result is made anew from JSON before it is worth a function (`memo_code`)."""
+MOST_COMPILED = 512
 
 _TRIAL = 1024
 _REST = 4096
@@ -28,14 +32,19 @@ _LONGEST_REST = 1 << 20
 
 
 class Memory:
-    """Results by what they were made from; two generations, so that forgetting costs nothing."""
+    """Results by what they were made from; two generations, so that forgetting costs nothing.
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    `often`: when one was found so many times, it is compiled.
+    """
+
+    def __init__(self, limit: int = LIMIT, often: int = OFTEN) -> None:
+        self.often = often
         self._half = max(1, limit // 2)
         self._recent: dict[tuple[Any, ...], Kept] = {}
         self._older: dict[tuple[Any, ...], Kept] = {}
         self._asked: set[int] = set()
         self._asked_before: set[int] = set()
+        self._compiled = 0
 
     def __len__(self) -> int:
         return len(self._recent) + len(self._older)
@@ -53,7 +62,13 @@ class Memory:
         """Remember a result."""
         if len(self._recent) >= self._half:
             self._older, self._recent = self._recent, {}
+            self._compiled = sum(one.again is not None for one in self._older.values())
         self._recent[key] = kept
+
+    def may_compile(self) -> bool:
+        """Whether one more result may be compiled; counts it."""
+        self._compiled += 1
+        return self._compiled <= MOST_COMPILED
 
     def is_asked_again(self, key: tuple[Any, ...]) -> bool:
         """Whether a result that is not there was asked for before (or, seldom, another one with the same hash)."""
@@ -72,7 +87,8 @@ class Remembered:
     def __init__(self, run: Act, memory: Memory, plan: Plan) -> None:
         self._run = run
         self._memory = memory
-        self._key = key_of(plan, run)
+        self._plan = plan
+        self._key = key_of(plan, f"{id(run)} {plan.target}")
         self._record = Recorder(plan)
         self._replay = Replay(plan)
         self._asked = 0
@@ -90,6 +106,11 @@ class Remembered:
         kept = self._memory.get(key)
         if kept is not None:
             self._found += 1
+            if kept.again is not None:
+                return kept.again(frame)
+            kept.found += 1
+            if kept.found == self._memory.often and self._memory.may_compile():
+                kept.again = replay_function(self._plan, kept)
             return self._replay(frame, kept)
         run: Run = frame[0]
         if run.is_remembering or not self._memory.is_asked_again(key):

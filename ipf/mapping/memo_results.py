@@ -7,6 +7,7 @@ between these, and what was noted.  Doing it again makes everything anew: no obj
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -23,8 +24,19 @@ Link = tuple[tuple[str | int, ...], str, int]
 """A reference: the way to its holder, its name, and what it points at: the number of a new entry, or -1 - the number of
 a target.  Ways begin in [what came into each target ..., new entries, each target ...]."""
 
-Kept = tuple[bytes, tuple[Link, ...], tuple[Any, ...] | None]
-"""A result as JSON, the references in it, and what was noted: unmapped codes, warnings, logs."""
+
+@dataclass(slots=True)
+class Kept:
+    """A result as JSON, the references in it, and what was noted: unmapped codes, warnings, logs.
+
+    `found`: how often it was found.  `again`: does it again, once it was found often (`memo_code`).
+    """
+
+    text: bytes
+    links: tuple[Link, ...] = ()
+    notes: tuple[tuple[Any, ...], ...] | None = None
+    found: int = 0
+    again: Act | None = None
 
 
 class Recorder:
@@ -57,7 +69,7 @@ class Recorder:
             return None
         noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs)
         said = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
-        return text, links, said if any(said) else None
+        return Kept(text, links, said if any(said) else None)
 
 
 def _count(value: Any) -> int:
@@ -120,8 +132,8 @@ class Replay:
         self._shared = [(number, one.place) for number, one in enumerate(plan.shared, first)]
 
     def __call__(self, frame: Frame, kept: Kept) -> None:
-        made, links, notes = kept
-        content = orjson.loads(made)
+        links, notes = kept.links, kept.notes
+        content = orjson.loads(kept.text)
         if self._target:
             target: Json = frame[self._target]
             if target:

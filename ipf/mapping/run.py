@@ -17,6 +17,8 @@ from ipf.mapping.trace import Step, Trace
 from ipf.ports import Json
 from ipf.records import quick
 
+_LAST = tuple(f"{number:04x}" for number in range(1024))
+
 Frame = list[Any]
 """Variables of one group while it runs; place 0 is the Run."""
 
@@ -60,9 +62,10 @@ class Run:
 
     def urn(self, resource: Json) -> str:
         """`urn:uuid:...` of a resource of this run, always the same one."""
-        found = self.urns.get(id(resource))
+        number = id(resource)
+        found = self.urns.get(number)
         if found is None:
-            found = self.urns[id(resource)] = "urn:uuid:" + self.uuid()
+            found = self.urns[number] = f"urn:uuid:{self.uuid()}"
         return found
 
     def uuid(self, name: str | None = None) -> str:
@@ -72,8 +75,11 @@ class Run:
         """
         if name is None:
             number = self._count = self._count + 1
-            if not self._stem:
-                self._stem = self._hashed("")[:-4]
+            if number < len(_LAST):
+                stem = self._stem
+                if not stem:
+                    stem = self._stem = self._hashed("")[:-4]
+                return stem + _LAST[number]
             return f"{self._stem}{number:04x}" if number < 0x10000 else self._hashed(str(number))
         return self._hashed(name)
 

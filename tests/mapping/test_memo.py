@@ -14,6 +14,7 @@ from ipf.mapping.grammar import parse
 from ipf.mapping.kinds import Kind, fhir
 from ipf.mapping.library import Library
 from ipf.mapping.memo import Memory, Plan, Remembered
+from ipf.mapping.memo_results import Kept
 from ipf.mapping.run import Frame, Run
 from tests.bench.messages import adt
 from tests.mapping.support import HEAD
@@ -28,12 +29,15 @@ class LibraryTests(TestCase):
         plain = adt("C1", "P1").strip(b"\x0b\x1c\r")
         raws += (plain, plain.replace(b"|GENERAL|IPF", b"|OTHER|IPF"))  # the sender is part of identifiers
         raws.append(plain.replace(b"^", b"@"))  # other separators
-        for raw in raws * 4:  # not kept, kept, and found twice
-            message = Message.parse(raw)
-            remembered, afresh = library.run(message), library.run(message, trace=True)
-            self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
-            self.assertEqual(remembered.unmapped, afresh.unmapped)
-            self.assertEqual(remembered.warnings, afresh.warnings)
+        messages = [Message.parse(raw) for raw in raws]
+        expected = [library.run(message, trace=True) for message in messages]
+        library.memory.often = 2
+        for _ in range(6):  # not kept, kept, found, found and compiled, found compiled
+            for message, afresh in zip(messages, expected, strict=True):
+                remembered = library.run(message)
+                self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
+                self.assertEqual(remembered.unmapped, afresh.unmapped)
+                self.assertEqual(remembered.warnings, afresh.warnings)
 
 
 GROUP = """group main(source src : PID, target tgt : Patient) {
@@ -87,7 +91,7 @@ class MemoryTests(TestCase):
     def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
         memory = Memory(10)
         for number in range(100):
-            memory.put((number,), (b"", (), None))
+            memory.put((number,), Kept(b""))
             memory.is_asked_again((number,))
             self.assertIsNotNone(memory.get((0,)))
             self.assertLessEqual(len(memory), 10)

@@ -105,9 +105,10 @@ def results(program: Program, number: int, *, trace: bool) -> tuple[str, Any, An
 
 class SharedTests(TestCase):
     def check(self, before: str, rules: str) -> int:
-        """Nine messages give what they give without a memory; how many results are kept then."""
+        """Messages give what they give without a memory, also from what is compiled; how many results are kept then."""
         program, compiler = compiled(before, rules)
-        for number in range(9):
+        compiler.memory.often = 3
+        for number in range(18):
             afresh = results(program, number, trace=True)  # which has no memory
             self.assertEqual(results(program, number, trace=False), afresh, rules)
         return len(compiler.memory)
@@ -123,9 +124,10 @@ class SharedTests(TestCase):
                 self.assertEqual(self.check(before, rules), 0, name)
 
     def test_no_object_belongs_to_two_messages(self) -> None:
-        program, _ = compiled(*KEPT["a new entry, referred to"])
+        program, compiler = compiled(*KEPT["a new entry, referred to"])
+        compiler.memory.often = 3
         texts = []
-        for number in (4, 4, 4, 4):
+        for number in [4] * 9:
             bundle, _ = program.run(message(number), b"k")
             texts.append(str(bundle))
             spoil(bundle)
