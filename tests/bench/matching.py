@@ -37,7 +37,7 @@ def bench(folder_of_bench: Path) -> None:
         fired = sum(len(index.match(change)) for change in changes)
         micros = min(_round(index, changes) for _ in range(ROUNDS))
         first = first or micros
-        beside = f"{micros / first:.2f} times that of one; {fired} events of {CHANGES} changes"
+        beside = f"{micros / first:.2f} times that of one (target 2); {fired} events of {CHANGES} changes"
         line(f"{count:>7,} subscriptions, one changed resource", f"{micros:.1f} us", beside)
     line("  all of them read, as once at start", f"{load_seconds:.2f} s")
     line("  one subscription changes", f"{_one_changes(index):.0f} us", "before: all are read again")

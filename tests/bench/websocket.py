@@ -84,7 +84,11 @@ async def _clients(one: ServiceProcess) -> None:
     seconds = time.perf_counter() - began
     assert all(text.startswith("bound ") for text in heard)
     each = (memory_mib(one.pid) - before) * 1024 / CLIENTS
-    line(f"{CLIENTS:,} clients bound to {SUBSCRIPTIONS} subscriptions in", f"{seconds:.1f} s")
+    line(
+        f"{CLIENTS:,} clients bound to {SUBSCRIPTIONS} subscriptions in",
+        f"{seconds:.1f} s",
+        "target: all of them at once",
+    )
     line("memory of a client", f"{each:.1f} KiB")
     waits = await _waits(one, clients, 20)
     figures = f"p50 {percentile(waits, 0.5):.1f} p99 {percentile(waits, 0.99):.1f} ms"
