@@ -31,17 +31,24 @@ def observer(rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId, aside
     `aside`: where the many resources of a large Bundle are looked through.
     """
 
-    async def note(request: Request, answer: Answer, began: datetime) -> None:
-        ended, place = clock(), here if len(answer.about) < LARGE else aside
+    async def note_aside(request: Request, answer: Answer, began: datetime, ended: datetime) -> None:
         try:
-            audit = await place(lambda: audit_of(request, answer, rules, began, ended, new_id))
+            audit = await aside(lambda: audit_of(request, answer, rules, began, ended, new_id))
             if audit is not None:
                 trail(audit)
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     def observe(request: Request, answer: Answer, began: datetime) -> None:
-        Deferred.fromCoroutine(note(request, answer, began))
+        if len(answer.about) >= LARGE:
+            Deferred.fromCoroutine(note_aside(request, answer, began, clock()))
+            return
+        try:
+            audit = audit_of(request, answer, rules, began, clock(), new_id)
+            if audit is not None:
+                trail(audit)
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
 

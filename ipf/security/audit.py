@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -109,9 +110,8 @@ def audit_of(
     surface = rules.surface(interaction, request, answer.status)
     if surface is None:
         return None
-    path = request.path
-    entities = written(answer.about)
-    patients = patients_of(answer.about)
+    path, about = request.path, answer.about
+    entities, patients = (written(about), patients_of(about)) if about else ((), ())
     if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
         entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
     if request.query or not patients:
@@ -146,12 +146,18 @@ def record(
     recorded = ended.replace(microsecond=ended.microsecond // 1000 * 1000)
     lasted = ended - began
     milliseconds = lasted.days * 86_400_000 + lasted.seconds * 1000 + lasted.microseconds // 1000
+    agent, client, issuer, user = _named(caller.subject, caller.client, caller.issuer, caller.user)
     return Audit(
         tenant, id, recorded, max(milliseconds, 0), surface, interaction, action, outcome_of(status), status,
-        clean(caller.subject or caller.client) or ANONYMOUS, correlation_id, clean(caller.client),
-        clean(caller.issuer), clean(caller.user or ""), clean(address, 64), target,
+        agent, correlation_id, client, issuer, user, clean(address, 64), target,
         entities[:MOST_ENTITIES], patients[:MOST_ENTITIES], origin,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=2048)
+def _named(subject: str, client: str, issuer: str, user: str | None) -> tuple[str, str, str, str]:
+    """How a caller is named in all its records: agent, client, issuer, user."""
+    return clean(subject or client) or ANONYMOUS, clean(client), clean(issuer), clean(user or "")
 
 
 def written(versions: Iterable[Version]) -> tuple[str, ...]:
