@@ -7,7 +7,9 @@ these copies (`converter.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from twisted.logger import Logger
 
 from ipf.data import folder
 from ipf.errors import Problem, StoreUnreachable
+from ipf.fhir.json import dumps
 from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
 from ipf.mapping.library import PACKAGE_TYPES, Library
@@ -76,9 +79,15 @@ async def open_installation(
     `swapped`: called when others took their place.  Problem MAPPING or MALFORMED: something is broken.
     """
 
+    kept: tuple[object, Library] | None = None
+
     def build(installed: Sequence[Installed], fresh: bool) -> Library:
         def load(maps: Path) -> Library:
-            library = load_maps(settings, installed, maps)
+            nonlocal kept
+            key = (maps, _digest(installed))
+            if kept is None or kept[0] != key:  # a copy of maps never changes, so what was compiled of it stands
+                kept = key, load_maps(settings, installed, maps)
+            library = copy(kept[1])
             library.vendors = profiles.build(library, fresh=fresh)
             return library
 
@@ -98,6 +107,14 @@ async def open_installation(
     looking.start(_LOOK_SECONDS, now=False)
     stores.closers.append(looking.stop)
     return installation
+
+
+def _digest(installed: Sequence[Installed]) -> bytes:
+    """Of what was installed over HTTP."""
+    made = blake2b(digest_size=16)
+    for one in installed:
+        made.update(dumps([one.resource_type, one.id, one.url, one.resource]))
+    return made.digest()
 
 
 async def aside(work: Callable[[], Any]) -> Any:

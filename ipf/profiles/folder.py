@@ -62,6 +62,7 @@ class ProfileFolder:
     skipped: tuple[Skipped, ...] = ()
     warnings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     _accepted: dict[str, bytes] = field(default_factory=dict)
+    _made: dict[str, tuple[object, bytes, Checked]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _number: int = 0
 
@@ -124,7 +125,7 @@ class ProfileFolder:
         findings = Findings()
         try:
             content = path.read_bytes()
-            checked = check_profile(content, path.name, library)
+            checked = self._check(path.name, content, library)
         except OSError as error:
             findings.error("", "", f"cannot be read: {error.strerror}")
             return Checked(None, tuple(findings.items), (), None), b""
@@ -143,11 +144,21 @@ class ProfileFolder:
 
     def _again(self, name: str, content: bytes, library: Library) -> Profile:
         """A profile that is in use, with a library of now."""
-        checked = check_profile(content, name, library, run_cases=False)
+        checked = self._check(name, content, library, run_cases=False)
         if checked.profile is None:
             reason = "; ".join(str(one) for one in checked.findings if one.severity == "error")
             raise Problem(Category.MAPPING, f"the profile in use does not fit these maps: {reason}", name)
         return checked.profile
+
+    def _check(self, name: str, content: bytes, library: Library, *, run_cases: bool = True) -> Checked:
+        """Look at an archive, unless that was done with the same general maps."""
+        known = self._made.get(name)
+        if known is not None and known[0] is library.maps and known[1] == content:
+            return known[2]
+        checked = check_profile(content, name, library, run_cases=run_cases)
+        if checked.profile is not None:
+            self._made[name] = (library.maps, content, checked)
+        return checked
 
     def _accept(self, taken: dict[str, bytes]) -> None:
         """Write the copies and let the link point at them; those before stay for whoever is reading them."""
@@ -167,6 +178,7 @@ class ProfileFolder:
                 if old.is_dir() and not old.is_symlink() and old.resolve() not in (copy.resolve(), before):
                     shutil.rmtree(old, ignore_errors=True)
         self._accepted = taken
+        self._made = {name: one for name, one in self._made.items() if name in taken}
 
 
 def archives(folder: Path) -> list[Path]:

@@ -84,6 +84,20 @@ class FolderTests(FolderCase):
         self.folder.look(bare())
         self.assertIsNone(self.folder.build(bare(), fresh=False))
 
+    def test_only_what_changed_is_compiled_again(self) -> None:
+        """With the same general maps; with others everything is."""
+        self.write("a.tar.gz", small("a"))
+        self.write("b.tar.gz", small("b", port=2601))
+        first = self.folder.build(bare(), fresh=True)
+        self.write("b.tar.gz", small("b", "2.0", port=2601))
+        self.folder.look(bare())
+        second = self.folder.build(bare(), fresh=False)
+        third = self.folder.build(Library([], {}, bare().environment), fresh=False)
+        assert first is not None and second is not None and third is not None
+        self.assertIs(first.profiles[0], second.profiles[0])
+        self.assertEqual(self.loaded(second), ["a.tar.gz 1.0", "b.tar.gz 2.0"])
+        self.assertIsNot(second.profiles[0], third.profiles[0])
+
     def test_converter_processes_have_what_was_accepted(self) -> None:
         """Not what lies in the folder; and what they cannot use they do not leave out."""
         self.write("a.tar.gz", small("a"))
