@@ -324,11 +324,13 @@ class Message:
         return list(self._named(name))
 
     def _named(self, name: str) -> list[Segment]:
-        if self._by_name is None:
-            self._by_name = {}
-            for segment in self._segments():
-                self._by_name.setdefault(segment.name, []).append(segment)
-        return self._by_name.get(name, [])
+        return (self._by_name or self._index()).get(name, [])
+
+    def _index(self) -> dict[str, list[Segment]]:
+        self._by_name = by_name = {}
+        for segment in self._segments():
+            by_name.setdefault(segment.name, []).append(segment)
+        return by_name
 
     def children(self, name: str) -> list[Any]:
         """Groups or segments that stand directly in the message.
@@ -336,12 +338,16 @@ class Message:
         Of segments that the structure does not have (Z segments) all are given, wherever they came; and of a message
         whose structure nobody knows all segments stand directly in it.
         """
-        defined = self._definition()
+        defined = self._structure or self._definition()
+        by_name = self._by_name or self._index()
         if defined is None or name in defined.only_at_root:
-            return self._named(name)
+            return by_name.get(name, [])
         if len(name) == 3 and name not in defined.all_names and name[:1] == "Z":
-            return self._named(name)
-        return self.tree().children(name)
+            return by_name.get(name, [])
+        tree = self._tree or self.tree()
+        if name not in by_name and name not in defined.group_names:
+            return []  # most of what a map asks for is not there
+        return tree.children(name)
 
     def is_null(self, name: str) -> bool:
         """Never: only fields and their parts can be null."""

@@ -110,16 +110,28 @@ class Definition:
                     for name, depth in item.group.segment_names():
                         yield name, depth + 1
 
+    def group_names(self) -> Iterator[str]:
+        """Each group, at any depth."""
+        for slot in self.slots:
+            for item in slot.alternatives:
+                if item.group is not None:
+                    yield item.name
+                    yield from item.group.group_names()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """A message structure of one version.  `only_at_root`: segments that stand in no group; `all_names`: all."""
+    """A message structure of one version.
+
+    `only_at_root`: segments that stand in no group; `all_names`: all segments; `group_names`: all groups.
+    """
 
     name: str
     version: str
     root: Definition
     only_at_root: frozenset[str]
     all_names: frozenset[str]
+    group_names: frozenset[str]
 
 
 class Group:
@@ -257,7 +269,8 @@ def structure(name: str, version: str = DEFAULT_VERSION) -> Structure | None:
     definition = parse_syntax(syntax)
     names = list(definition.segment_names())
     grouped = {segment for segment, depth in names if depth}
-    return Structure(name, found, definition, frozenset(n for n, _ in names) - grouped, frozenset(n for n, _ in names))
+    every = frozenset(segment for segment, _ in names)
+    return Structure(name, found, definition, every - grouped, every, frozenset(definition.group_names()))
 
 
 def _version(text: str) -> tuple[int, ...]:

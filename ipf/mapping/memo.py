@@ -6,9 +6,9 @@ are changed later (references are rewritten, entries merged).  Everything that d
 given when it is made anew (`memo_results`).
 
 Bounded: at most `LIMIT` results for a library, each from at most `LONGEST_SOURCE` characters a source and of at most
-`LONGEST_RESULT` bytes, and `MOST_COMPILED` of them as functions; a few megabytes in all.  A result is kept when the same
-is asked for a second time, and those that were not asked for are forgotten first.  A group whose results do not come
-again (names of patients) is run without a look for a while, and for longer each time.
+`LONGEST_RESULT` bytes, and `MOST_COMPILED` of them as functions; a few megabytes in all.  A result is kept when the
+same is asked for a second time, and those that were not asked for are forgotten first.  A group whose results do not
+come again (names of patients) is run without a look for a while, and for longer each time.
 """
 
 from __future__ import annotations

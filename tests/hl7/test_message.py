@@ -103,6 +103,15 @@ class WalkTests(TestCase):
             self.assertEqual(node.children(name), [], name)
         self.assertEqual(self.message.children("ZZZ"), [])
 
+    def test_segments_and_groups_of_a_message(self) -> None:
+        raw = b"MSH|^~\\&|S|F|R|F|20200101||ADT^A01^ADT_A01|1|P|2.5\rPID|1\rEVN|A01\rPV1|1\rIN1|1\rIN1|2\rZZZ|1\r"
+        counts = {"PID": 1, "EVN": 1, "INSURANCE": 2, "IN1": 0, "ZZZ": 1, "AL1": 0, "PROCEDURE": 0, "PR1": 0, "XYZ": 0}
+        for name, count in counts.items():
+            message = Message.parse(raw)
+            self.assertEqual(len(message.children(name)), count, name)
+            if name in ("INSURANCE", "IN1", "PR1", "XYZ"):  # others stand in no group: no need to put it in order
+                self.assertEqual(message.warnings, ("segment 3 (EVN) is out of order",), name)
+
     def test_separators_are_not_split(self) -> None:
         (msh,) = self.message.children("MSH")
         self.assertEqual([msh.children(f"MSH_{n}")[0].text for n in (1, 2, 3)], ["|", "^~\\&", "REG"])
