@@ -327,7 +327,8 @@ class Message:
         return (self._by_name or self._index()).get(name, [])
 
     def _index(self) -> dict[str, list[Segment]]:
-        self._by_name = by_name = {}
+        by_name: dict[str, list[Segment]] = {}
+        self._by_name = by_name
         for segment in self._segments():
             by_name.setdefault(segment.name, []).append(segment)
         return by_name

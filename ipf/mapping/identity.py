@@ -73,9 +73,8 @@ def complete(bundle: Json, run: Run) -> None:
     """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is left as it is."""
     if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
         return
-    entries = [one for one in bundle.get("entry", ()) if "resource" in one or "request" in one]
-    entries = [one for one in entries if "resource" in one or one["request"].get("ifNoneExist") != BY_IDENTIFIER]
-    once = {id(one["resource"]) for one in entries if "request" in one and _wants_identifier(one)}
+    entries = [one for one in bundle.get("entry", ()) if "resource" in one or _stands_alone(one)]
+    once = {id(one["resource"]) for one in entries if len(one) > 1 and "request" in one and _wants_identifier(one)}
     _Deriver(entries, run).derive()
     kept, urls, is_renamed = _merge(entries, run, once)
     run.merged = urls
@@ -89,6 +88,11 @@ def complete(bundle: Json, run: Run) -> None:
     finished.update({key: value for key, value in bundle.items() if key not in finished}, entry=kept)
     bundle.clear()
     bundle.update(finished)
+
+
+def _stands_alone(entry: Json) -> bool:
+    """Whether an entry without a resource asks for something, such as a deletion."""
+    return "request" in entry and bool(entry["request"].get("ifNoneExist") != BY_IDENTIFIER)
 
 
 def _wants_identifier(entry: Json) -> bool:
@@ -110,7 +114,7 @@ def _request(resource: Json, *, is_once: bool) -> tuple[Json, str]:
     if "id" in resource:
         url = f"{resource_type}/{resource['id']}"
         return {"method": "PUT", "url": url}, url
-    identifier = match_identifier(resource)
+    identifier = _plain_identifier(resource) or match_identifier(resource)
     rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
         return {"method": "POST", "url": resource_type}, ""
@@ -130,9 +134,6 @@ def match_identifier(resource: Json) -> Json | None:
     if not held:
         return None
     every: list[Json] = held if type(held) is list else [held]
-    first = every[0]
-    if "value" in first and "system" in first and "use" not in first:
-        return first
     best: Json | None = None
     best_rank = 0
     for one in every:
@@ -144,6 +145,16 @@ def match_identifier(resource: Json) -> Json | None:
             if rank == 4:
                 break
     return best
+
+
+def _plain_identifier(resource: Json) -> Json | None:
+    """The same where it is the first, as it mostly is; else None."""
+    held = resource.get("identifier")
+    if held and type(held) is list:
+        first: Json = held[0]
+        if "value" in first and "system" in first and "use" not in first:
+            return first
+    return None
 
 
 def token(identifier: Json) -> str:
@@ -178,7 +189,11 @@ class _Deriver:
 
     def derive(self) -> None:
         """Patients first, since the keys of others are made from theirs; then encounters; then the rest."""
-        todo = [one for one in self._resources if _lacks_identity(one)]
+        todo = []
+        for one in self._resources:
+            plain = _plain_identifier(one)
+            if (plain is None or plain["system"] == DERIVED) and _lacks_identity(one):
+                todo.append(one)
         for resource in sorted(todo, key=_rank):
             self._give(resource)
 
@@ -299,13 +314,14 @@ def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], d
     kept: list[Json] = []
     by_condition: dict[str, Json] = {}
     urls: dict[int, str] = {}
-    is_renamed = False
+    is_renamed, urns = False, run.urns
     for entry in entries:
         resource = entry.get("resource")
         if resource is None:
             kept.append(entry)
             continue
-        number, how = id(resource), entry.get("request")
+        number, is_plain = id(resource), len(entry) == 1
+        how = None if is_plain else entry.get("request")
         if how is None:
             how, condition = _request(resource, is_once=number in once)
         else:
@@ -315,11 +331,11 @@ def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], d
             urls[number], is_renamed = twin["fullUrl"], True
             _fill(twin["resource"], resource)
             continue
-        url = urls[number] = entry.get("fullUrl") or run.urn(resource)
+        url = urls[number] = (None if is_plain else entry.get("fullUrl")) or urns.get(number) or run.urn(resource)
         if "id" in resource or "meta" in resource:
             _put_in_order(resource)
         finished = {"fullUrl": url, "resource": resource, "request": how}
-        if len(entry) > 1:
+        if not is_plain:
             is_renamed = True
             finished |= {key: value for key, value in entry.items() if key not in finished}
         by_condition[condition] = finished

@@ -99,7 +99,7 @@ elif s{place} is Field or s{place} is Component or s{place} is Subcomponent:
 """
 _ALL_FIELDS = "else: return None"
 _SOME_FIELDS = """elif s{place} is Segment and (s{place} := v.name) not in odd:
-    e{place}, k{place} = v.encoding, fields{place}(v.fields)
+    e{place}, k{place} = v.encoding, fields{place}(v._fields or v.fields)
     if len(v.raw) > {longest} and texts(k{place}) > {longest}: return None
 else: return None"""
 
