@@ -63,17 +63,17 @@ def searchset(
     outcome: bytes = b"",
 ) -> bytes:
     """The page of a search result: matches, what was included, and an OperationOutcome about the search (JSON text)."""
-    entries = [
-        b'{"fullUrl":%s,"resource":%s,"search":{"mode":"match"}}' % (_full_url(base_url, match), match.body)
-        for match in matches
-    ]
-    entries += [
-        b'{"fullUrl":%s,"resource":%s,"search":{"mode":"include"}}' % (_full_url(base_url, one), one.body)
-        for one in included
-    ]
+    base = _opened(base_url)
+    entries = [_found(base, one, b"match") for one in matches]
+    entries += [_found(base, one, b"include") for one in included]
     if outcome:
         entries.append(b'{"resource":%s,"search":{"mode":"outcome"}}' % outcome)
     return _bundle("searchset", entries, total, links)
+
+
+def _found(base: bytes, version: Version, mode: bytes) -> bytes:
+    where = f"/{version.resource_type}/{version.id}".encode()
+    return b'{"fullUrl":%b%b","resource":%b,"search":{"mode":"%b"}}' % (base, where, version.body, mode)
 
 
 def history(versions: Sequence[Version], total: int | None, base_url: str, links: Sequence[Link]) -> bytes:

@@ -230,6 +230,9 @@ NOTHING = LastUpdated(())
 """The test that no resource passes, such as `patient=Group/1`."""
 
 
+_HOLDERS = (AllOf, AnyOf, Not, Linked, Has)
+
+
 def inner(test: Test) -> tuple[Test, ...]:
     """The tests that a test is put together from, of this or of other resources."""
     match test:
@@ -244,7 +247,9 @@ def inner(test: Test) -> tuple[Test, ...]:
 
 def within(test: Test, *kinds: type[object]) -> bool:
     """Whether the test is, or holds, one of these kinds."""
-    return isinstance(test, kinds) or any(within(one, *kinds) for one in inner(test))
+    if isinstance(test, kinds):
+        return True
+    return isinstance(test, _HOLDERS) and any(within(one, *kinds) for one in inner(test))
 
 
 def needs_store(test: Test) -> bool:

@@ -103,11 +103,17 @@ class Query:
 
 
 def parse_query(
-    resource_type: str, pairs: Iterable[tuple[str, str]], *, strict: bool = True, now: datetime | None = None
+    resource_type: str,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    strict: bool = True,
+    now: datetime | None = None,
+    page_sizes: tuple[int, int] | None = None,
 ) -> Query:
     """The search that `pairs` (decoded, in order) ask for.
 
-    `now` is what the prefix `ap` on a date is relative to.  Raises Problem with the parameter's name as its place:
+    `now` is what the prefix `ap` on a date is relative to.  `page_sizes`: the one where none is asked for, and the
+    largest.  Raises Problem with the parameter's name as its place:
     NOT_SUPPORTED for what is unknown or not supported, VALUE for a value that cannot be read.
     """
     if resource_type not in definitions().resource_types:
@@ -116,7 +122,7 @@ def parse_query(
     for name, value in pairs:
         if name not in _PRESENTATION:
             reading.add(name, value)
-    return reading.query()
+    return reading.query(page_sizes)
 
 
 def parse_criteria(text: str, *, strict: bool = True) -> Query:
@@ -192,13 +198,16 @@ class _Reading:
     ignored: list[str] = field(default_factory=list)
     includes: list[Include] = field(default_factory=list)
 
-    def query(self) -> Query:
+    def query(self, page_sizes: tuple[int, int] | None) -> Query:
         """What was read."""
+        count = self.count
+        if page_sizes is not None:
+            count = min(page_sizes[0] if count is None else count, page_sizes[1])
         return Query(
             resource_type=self.resource_type,
             terms=tuple(self.terms),
             sort=self.sort,
-            count=self.count,
+            count=count,
             total=self.total,
             summary_count=self.summary_count,
             ignored=tuple(self.ignored),

@@ -92,7 +92,10 @@ def entity_tags(text: str) -> list[str]:
 
 def preference(request: Request, name: str) -> str | None:
     """The value of one preference in `Prefer`, such as `return` or `handling`."""
-    for part in re.split(r"[,;]", request.headers.get("prefer", "")):
+    header = request.headers.get("prefer")
+    if header is None:
+        return None
+    for part in re.split(r"[,;]", header):
         key, _, value = part.partition("=")
         if key.strip().lower() == name:
             return value.strip().strip('"')

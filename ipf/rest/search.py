@@ -7,9 +7,10 @@ Source: https://hl7.org/fhir/R4/http.html#search, https://hl7.org/fhir/R4/search
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import Link, searchset
@@ -28,6 +29,7 @@ from ipf.rest.search_expand import expanded
 from ipf.rest.search_include import Included
 from ipf.rest.search_types import search_types
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 CURSOR = "_cursor"
 _TYPE = "_type"
 _ANY = "Basic"  # a type whose parameters are those of all types
@@ -106,14 +108,19 @@ async def answer(
     queries = await queries_of(request, repository, used, scope)
     page = await _page(request, repository, queries, scope, cursor)
     ignored = queries[0].ignored
-    used = [pair for pair in used if pair[0] not in ignored]
+    if ignored:
+        used = [pair for pair in used if pair[0] not in ignored]
     if named:
         used.append((_TYPE, ",".join(named)))
+    shown = links(request, scope.path, used, cursor, page.next)
+    includes = [one for query in queries for one in query.includes]
+    if not (includes or ignored):
+        return Answer(200, searchset(page.matches, page.total, request.base_url, shown))
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
-    await included.add([one for query in queries for one in query.includes], page.matches)
+    await included.add(includes, page.matches)
     return Answer(200, searchset(
-        page.matches, page.total, request.base_url, links(request, scope.path, used, cursor, page.next),
-        included=included.versions, outcome=_remarks(ignored, included),
+        page.matches, page.total, request.base_url, shown, included=included.versions,
+        outcome=_remarks(ignored, included),
     ))  # fmt: skip
 
 
@@ -135,17 +142,16 @@ async def queries_of(request: Request, repository: Repository, pairs: Pairs, sco
 
 async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
     strict, now = preference(request, "handling") != "lenient", repository.clock()
+    sizes = repository.page_size, repository.max_page_size
     found = []
     for resource_type in scope.types or (_ANY,):
-        query = parse_query(resource_type, pairs, strict=strict, now=now)
+        query = parse_query(resource_type, pairs, strict=strict, now=now, page_sizes=sizes)
         if scope.restrict is not None:
             test = scope.restrict(resource_type)
             if test is None:
                 continue
             query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
         query = limited(query, request.caller) if scope.types else query
-        wanted = repository.page_size if query.count is None else query.count
-        query = replace(query, count=min(wanted, repository.max_page_size))
         found.append(await expanded(query, request.tenant, repository))
     if not found:
         raise Problem(Category.NOT_FOUND, "no resource of these types can be there")
@@ -205,11 +211,16 @@ def _remarks(ignored: Sequence[str], included: Included) -> bytes:
 def links(request: Request, path: str, pairs: Pairs, cursor: str | None, following: str | None) -> list[Link]:
     """The links of a page: self, and next when there is more."""
     url = f"{request.base_url}/{path}" if path else request.base_url
-    asked = urlencode(pairs)
+    asked = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
     links = [_link("self", url, asked, cursor)]
     if following is not None:
         links.append(_link("next", url, asked, following))
     return links
+
+
+def _encoded(text: str) -> str:
+    """Most names and values have nothing to encode."""
+    return text if _PLAIN.fullmatch(text) else quote_plus(text)
 
 
 def _link(relation: str, url: str, asked: str, cursor: str | None) -> Link:

@@ -112,7 +112,6 @@ class SearchSql:
         self._is_descending = descending
         self._driver, rank = (None, 0) if walks_dates else ranked(query)
         self._is_selective = rank <= _REFERENCE
-        self._begin()
 
     def _begin(self) -> None:
         """Write another statement."""
