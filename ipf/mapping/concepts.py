@@ -22,11 +22,14 @@ from ipf.ports import Json
 PARTIAL = "urn:ipf:extension:partial"
 """Extension (boolean) of a ConceptMap that need not have every code: one without a row has a meaning of its own in the
 maps, so it is not listed as unmapped."""
-NO_MATCH = frozenset(("unmatched", "disjoint"))
+NO_MATCH = frozenset(("unmatched", "disjoint", "not-related-to"))
 
 
 class Table:
-    """One ConceptMap.  The first target of a code that is a match counts."""
+    """One ConceptMap.  The first target of a code that is a match counts.
+
+    `without_match`: codes of which it says that nothing corresponds to them: no gap of the table.
+    """
 
     def __init__(self, resource: Mapping[str, Any]) -> None:
         self.url = str(resource.get("url", ""))
@@ -34,15 +37,17 @@ class Table:
         self.is_partial = {"url": PARTIAL, "valueBoolean": True} in resource.get("extension", ())
         self._codings: dict[str, Json] = {}
         self._fixed: Json | None = None
+        said: set[str] = set()
         for group in resource.get("group", ()):
             self._add(group)
+            said |= {str(one.get("code", "")) for one in group.get("element", ()) if _says_no_match(one)}
+        self.without_match = frozenset(said - self._codings.keys())
 
     def _add(self, group: Mapping[str, Any]) -> None:
         system = group.get("target")
         for element in group.get("element", ()):
             for target in element.get("target", ()):
-                relation = target.get("equivalence") or target.get("relationship")
-                if target.get("code") and relation not in NO_MATCH and relation != "not-related-to":
+                if target.get("code") and _relation(target) not in NO_MATCH:
                     self._codings.setdefault(str(element.get("code", "")), _coding(system, target))
                     break
         unmapped = group.get("unmapped") or {}
@@ -63,6 +68,15 @@ class Table:
         if wanted in ("code", "system", "display", "uri"):
             return self._fixed.get("code" if wanted == "uri" else wanted)
         return dict(self._fixed)
+
+
+def _relation(target: Mapping[str, Any]) -> Any:
+    return target.get("equivalence") or target.get("relationship")
+
+
+def _says_no_match(element: Mapping[str, Any]) -> bool:
+    targets = element.get("target") or ()
+    return element.get("noMap") is True or (bool(targets) and all(_relation(one) in NO_MATCH for one in targets))
 
 
 def _coding(system: Any, target: Mapping[str, Any]) -> Json:

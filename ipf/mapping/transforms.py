@@ -178,6 +178,7 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     text = text_of(arguments[0])
     results: Mapping[str, Any] = table.results(wanted)
     fixed = table.fixed(wanted)
+    without_match = table.without_match
     # A name that is not known is no code that is not mapped.
     is_counted = wanted not in ("display", "system") and not table.is_partial
 
@@ -198,7 +199,7 @@ def _translate(context: Context, arguments: Arguments) -> Value:
         found = results.get(given)
         if found is None:
             found = results.get(code(given) or "", fixed)
-            if found is None and is_counted:
+            if found is None and is_counted and given not in without_match:
                 run.unmapped.append(Unmapped(name, given))
         elif type(found) is dict:
             return dict(found)

@@ -19,7 +19,7 @@ _BODY = (
     b"PV2|||R07.4^Chest pain^I10||||||20260105\r"
     b"AL1|1|DA|70618^Penicillin^RXNORM|SV|Anaphylaxis|19990401\r"
     b"DG1|1|I10|I20.9^Angina pectoris^I10||20260102|A\r"
-    b"IN1|1|PLAN1^Basic plan^LOCAL|INS1^^^GENERAL^NIIP|Trygg Insurance|Havnegata 1^^Bergen^^5003^NOR||||G77||||"
+    b"IN1|1|PLAN1^Basic plan^LOCAL|INS1^^^GENERAL^NIIP|Trygg Insurance|Havnegata 1^^Bergen^^5003^NOR|||G77||||"
     b"20250101|20271231|||Hansen^Kari^Anne|SEL|19700315|Storgata 12^^Oslo^^0155^NOR|||||||||||||||||POL998877\r"
 )
 

@@ -102,6 +102,19 @@ class LibraryTests(TestCase):
         path.write_text(json.dumps(table))
         self.assertEqual(Library.load(self.folder).run(message("PID|1||A|||||Z")).unmapped, ())
 
+    def test_codes_that_a_table_says_match_nothing_are_no_gap(self) -> None:
+        path = self.folder / "codesystems" / "c.json"
+        table = json.loads(path.read_text())
+        elements = table["group"][0]["element"]
+        elements.append({"code": "Z", "target": [{"equivalence": "unmatched"}]})
+        elements.append({"code": "Y", "noMap": True})
+        elements.append({"code": "V", "target": [{"code": "male", "equivalence": "disjoint"}]})
+        elements.append({"code": "W"})
+        path.write_text(json.dumps(table))
+        library = Library.load(self.folder)
+        for code, gaps in (("Z", 0), ("Y", 0), ("V", 0), ("W", 1), ("M", 0)):
+            self.assertEqual(len(library.run(message(f"PID|1||A|||||{code}")).unmapped), gaps, code)
+
     async def test_the_same_message_gives_the_same_bundle(self) -> None:
         mapper = LocalMapper(Library.load(self.folder))
         stored = claimed(message("PID|1||A", "PV1|1|I|W^1^2^HOSP").raw)
