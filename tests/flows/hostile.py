@@ -147,6 +147,8 @@ class Generator:
                          "from": pick(("/name", 1)), "value": self._json(2)}]  # fmt: skip
             headers.append(("Content-Type", "application/json-patch+json"))
         text = json.dumps(resource, ensure_ascii=pick((True, False))).encode(errors="replace")
+        if self._chance.random() < 0.02:  # as large as what is read in pieces, and in a thread
+            text = text.replace(b'"entry": [', b'"entry": [' + b" " * pick((100_000, 500_000)), 1)
         if self._chance.random() < 0.05:
             at = self._chance.randrange(len(text))
             text = text[:at] + bytes([self._chance.randrange(256)]) + text[at + 1 :]
