@@ -36,6 +36,12 @@ class Unsupported(Exception):
         self.category = category
 
 
+def served(resource_type: str) -> list[str]:
+    """The search parameters of a type, in order; those of all types last."""
+    known = definitions().search_parameters(resource_type).keys() & sources(resource_type).keys()
+    return sorted(known | {_ID, _LAST_UPDATED, _LIST}, key=lambda code: (code.startswith("_"), code))
+
+
 @dataclass(frozen=True, slots=True)
 class TermReader:
     """Reads one parameter of a search; `name` is the whole parameter as written, for messages.
@@ -72,7 +78,9 @@ class TermReader:
         if parameter is None or source is None:
             if code in _REFUSED:
                 raise Unsupported(f"is not supported: {_REFUSED[code]}")
-            raise Unsupported("is not supported" if parameter else f"is unknown for {resource_type}")
+            what = f"is {'not supported' if parameter else 'unknown'} for {resource_type}"
+            able = "" if self.depth else f", which has {', '.join(served(resource_type))}"
+            raise Unsupported(what + able)
         return parameter, source
 
     def _special(self, resource_type: str, code: str, modifier: str, value: str) -> Test:

@@ -204,6 +204,17 @@ class Terms(TestCase):
             self.assertEqual((problem.place, problem.category), (name, category), criteria)
             self.assertIn((name or criteria).partition("?")[0], problem.text)
 
+    def test_an_unknown_parameter_is_told_what_there_is(self) -> None:
+        """The parameters of the type; at the other end of a chain only that it is unknown there."""
+        with self.assertRaises(Problem) as raised:
+            parse_criteria("Encounter?patiend=1")
+        text = raised.exception.text
+        self.assertIn("patiend is unknown for Encounter, which has account, appointment, ", text)
+        self.assertIn(" type, _id, _lastUpdated, _list, _profile", text)
+        with self.assertRaises(Problem) as raised:
+            parse_criteria("Encounter?patient.foo=1")
+        self.assertTrue(raised.exception.text.endswith("is unknown for Patient"), raised.exception.text)
+
     def test_implicit_precision_of_numbers(self) -> None:
         table = [
             ("100", "99.5", "100.5"),
