@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from ipf.fhir.json import loads
-from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Event, Json, Lease
+from ipf.ports import EVENT, Attempt, DeliveryEnd, DeliveryQueue, Event, Json, Lease
 from ipf.ports.delivery import Settled
 from ipf.store.database import Database, Row
 from ipf.store.delivery_lifecycle import STATEMENTS as LIFECYCLE
@@ -140,6 +140,11 @@ _REACHED = f"""CASE WHEN {_ACKNOWLEDGED} >= s.resend_until THEN greatest({_ACKNO
             ELSE {_ACKNOWLEDGED} END"""
 _KEPT = f"""$6::timestamptz IS NOT NULL AND ($7::integer = 0 OR s.status = 'active'
             AND s.last_event_number > {_REACHED})"""
+_MORE = f"""SELECT m.lease_until IS NOT NULL, n.* FROM mine m LEFT JOIN LATERAL (
+    SELECT {_EVENT}
+    WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND {_next("m")}
+    ORDER BY e.event_number LIMIT $7
+) n ON true ORDER BY n.event_number"""
 SETTLE = Statement(
     "delivery_settle",
     "bigint, bigint, bigint, timestamptz, integer, timestamptz, integer" + _COLUMNS,
@@ -158,11 +163,34 @@ SETTLE = Statement(
     FROM tally t LEFT JOIN newest l ON true
     WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL"""
     + _LEDGER
-    + f"""SELECT m.lease_until IS NOT NULL, n.* FROM mine m LEFT JOIN LATERAL (
-    SELECT {_EVENT}
-    WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND {_next("m")}
-    ORDER BY e.event_number LIMIT $7
-) n ON true ORDER BY n.event_number""",
+    + _MORE,
+)
+
+# One acknowledged notification of one event and nothing else to say: most of them, at a quarter less.
+# $4 event_number, $5 attempted_at, $8 http_status, $9 duration_ms, $10 correlation_id; the others as above.
+SETTLE_ONE = Statement(
+    "delivery_settle_one",
+    "bigint, bigint, bigint, bigint, timestamptz, timestamptz, integer, integer, integer, uuid",
+    f"""
+WITH mine AS (
+    UPDATE subscription_states s SET
+        delivered_number = {_REACHED},
+        resend_until = CASE WHEN {_ACKNOWLEDGED} < s.resend_until THEN s.resend_until END,
+        attempt_count = 0, failing_since = NULL,
+        ready_at = CASE WHEN {_KEPT} THEN $6 ELSE now() END,
+        lease_until = CASE WHEN {_KEPT} THEN $6 END,
+        leased_by = CASE WHEN {_KEPT} THEN s.leased_by END,
+        success_count = s.success_count + 1, last_attempt_at = $5, last_attempt_succeeded = true, last_error = NULL,
+        heartbeat_at = now() + s.heartbeat_seconds * interval '1 second'
+    WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL
+    RETURNING s.rid, s.delivered_number, s.lease_until, s.resend_until
+), ledger AS (
+    INSERT INTO delivery_attempts
+        (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms, correlation_id)
+    SELECT m.rid, $4, $5, true, $8, $9, $10 FROM mine m
+)
+"""
+    + _MORE,
 )
 
 RECORD = Statement(
@@ -209,7 +237,8 @@ RETURNING rid""",
 )
 
 STATEMENTS = (
-    LEASE, HEARTBEATS, EVENTS, SETTLE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS, *LIFECYCLE,
+    LEASE, HEARTBEATS, EVENTS, SETTLE, SETTLE_ONE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS,
+    *LIFECYCLE,
 )  # fmt: skip
 
 
@@ -270,11 +299,7 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
-        call = SETTLE.call(
-            lease.subscription_rid, lease.token, end.delivered_to, end.retry_at, end.attempt_count, end.keep_until,
-            end.more, *columns(end.attempts),
-        )  # fmt: skip
-        rows = await self._all.many(call)
+        rows = await self._all.many(_settling(lease, end))
         if not rows:
             return None
         return Settled(rows[0][0], tuple(event_of(row[1:]) for row in rows if row[1] is not None))
@@ -298,6 +323,23 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
     async def active(self) -> int:
         """See `ports.DeliveryQueue.active`."""
         return int((await self._all.one(ACTIVE.call()))[0])
+
+
+def _settling(lease: Lease, end: DeliveryEnd) -> str:
+    held, (one, *others) = (lease.subscription_rid, lease.token, end.delivered_to), end.attempts or (None,)
+    if one is None or others or not _is_plain(one) or end.retry_at is not None or end.attempt_count:
+        return SETTLE.call(
+            *held, end.retry_at, end.attempt_count, end.keep_until, end.more, *columns(end.attempts)
+        )  # fmt: skip
+    return SETTLE_ONE.call(
+        *held, one.event_number, one.attempted_at, end.keep_until, end.more, one.http_status, one.duration_ms,
+        one.correlation_id,
+    )  # fmt: skip
+
+
+def _is_plain(one: Attempt) -> bool:
+    """Acknowledged, and of one event."""
+    return one.succeeded and one.error is None and one.to_event_number is None and one.kind == EVENT
 
 
 _: type[DeliveryQueue] = PostgresDeliveryQueue

@@ -58,7 +58,11 @@ class DeliveryQueueContract(Writing):
         keep = DeliveryEnd(2, [attempt(1), attempt(2)], keep_until=soon())
         self.assertEqual(await self.queue.settle(lease, keep), Settled(True))
         self.assertEqual(await self.pending(lease), [(3, "c")])
-        self.assertTrue(await self.queue.settle(lease, DeliveryEnd(3, [attempt(3)])))
+        last = attempt(3)
+        self.assertTrue(await self.queue.settle(lease, DeliveryEnd(3, [last])))
+        page = await self.queue.history("default", "s1", 1, 0)
+        assert page is not None
+        self.assertEqual((page.total, list(page.attempts)), (3, [last]))
         self.assertEqual(await self.lease(), [])
         self.assertIsNone(await self.queue.settle(lease, DeliveryEnd(None, [])))
         health = await self.queue.health("default", "s1")

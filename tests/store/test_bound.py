@@ -24,6 +24,7 @@ ALL_TENANTS = {
     "delivery_heartbeats": "the same",
     "delivery_events": "by the rid and token of a lease",
     "delivery_settle": "by the rid and token of a lease",
+    "delivery_settle_one": "by the rid and token of a lease",
     "delivery_requested": "the activation stage serves all; rows carry their tenant",
     "delivery_ended": "the same",
     "delivery_active": "a gauge",
