@@ -174,19 +174,19 @@ def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
         return _store_one_call(batch[0], digests[0])
     payloads = [_payload(message.raw) for message in batch]
     return inbox_sql.STORE.call(
-        joined(message.tenant for message in batch),
-        joined(message.received_at for message in batch),
-        joined(message.source_protocol for message in batch),
-        joined(message.source_system for message in batch),
-        joined(message.source_id for message in batch),
-        joined(message.message_type for message in batch),
-        joined(message.correlation_id for message in batch),
-        joined(message.ordering_key for message in batch),
-        joined(message.listener for message in batch),
-        joined(message.charset for message in batch),
-        joined(message.raw_content_type for message in batch),
-        joined(kind for kind, _ in payloads),
-        joined(content for _, content in payloads),
+        joined([message.tenant for message in batch]),
+        joined([message.received_at for message in batch]),
+        joined([message.source_protocol for message in batch]),
+        joined([message.source_system for message in batch]),
+        joined([message.source_id for message in batch]),
+        joined([message.message_type for message in batch]),
+        joined([message.correlation_id for message in batch]),
+        joined([message.ordering_key for message in batch]),
+        joined([message.listener for message in batch]),
+        joined([message.charset for message in batch]),
+        joined([message.raw_content_type for message in batch]),
+        joined([kind for kind, _ in payloads]),
+        joined([content for _, content in payloads]),
         joined(digests),
     )
 

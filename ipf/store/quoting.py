@@ -57,7 +57,10 @@ def joined(values: Iterable[Value]) -> Joined:
     A single empty text becomes no element at all: the statement writes `coalesce(column, '')` where that can happen.
     """
     items = list(values)
-    text = SEPARATOR.join([item if type(item) is str else _element(item) for item in items])
+    try:
+        text = SEPARATOR.join(items)  # type: ignore[arg-type]  # most columns are texts: then nothing is asked of each
+    except TypeError:
+        text = SEPARATOR.join([item if type(item) is str else _element(item) for item in items])
     if text.count(SEPARATOR) != max(len(items) - 1, 0) or "\x00" in text or (NULL in text and NULL in items):
         raise _refused()
     return Joined(text)
