@@ -26,7 +26,7 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.store.connection import Connection, connect, shielded
 from ipf.store.driver import Row
 from ipf.store.quoting import Statement, script
-from ipf.store.scopes import BIND, EVERYONE, SET_ROLE, Runs, Scope
+from ipf.store.scopes import BIND, EVERYONE, NUMBER, SET_ROLE, Runs, Scope, words_of
 from ipf.store.session import Session, at_most_one, exactly_one
 from ipf.store.shapes import Call, Shapes
 
@@ -78,11 +78,12 @@ class Database:
         self.url = url
         self.is_divided = tenants
         self.everyone: Runs = Scope(self, EVERYONE) if tenants else self
+        self._openings: dict[str, str] = {}
         self._reactor = reactor
         self._size = size
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = '{value}'" for name, value in chosen.items()]
-        begin = (SET_ROLE, BIND.prepare()) if tenants else ()
+        begin = (SET_ROLE, BIND.prepare(), NUMBER.prepare()) if tenants else ()
         self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._connect_seconds = connect_seconds
         self._statement_seconds = statement_seconds
@@ -140,11 +141,18 @@ class Database:
 
     def of(self, tenant: str) -> Runs:
         """What runs statements that touch this tenant's rows alone."""
-        return Scope(self, BIND.call(tenant)) if self.is_divided else self
+        return Scope(self, self._openings.get(tenant, ""), tenant) if self.is_divided else self
 
     def bind(self, tenant: str) -> str:
         """The statement from which on a transaction touches this tenant's rows alone; none where it is not divided."""
-        return BIND.call(tenant) if self.is_divided else ""
+        return (self._openings.get(tenant) or BIND.call(tenant)) if self.is_divided else ""
+
+    async def opening(self, tenant: str) -> str:
+        """As `bind`; the tenant's number is remembered once there is one."""
+        if self.is_divided and tenant not in self._openings:
+            for (number,) in await self.aside(NUMBER.call(tenant)):
+                self._openings[tenant] = words_of(number)
+        return self.bind(tenant)
 
     async def transact(self, work: Callable[[Session], Awaitable[T]], words: str = "") -> T:
         """Run `work` in one transaction and commit it; rolled back when it raises.  `words`: see Session.

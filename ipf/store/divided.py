@@ -37,13 +37,13 @@ class DividedTransaction:
         self._owns_subscriptions = subscriptions_change
         tenants = _sorted(item[0] for group in (asks.ids, asks.conditions, asks.receipts) for item in group)
         if len(tenants) < 2:
-            self._open(tenants)
+            await self._open(tenants)
             return await self._plain.ask(asks, subscriptions_change=subscriptions_change)
         by_id: list[Version | None] = [None] * len(asks.ids)
         by_condition: list[Sequence[Version]] = [()] * len(asks.conditions)
         receipts: frozenset[tuple[str, str]] = frozenset()
         for tenant in tenants:
-            self._open((tenant,))
+            await self._open((tenant,))
             ids, conditions = _places(asks.ids, tenant), _places(asks.conditions, tenant)
             part = Asks(
                 [asks.ids[n] for n in ids],
@@ -61,7 +61,7 @@ class DividedTransaction:
     async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.  Locks of all tenants come first, in their order."""
         tenants = _sorted(tenant for tenant, _ in conditions)
-        self._open(tenants[:1])
+        await self._open(tenants[:1])
         if len(tenants) < 2:
             return list(await self._plain.lock(conditions))
         await self._session.many(asking.lock_call(conditions))
@@ -77,23 +77,23 @@ class DividedTransaction:
         groups = (writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators)
         tenants = _sorted(one.tenant for group in groups for one in group)
         if len(tenants) < 2:
-            self._open(tenants)
+            await self._open(tenants)
             await self._plain.commit(writes)
             return
         if writes.subscriptions or writes.topics or writes.reindex or writes.creators:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction of several tenants")
         await self._names.add(tenants, writing.parameters_of(writes))
         await self._names.add_units(writing.units_of(writes))
-        self._open(())
+        await self._open(())
         parts = (self._written(tenant, _part(writes, tenant)) for tenant in tenants)
         await self._session.commit(script(*parts))
 
     def _written(self, tenant: str, writes: Writes) -> str:
         return script(self._database.bind(tenant), *writing.commit_calls(writes, self._names))
 
-    def _open(self, tenants: Sequence[str]) -> None:
+    async def _open(self, tenants: Sequence[str]) -> None:
         """From now on the session touches the rows of this tenant."""
-        self._session.words = self._database.bind(tenants[0]) if tenants else ""
+        self._session.words = await self._database.opening(tenants[0]) if tenants else ""
 
 
 def _sorted(tenants: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.store import bindings, deliveries, inbox, resources
 from ipf.store.quoting import Statement
-from ipf.store.scopes import BIND
+from ipf.store.scopes import BIND, NUMBER
 from tests import postgres
 
 # Statements that read a whole table on purpose.
@@ -43,5 +43,5 @@ class StatementsTest(TestCase):
 
     async def test_fhir_with_tenants(self) -> None:
         """The same behind the policies of row-level security."""
-        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, BIND)
+        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, BIND, NUMBER)
         await self._check("fhir", statements, tenants=True)
