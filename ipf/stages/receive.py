@@ -146,6 +146,8 @@ class Receiver:
             header = scan_header(event.head)
         except Problem:
             header = None
+        if header is not None and self.place is not None:
+            listener = self.place(event.head, header, listener)
         problem = Problem(Category.TOO_LARGE, f"the message is too large ({event.size} bytes)")
         self._refuse(problem, header, event.head, event.size, listener, peer, answer)
 

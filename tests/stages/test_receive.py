@@ -239,6 +239,8 @@ class NotTakenTests(ReceiveCase):
         self.assertEqual(self.ack(adt("", pid="PID|1||77||K\u00f3s\r").replace(b"\xc3\xb3", b"\xf3"))[:2], ("AA", ""))
         stored = [(one.source_id, one.tenant, one.charset) for one in self.inbox.order]
         self.assertEqual(stored, [("C1", "west", "utf-8"), ("made", "west", "iso8859-2")])
+        self.receiver.oversize(Oversize(adt("C9"), 99_999_999), LISTENER, "10.0.0.1:4000", lambda answer: None)
+        self.assertEqual(self.inbox.rejects[-1].tenant, "west")
 
 
 class OrderingTests(TestCase):
