@@ -118,11 +118,18 @@ def _request(resource: Json, *, is_once: bool) -> tuple[Json, str]:
     rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
         return {"method": "POST", "url": resource_type}, ""
-    search = _search(identifier.get("system"), identifier["value"])
-    condition = f"{resource_type}?{search}"
     if rule == CREATE_ONCE:
+        search, condition = _shared_search(resource_type, identifier.get("system"), identifier["value"])
         return {"method": "POST", "url": resource_type, "ifNoneExist": search}, condition
+    condition = f"{resource_type}?{_BY_TOKEN}{token(identifier)}"
     return {"method": "PUT", "url": condition}, condition
+
+
+@lru_cache(maxsize=4096)
+def _shared_search(resource_type: str, system: str | None, value: str) -> tuple[str, str]:
+    """The search for a doctor, a ward or an organization, which come again and again; with its type before it, too."""
+    search = f"{_BY_TOKEN}{_token(system, value)}"
+    return search, f"{resource_type}?{search}"
 
 
 def match_identifier(resource: Json) -> Json | None:
@@ -159,13 +166,11 @@ def _plain_identifier(resource: Json) -> Json | None:
 
 def token(identifier: Json) -> str:
     """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
-    return _search(identifier.get("system"), identifier["value"])[len(_BY_TOKEN) :]
+    return _token(identifier.get("system"), identifier["value"])
 
 
-@lru_cache(maxsize=4096)
-def _search(system: str | None, value: str) -> str:
-    """`identifier=system|value`; doctors, wards and organizations come again and again."""
-    return f"{_BY_TOKEN}{_escaped(system) if system else ''}|{_escaped(value)}"
+def _token(system: str | None, value: str) -> str:
+    return f"{_escaped_system(system) if system else ''}|{_escaped(value)}"
 
 
 def _escaped(text: str) -> str:
@@ -173,6 +178,9 @@ def _escaped(text: str) -> str:
     if _SAFE.fullmatch(text):
         return text
     return quote(_SPECIAL.sub(r"\\\1", text), safe=":/")
+
+
+_escaped_system = lru_cache(maxsize=1024)(_escaped)
 
 
 class _Deriver:

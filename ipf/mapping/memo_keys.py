@@ -74,9 +74,14 @@ def key_of(plan: Plan, group: Hashable) -> Key:
         parts += [f"{name!r} in t{one.place}" for name in one.lists]
     lines += [f"if not stands(f[{place}]): return None" for place in plan.referred]
     for place, numbers in plan.sources:
-        names[f"fields{place}"] = None if numbers is None else _getter(numbers)
+        enough = 0
+        if numbers is not None:
+            enough = numbers[-1] + 1 if numbers else 0
+            known: dict[int, Callable[[list[str]], Any]] = {}
+            names[f"known{place}"] = known
+            names[f"fields{place}"] = _getter(numbers, known, enough)
         segment = _ALL_FIELDS if numbers is None else _SOME_FIELDS
-        lines += (_SOURCE + segment).format(place=place, longest=LONGEST_SOURCE).splitlines()
+        lines += (_SOURCE + segment).format(place=place, longest=LONGEST_SOURCE, enough=enough).splitlines()
         parts += [f"s{place}", f"e{place}", f"k{place}"]
     body = "\n    ".join([*lines, f"return ({', '.join(parts)},)"])
     exec(compile(f"def key(f):\n    {body}\n", "<key>", "exec"), names)
@@ -99,7 +104,10 @@ elif s{place} is Field or s{place} is Component or s{place} is Subcomponent:
 """
 _ALL_FIELDS = "else: return None"
 _SOME_FIELDS = """elif s{place} is Segment and (s{place} := v.name) not in odd:
-    e{place}, k{place} = v.encoding, fields{place}(v._fields or v.fields)
+    p = v._fields or v.fields
+    n = len(p)
+    g = known{place}.get(n if n < {enough} else {enough})
+    e{place}, k{place} = v.encoding, g(p) if g is not None else fields{place}(p)
     if len(v.raw) > {longest} and texts(k{place}) > {longest}: return None
 else: return None"""
 
@@ -116,17 +124,18 @@ def _texts(values: tuple[str, ...]) -> int:
     return sum(map(len, values))
 
 
-def _getter(numbers: tuple[int, ...]) -> Callable[[list[str]], tuple[str, ...]]:
-    """The fields with these numbers, of which the last may not be there; made once for each length of a segment."""
-    made: dict[int, Callable[[list[str]], Any]] = {}
-    enough = numbers[-1] + 1 if numbers else 0
+def _getter(
+    numbers: tuple[int, ...], known: dict[int, Callable[[list[str]], Any]], enough: int
+) -> Callable[[list[str]], Any]:
+    """The fields with these numbers, of which the last may not be there.
+
+    `known`: by the number of fields that a segment has, what gives them; filled here.  `enough`: more do not matter.
+    """
 
     def get(fields: list[str]) -> Any:
         count = min(len(fields), enough)
-        found = made.get(count)
-        if found is None:
-            there = tuple(number for number in numbers if number < count)
-            found = made[count] = itemgetter(*there) if len(there) > 1 else _few(there)
+        there = tuple(number for number in numbers if number < count)
+        found = known[count] = itemgetter(*there) if len(there) > 1 else _few(there)
         return found(fields)
 
     return get

@@ -14,6 +14,7 @@ from ipf.mapping.grammar import parse
 from ipf.mapping.kinds import Kind, fhir
 from ipf.mapping.library import Library
 from ipf.mapping.memo import Memory, Plan, Remembered
+from ipf.mapping.memo_keys import key_of
 from ipf.mapping.memo_results import Kept
 from ipf.mapping.run import Frame, Run
 from tests.bench.messages import adt
@@ -85,6 +86,35 @@ class PurityTests(TestCase):
     def test_others(self) -> None:
         for rule in NOT_PURE:
             self.assertIsNone(self.plan(rule), rule)
+
+
+SEGMENTS = {
+    # two segments of which a group reads the fields 2 and 5, and whether it makes the same of both
+    ("NK1|1|A|x||E", "NK1|9|A|y||E|more"): True,
+    ("NK1|1|A", "NK1|2|A|x"): True,
+    ("NK1|1|A||", "NK1|2|B||"): False,
+    ("NK1|1|A|||E", "NK1|1|A|||F"): False,
+    ("NK1", "NK1|1"): True,
+    ("NK1|1|A", "NTE|1|A"): False,
+}
+
+
+class KeyTests(TestCase):
+    def key(self, text: str, numbers: tuple[int, ...]) -> Any:
+        raw = b"MSH|^~\\&|S|F|R|F|20200101||ADT^A01|1|P|2.5\r" + text.encode()
+        segment = Message.parse(raw).all_segments[1]
+        return key_of(Plan(((1, numbers),), 2), "group")([Run(b"k"), segment, {}])
+
+    def test_segments_are_known_by_the_fields_that_are_read(self) -> None:
+        for (one, other), same in SEGMENTS.items():
+            self.assertEqual(self.key(one, (2, 5)) == self.key(other, (2, 5)), same, (one, other))
+        self.assertEqual(self.key("NK1|1|A", (2,)), self.key("NK1|7|A", (2,)))
+        self.assertNotEqual(self.key("NK1|1|A", (2,)), self.key("NK1|1|B", (2,)))
+
+    def test_too_much_is_not_known_by_a_key(self) -> None:
+        self.assertIsNone(self.key("NK1|1|" + "x" * 513, (2,)))
+        self.assertIsNotNone(self.key("NK1|1|A|" + "x" * 513, (2,)))  # what is not read does not matter
+        self.assertIsNone(self.key("OBX|1|ST", (2,)))  # of which one field says how another is read
 
 
 class MemoryTests(TestCase):
