@@ -8,6 +8,7 @@ also what a converted message goes through.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -39,21 +40,23 @@ _TOGETHER = 200  # entries of a batch in one database transaction
 
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Carry out a transaction or batch Bundle; `perform` answers its reads."""
-    if len(request.body) < LARGE_BODY:
-        return await _answer(request, repository, perform, here)
-    with uncollected():
-        return await _answer(request, repository, perform, repository.aside)
+    is_large = len(request.body) >= LARGE_BODY
+    aside: Aside = repository.aside if is_large else here
+    with uncollected() if is_large else nullcontext():
+        work = await _carried_out(request, repository, aside)
+    await work.read(perform)
+    body: bytes = await aside(work.response)
+    await aside(lambda: let_go(work.answers))
+    return Answer(200, body, about=work.stored)
 
 
-async def _answer(request: Request, repository: Repository, perform: Perform, aside: Aside) -> Answer:
-    """`aside`: where the Bundle is read and its answer written."""
+async def _carried_out(request: Request, repository: Repository, aside: Aside) -> _Work:
+    """The Bundle, its writes done.  `aside`: where it is read, and answered."""
     work: _Work = await aside(lambda: _work(request, repository))
     ends = await work.write()
     await aside(lambda: work.answer(ends))
-    await work.read(perform)
-    body: bytes = await aside(work.response)
-    await aside(lambda: let_go(work.writes, work.answers))
-    return Answer(200, body, about=work.stored)
+    await aside(lambda: let_go(work.writes))
+    return work
 
 
 def _work(request: Request, repository: Repository) -> _Work:
