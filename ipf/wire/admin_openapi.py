@@ -20,6 +20,8 @@ _REFUSALS = {
     "401": "the admin token is missing or wrong",
     "403": "this token may only read",
     "404": "there is nothing with this id",
+    "413": "the body is too large",
+    "422": "it was understood and cannot be done; the message says why",
     "500": "the request could not be completed; the log says why",
     "503": "the store cannot be reached",
 }
@@ -197,7 +199,7 @@ def _other_paths() -> Schema:
         "/admin/audit": {"get": _operation("audit", "Search of the audit trail", "Any", [])},
         "/admin/retention": {
             "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
-            "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], body="Any"),
+            "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
         },
         "/admin/openapi.json": {"get": openapi | {"security": []}},
     }
@@ -238,7 +240,7 @@ def _operation(
 ) -> Schema:
     """`schema` None: 204, no body."""
     responses: Schema = {"204": {"description": "done"}} if schema is None else {"200": _response(summary, ref(schema))}
-    for status in sorted({"400", "401", "403", "500", "503", *refusals}):
+    for status in sorted({"400", "401", "403", "413", "500", "503", *refusals}):
         responses[status] = _refused(_REFUSALS.get(status, "it cannot be done"), "Error")
     made: Schema = {"operationId": name, "summary": summary, "responses": responses}
     if conflict is not None:

@@ -82,10 +82,11 @@ def _get(name: str, summary: str, schema: str, parameters: list[Schema] | None =
         "401": "the admin token is missing or wrong",
         "404": "no row carries this id",
         "500": "the request could not be completed; the log says why",
+        "413": "the body is too large",
         "503": "the store cannot be reached",
     }
     responses = {"200": _response(summary, _ref(schema))}
-    for status in sorted({*refusals, "401", "500", "503"}):
+    for status in sorted({*refusals, "401", "413", "500", "503"}):
         responses[status] = _response(texts[status], _ref("Error"))
     responses["401"]["headers"]["WWW-Authenticate"] = {"schema": {"const": "Bearer"}}
     shown = {"operationId": name, "summary": summary, "responses": responses}

@@ -331,6 +331,13 @@ class OpenApiTest(TestCase):
         said = {(path, method) for path, operations in DOCUMENT["paths"].items() for method in operations}
         self.assertEqual({one for one in said ^ found if "/retention" not in one[0]}, set())
 
+    def test_it_says_how_each_is_refused(self) -> None:
+        """What may happen to any request."""
+        for path, methods in DOCUMENT["paths"].items():
+            for method, described in methods.items():
+                self.assertLessEqual({"401", "403", "413", "500", "503"}, set(described["responses"]), (method, path))
+        self.assertIn("422", DOCUMENT["paths"]["/admin/retention"]["post"]["responses"])
+
     def test_open_paths(self) -> None:
         """What says that it needs no token needs none."""
         free = {

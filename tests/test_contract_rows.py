@@ -1,0 +1,88 @@
+"""Which test holds which row of the interface specification: states, operations, endpoints, limits, errors, log events.
+
+A row names a test by its place; a test that is renamed or removed is missed here.  Rows of the admin and observability
+API are tested through HTTP.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from unittest import TestCase as AnyCase
+
+from twisted.trial.unittest import TestCase
+
+MESSAGES = "tests.wire.test_admin_contract.ContractTest."
+SUBSCRIPTIONS = "tests.wire.test_admin_contract_subscriptions.SubscriptionContractTest."
+OBSERVE = "tests.wire.test_observe.ObserveTests."
+RECEIVE = "tests.stages.test_receive."
+CONVERT = "tests.stages.test_convert.ConvertTests."
+INBOX = "tests.store.test_inbox.PostgresInboxTest."
+WHOLE_WAY = "tests.flows.test_whole_way.WholeWayTests.test_messages_become_resources_and_notifications"
+KILLED = "tests.faults.test_killed.KilledTests"
+STATUSES = "tests.subscriptions.test_status.StatusTests."
+BODIES = "tests.wire.test_http.LimitTests."
+
+ROWS = {
+    "state: received, persisted, then AA": [RECEIVE + "TakenTests.test_stored_then_acknowledged", WHOLE_WAY],
+    "state: duplicate": [RECEIVE + "TakenTests.test_duplicates_are_accepted_and_make_no_row", WHOLE_WAY],
+    "state: RECEIVED claimed": [INBOX + "test_claims_are_disjoint_and_oldest_first", INBOX + "test_lifecycle"],
+    "state: FAILED claimed when due": [INBOX + "test_lifecycle"],
+    "state: DELIVERED": [CONVERT + "test_delivered_with_its_receipt", WHOLE_WAY],
+    "state: FAILED with backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
+    "state: DEAD_LETTER": [CONVERT + "test_the_last_failure_is_a_dead_letter", WHOLE_WAY],
+    "state: stale rows at start": [INBOX + "test_stale_rows_are_failed_attempts", KILLED],
+    "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", WHOLE_WAY],
+    "status of a Subscription: every row": [STATUSES + "test_rows_of_the_specification"],
+    "status of a Subscription: PATCH": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
+    "GET /admin/messages": [MESSAGES + "test_list_filters_and_totals", MESSAGES + "test_limit_and_offset"],
+    "GET /admin/messages/{id}": [MESSAGES + "test_states_and_operations", MESSAGES + "test_refusals"],
+    "GET /admin/messages/{id}/effects": ["tests.wire.test_admin_work.EffectsTest.test_what_a_message_did", WHOLE_WAY],
+    "GET /admin/subscriptions/health": [SUBSCRIPTIONS + "test_health"],
+    "GET /admin/subscriptions/{id}/history": [SUBSCRIPTIONS + "test_history"],
+    "GET /admin/subscriptions/{id}/resource": [SUBSCRIPTIONS + "test_the_resource"],
+    "PATCH /admin/subscriptions/{id}/status": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
+    "GET /admin/observe/system": [OBSERVE + "test_system", OBSERVE + "test_system_without_its_store"],
+    "GET /admin/observe/throughput": [OBSERVE + "test_throughput", OBSERVE + "test_windows"],
+    "GET /admin/observe/dlq": [OBSERVE + "test_dead_letters"],
+    "GET /admin/observe/trace/{correlationId}": [OBSERVE + "test_trace", "tests.flows.test_watched.WatchedTests"],
+    "GET /admin/observe/openapi.json": [OBSERVE + "test_the_document_is_openapi", OBSERVE + "test_the_token"],
+    "GET /actuator/health": ["tests.wire.test_actuator.ActuatorTests.test_all_up"],
+    "GET /actuator/prometheus": ["tests.wire.test_actuator.ActuatorTests.test_metrics", WHOLE_WAY],
+    "admin token": [MESSAGES + "test_tokens", SUBSCRIPTIONS + "test_refusals", OBSERVE + "test_the_token"],
+    "error 400: status of a list": [MESSAGES + "test_refusals"],
+    "error 400: status of a PATCH": [SUBSCRIPTIONS + "test_refusals"],
+    "error 401: messages and the rest": [MESSAGES + "test_tokens"],
+    "error 401: subscriptions, observability": [SUBSCRIPTIONS + "test_refusals", OBSERVE + "test_the_token"],
+    "error 404: messages": [MESSAGES + "test_refusals"],
+    "error 404: subscriptions": [SUBSCRIPTIONS + "test_refusals"],
+    "error 409: retry, delete": [MESSAGES + "test_states_and_operations"],
+    "error 413: with the schema version": [BODIES + "test_observability_errors_carry_their_version"],
+    "error bodies of observability": [OBSERVE + "test_refusals_carry_the_version"],
+    "error 422: channel security": ["tests.subscriptions.test_policy.ModeTests.test_modes"],
+    "limit and offset": [MESSAGES + "test_limit_and_offset", SUBSCRIPTIONS + "test_history"],
+    "limit: 500 subscriptions": [SUBSCRIPTIONS + "test_at_most_500"],
+    "limits of attempts and backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
+    "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", WHOLE_WAY],
+    "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [WHOLE_WAY],
+    "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
+    "correlation header": ["tests.telemetry.test_correlation.CorrelationTests.test_a_callers_uuid_is_kept"],
+    "ACK codes": [RECEIVE + "NotTakenTests.test_store_unreachable", RECEIVE + "NotTakenTests.test_missing_map",
+                  RECEIVE + "RefusedTests.test_what_is_missing_is_named_and_kept"],
+}  # fmt: skip
+
+
+class RowsTest(TestCase):
+    def test_every_row_has_its_tests(self) -> None:
+        for row, names in ROWS.items():
+            for name in names:
+                self.assertTrue(_exists(name), f"{row}: {name}")
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a test case, or such a test in one."""
+    place, _, last = name.rpartition(".")
+    if last.startswith("test_"):
+        module, _, case = place.rpartition(".")
+        return callable(getattr(getattr(import_module(module), case, None), last, None))
+    found = getattr(import_module(place), last, None)
+    return isinstance(found, type) and issubclass(found, AnyCase)
