@@ -6,7 +6,7 @@ these copies (`converter.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -27,7 +27,7 @@ from ipf.mapping.library import PACKAGE_TYPES, Library
 from ipf.mapping.placed import PlacedMapper
 from ipf.mapping.snapshot import Snapshot
 from ipf.packaged import load_packages
-from ipf.ports import Claimed, Clock, Installed, Mapper
+from ipf.ports import Claimed, Clock, Installed, Mapped, Mapper
 from ipf.profiles.folder import ProfileFolder
 from ipf.profiles.shelf import Site, port_of
 from ipf.settings import Settings
@@ -127,8 +127,10 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
 
     What a vendor profile maps is mapped in this process either way.
     """
+    learn = MappedByVendor(installation, lambda: datetime.now(UTC)).learn
+    listeners = frozenset(one.name for one in settings.mllp_listen)
     if settings.mapping_url is None:
-        return InstalledMapper(installation)
+        return KnowingMapper(InstalledMapper(installation), listeners, learn)
 
     async def answers(message: Claimed) -> Codings | None:
         overrides = await installation.answers_of(message)
@@ -141,7 +143,8 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
 
     remote = Remote(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
     elsewhere = RemoteMapper(remote, settings.mapping_url, canonical, answers)
-    return PlacedMapper(elsewhere, lambda: installation.library, installation.answers_of)
+    placed = PlacedMapper(elsewhere, lambda: installation.library, installation.answers_of)
+    return KnowingMapper(placed, listeners, learn)
 
 
 class MappedByVendor:
@@ -157,7 +160,13 @@ class MappedByVendor:
         self._knows_until = datetime.min.replace(tzinfo=UTC)
 
     async def __call__(self, message: Claimed) -> bool:
-        """Asks the store once for all messages that are there."""
+        """Whether its profile maps it."""
+        await self.learn(message)
+        vendors = self._installation.library.vendors
+        return vendors is not None and vendors.maps(message)
+
+    async def learn(self, message: Claimed) -> None:
+        """Know all profiles that were loaded when this message came; asks the store once for all that are there."""
         if message.received_at >= self._knows_until:
             moment = self._clock()
             try:
@@ -167,8 +176,28 @@ class MappedByVendor:
                 pass  # the store says so itself
             except Problem as problem:
                 log.error("event=mapping_not_loaded the maps in use stay: {reason}", reason=str(problem))
-        vendors = self._installation.library.vendors
-        return vendors is not None and vendors.maps(message)
+
+
+class KnowingMapper:
+    """`ports.Mapper`: a message of a listener that the settings do not have came in on the port of a profile, which
+    may be newer than what this process knows: then it learns of it first."""
+
+    def __init__(
+        self, mapper: Mapper, listeners: frozenset[str], learn: Callable[[Claimed], Awaitable[None]]
+    ) -> None:
+        self._mapper = mapper
+        self._listeners = listeners
+        self._learn = learn
+
+    def has_map(self, message_type: str) -> bool:
+        """See `Mapper.has_map`."""
+        return self._mapper.has_map(message_type)
+
+    async def transform(self, message: Claimed) -> Mapped:
+        """See `Mapper.transform`."""
+        if message.listener not in self._listeners:
+            await self._learn(message)
+        return await self._mapper.transform(message)
 
 
 def credentials_of(settings: Settings) -> Credentials | None:

@@ -81,7 +81,8 @@ class ProfileFolder:
                 return self._shelf(self._look(library))
             accepted = self._accepted
             if self.root is None:
-                accepted = {path.name: path.read_bytes() for path in archives(self.live)}
+                copy = self.live.resolve()  # the link may move on meanwhile; what it pointed at stays for a while
+                accepted = {path.name: path.read_bytes() for path in archives(copy)}
             return self._shelf([self._again(name, content, library) for name, content in accepted.items()])
 
     def look(self, library: Library) -> None:
@@ -109,6 +110,8 @@ class ProfileFolder:
                 kept = self._again(path.name, before, library)
                 if before != content:
                     skipped.append(Skipped(path.name, checked.findings, kept.manifest.version))
+                else:  # its cases fail with other general maps: it goes on, and that is told
+                    warnings[path.name] = checked.findings
                 profiles.append(kept)
                 taken[path.name] = before
             elif checked.profile is None:

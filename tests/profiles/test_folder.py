@@ -130,6 +130,13 @@ class FolderTests(FolderCase):
             self.assertIn("a.tar.gz", str(caught.exception))
             self.assertIn("Born", str(caught.exception))
         self.assertEqual(self.loaded(self.folder.build(general, fresh=False)), ["a.tar.gz 1.0"])
+        silent = parse(
+            '/// url = "urn:test:general"\ngroup Born(source pid : PID, target patient : Patient) {\n'
+            "  pid.PID_30 as dead -> patient.deceased = true;\n}"
+        )
+        other = Library([silent], {}, bare().environment)
+        self.assertEqual(self.loaded(self.folder.build(other, fresh=True)), ["a.tar.gz 1.0"], "its cases fail: told")
+        self.assertIn("Patient.birthDate", self.folder.warnings["a.tar.gz"][0].message)
 
     def test_two_that_want_the_same(self) -> None:
         """An id, or messages: what is in use goes first, whatever it is called."""

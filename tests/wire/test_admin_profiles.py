@@ -12,6 +12,7 @@ from typing import Any
 
 from treq.client import HTTPClient
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
@@ -19,8 +20,8 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.errors import Category, Problem
-from ipf.installing import MappedByVendor
-from ipf.mapping.installation import Installation
+from ipf.installing import KnowingMapper, MappedByVendor
+from ipf.mapping.installation import Installation, InstalledMapper
 from ipf.mapping.library import Library
 from ipf.ports import Installed
 from ipf.profiles import archive
@@ -139,6 +140,15 @@ class ProfilesTest(TestCase):
         self.assertEqual((await is_mapped(early), sum(told)), (False, 1))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
+        mapper = KnowingMapper(InstalledMapper(self.installation), frozenset({"main"}), is_mapped.learn)
+        self.install("b.tar.gz", small("b", port=2601))
+        self.vendors.folder.look(bare())
+        await self.codes.maps_changed()
+        late = replace(claimed(message("C2"), "tcp:2601"), received_at=NOW + timedelta(seconds=1))
+        self.assertEqual((await mapper.transform(late)).map_url, "urn:test:acme:ADT_A04")
+        self.assertEqual(sum(told), 3)
+        await self.assertFailure(Deferred.fromCoroutine(mapper.transform(replace(late, listener="main"))), Problem)
+        self.assertEqual(sum(told), 3)
 
     async def test_reload(self) -> None:
         """What is right is in use, with its port; what is broken is skipped, and replaces nothing."""
