@@ -17,6 +17,7 @@ from ipf.mapping.target_blocks import (
     keep,
     keep_primitive,
     keep_reference,
+    keep_shared,
     new_object,
     noted_translation,
     placed_maker,
@@ -35,7 +36,6 @@ from ipf.mapping.targets import (
     put,
     put_constant,
     reuser,
-    sharer,
     spot,
 )
 from ipf.mapping.transforms import REFERENCE_TEXT, Context, compile_transform
@@ -139,7 +139,7 @@ class TargetCompiler:
         is_part, mode = not target.parameters, target.list_modes[:1]
         if target.list_rule_id:
             make = maker(self.models, place, kind, is_part=is_part)
-            return keep(sharer(make, target.list_rule_id, context.slot), slot)
+            return keep_shared(make, target.list_rule_id, context.slot, slot)
         if place.many and mode in (("first",), ("last",)):
             return keep(placed_maker(place, target.list_modes[0]), slot)
         if mode in SINGLE and (place.many or place.is_open):

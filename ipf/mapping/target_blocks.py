@@ -41,6 +41,18 @@ def keep(make: Make, slot: int) -> Block:
     return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
 
 
+def keep_shared(make: Make, rule_id: str, parent: int, slot: int) -> Block:
+    """List mode `share`: one element for all rules of this id under the same parent."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"w = (id({var(parent)}), {writer.constant(rule_id)})")
+        writer.line(f"{var(slot)} = r.shared.get(w)")
+        with writer.inside(f"if {var(slot)} is None"):
+            writer.line(f"{var(slot)} = r.shared[w] = {writer.constant(make)}({FRAME})")
+
+    return write
+
+
 def placed_maker(place: Spot, mode: str) -> Make:
     """A new element at the place that its list mode asks for."""
     put_in_order, parent, key = list_placer(place.key, mode), place.parent, place.key

@@ -240,17 +240,3 @@ def _merge(first: Json, value: Json) -> None:
             held += one
         else:
             first[name] = one
-
-
-def sharer(make: Make, rule_id: str, parent: int) -> Make:
-    """List mode `share`: one element for all rules of this id under the same parent."""
-
-    def shared(frame: Frame) -> Json:
-        instances: dict[tuple[int, str], Json] = frame[0].shared
-        key = (id(frame[parent]), rule_id)
-        found = instances.get(key)
-        if found is None:
-            found = instances[key] = make(frame)
-        return found
-
-    return shared

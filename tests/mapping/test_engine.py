@@ -38,6 +38,16 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("pid.PID_5.XPN_2 as g -> tgt.name as h, h.given = g;", {"name": [{"given": ["JOHN"]}, {"given": ["JACK"]}]}),
     ("pid.PID_5.XPN_2 as g -> tgt.name as h share one, h.given = g;", {"name": [{"given": ["JOHN", "JACK"]}]}),
+    (  # shared by id, and by the element that it is in
+        "pid.PID_5.XPN_2 as g -> tgt.contact as c then { g -> c.telecom as t share one, t.value = g;"
+        " g -> c.telecom as t share one, t.use = 'home'; g -> c.telecom as t share two, t.use = 'work'; };",
+        {
+            "contact": [
+                {"telecom": [{"value": "JOHN", "use": "home"}, {"use": "work"}]},
+                {"telecom": [{"value": "JACK", "use": "home"}, {"use": "work"}]},
+            ]
+        },
+    ),
     ("pid.PID_11.XAD_1.SAD_2 as g -> tgt.address as a, a.line = g;", {"address": [{"line": ["MAIN"]}]}),
     # list modes of the source
     ("pid.PID_5 first as n -> tgt.name as h, h.text = n;", {"name": [{"text": "DOE"}]}),
