@@ -16,7 +16,7 @@ from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.database import Database
 from ipf.store.message_index import Bits, field_word, indexed_to, numbers_of, patient_word
 from ipf.store.quoting import Statement, joined, literal
-from ipf.store.word_blocks import CHUNK, beginning_with, bits_of
+from ipf.store.word_blocks import CHUNK, beginning_with, bits_of, united
 
 MOST_BEGINNINGS = 100_000
 TAIL = 3_000
@@ -51,10 +51,10 @@ SELECT p.part, b.words FROM message_parts p CROSS JOIN LATERAL (
 LIVE = Statement("find_live", "text", "SELECT chunk, live FROM message_chunks WHERE tenant = $1")
 
 # A first look at messages that are not indexed, by PostgreSQL: whether the words asked for stand in them as they are.
-# What is not ASCII (an octal escape) is left to the second look, which knows codecs and accents.
+# What may hold more than ASCII is left to the second look, which knows codecs and accents.
 _RAW = "substring(raw_message FROM 1 FOR 500000)"
 _PLAIN = f"lower(encode({_RAW}, 'escape') COLLATE \"C\")"
-_IS_NOT_ASCII = r"strpos(plain, E'\\0') > 0 OR strpos(plain, E'\\2') > 0 OR strpos(plain, E'\\3') > 0"
+_IS_NOT_ASCII = "octet_length(plain) - octet_length(raw) > 2"  # an escape adds 3 to a byte, 1 to a backslash
 
 STATEMENTS = (WORDS, FIELDS, BEGINNING, LIVE)
 
@@ -158,7 +158,7 @@ async def _beginning(database: Database, start: str, indexed: int) -> Bits:
         count += len(postings)
         if count > MOST_BEGINNINGS or len(rows) > _MOST_BLOCKS:
             raise Problem(Category.COSTLY, f"too many words begin with {start!r}: give more of the word")
-        for posting in postings:
+        for posting in united(postings):
             _add(bits, int(part), posting)
     return bits
 

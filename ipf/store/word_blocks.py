@@ -114,6 +114,12 @@ def beginning_with(start: str, words: str) -> list[str]:
     return found
 
 
+def united(postings: list[str]) -> list[str]:
+    """The same messages in fewer postings: what is listed becomes one list."""
+    listed = "".join({mark for one in postings if one[0] != "=" for mark in one})
+    return [*([listed] if listed else ()), *(one for one in postings if one[0] == "=")]
+
+
 def plain(word: str) -> str:
     """A word that is taken as it is, without what ends a word or a line."""
     return _CONTROL.sub(" ", word)

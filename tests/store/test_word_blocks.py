@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.store.word_blocks import BITS, CHUNK, Part, beginning_with, bits_of, plain, posting
+from ipf.store.word_blocks import BITS, CHUNK, Part, beginning_with, bits_of, plain, posting, united
 
 
 async def nothing() -> None:
@@ -46,6 +46,19 @@ class PartTest(TestCase):
         words = "\n" + "".join(f"{word}\t{posting([n])}\n" for n, word in enumerate(("a", "ab", "abc", "b", "xab"), 1))
         for start, numbers in (("a", [1, 2, 3]), ("ab", [2, 3]), ("b", [4]), ("x", [5]), ("c", []), ("abcd", [])):
             self.assertEqual([bits_of(each) for each in beginning_with(start, words)], [1 << n for n in numbers], start)
+
+    def test_united_postings_are_the_same_messages(self) -> None:
+        numbers = [1], [1, 2], range(100), [900], range(0, CHUNK, 2)
+        many = [posting(list(each)) for each in numbers]
+        for postings in ([], many, many[:2], many[2:3]):
+            bits = 0
+            for one in united(postings):
+                bits |= bits_of(one)
+            wanted = 0
+            for one in postings:
+                wanted |= bits_of(one)
+            self.assertEqual(bits, wanted)
+        self.assertEqual(len(united(many)), 3)
 
     def test_what_ends_a_line_is_in_no_word(self) -> None:
         self.assertEqual(plain("a\tb\nc\x1f\x00"), "a b c  ")
