@@ -112,7 +112,8 @@ class _Committer:
         self, questions: Sequence[Question], exclusive: bool
     ) -> list[UnitResult | Problem | None] | None:
         """One transaction; None: a topic is replaced, which nobody saw coming, and needs the exclusive lock."""
-        changing = exclusive or any(asked.unit.changes_subscriptions for asked in questions)
+        own = any(asked.unit.changes_subscriptions for asked in questions)
+        changing = exclusive or own
         async with self._store.transaction() as transaction:
             asks: Asks = await self._aside(lambda: asks_for(questions))
             answers = await transaction.ask(asks, subscriptions_change=changing)
@@ -125,8 +126,8 @@ class _Committer:
             needed = await self._aside(lambda: knowledge.rids_needed(questions))
             rids = iter([await self._store.new_rid() for _ in range(needed)])
             reindex: Sequence[ReindexRequest] = ()
-            view = View(knowledge, asks.conditions, self._matcher)
-            plan = await self._planned(questions, view, rids)
+            view: View = await self._aside(lambda: View(knowledge, asks.conditions, self._matcher))
+            plan = await self._planned(questions, view, rids, here if own else self._aside)
             if plan.topics and not changing:
                 return None
             if plan.changes or plan.receipts:
@@ -141,10 +142,9 @@ class _Committer:
             await self._aside(lambda: let_go(plan.changes, *view.parts))
         return plan.results
 
-    async def _planned(self, questions: Sequence[Question], view: View, rids: Iterator[int]) -> Plan:
-        """The plan; aside only where nothing of it looks at the subscriptions, which belong to the reactor."""
+    async def _planned(self, questions: Sequence[Question], view: View, rids: Iterator[int], aside: Aside) -> Plan:
+        """The plan; `aside` only where nothing of it looks at the subscriptions, which belong to the reactor."""
         now = _now(self._clock)
-        aside = here if any(asked.unit.changes_subscriptions for asked in questions) else self._aside
         plan: Plan = await aside(lambda: make_plan(questions, view, now, rids))
         return plan
 
