@@ -249,6 +249,8 @@ def _read(path: Path, folder: Path, known: list[StructureMap]) -> StructureMap:
         content = parse(path.read_text(encoding="utf-8"), name)
     except UnicodeDecodeError as error:
         raise Problem(Category.MAPPING, f"is not UTF-8 at byte {error.start}", name) from None
+    except OSError as error:
+        raise Problem(Category.MAPPING, f"cannot be read: {error.strerror}", name) from None
     twin = next((one for one in known if one.url == content.url), None)
     if twin is not None:
         raise Problem(Category.MAPPING, f"has the url of {twin.file}: {content.url}", name)

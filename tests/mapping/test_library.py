@@ -157,6 +157,13 @@ class LibraryTests(TestCase):
             (self.folder / name).unlink()
         self.assertTrue(Library.load(self.folder).has_map("ADT_A01"))
 
+    def test_a_file_that_goes_away_while_it_is_read(self) -> None:
+        """As when files are replaced while the service looks: said, with the file, like any other broken map."""
+        (self.folder / "segments" / "gone.fml").symlink_to("nowhere.fml")
+        problem = self.assertRaises(Problem, Library.load, self.folder)
+        self.assertEqual((problem.category, problem.place), (Category.MAPPING, "segments/gone.fml"))
+        self.assertIn("cannot be read: No such file", problem.text)
+
     def test_the_maps_of_the_project_load(self) -> None:
         maps = folder("maps")
         library = Library.load(maps)
