@@ -38,3 +38,10 @@ class PostgresAuditTests(AuditContract, TestCase):
             text = "\n".join(row[0] for row in plan)
             self.assertNotIn("Seq Scan", text, condition)
             self.assertIn("audit_events_", text, condition)
+
+
+class DividedAuditTests(AuditContract, TestCase):
+    """On PostgreSQL with tenants, within the role of row-level security."""
+
+    async def setUp(self) -> None:
+        self.trail = PostgresAuditStore(await postgres.database(self, "fhir", tenants=True))

@@ -47,6 +47,11 @@ EVERYONE = {
     "resources": "numbers by type; what every writer must know of subscriptions and topics",
     "retention": "what is old, whosever it was",
 }
+BARE = {
+    "audit": "a batch of several tenants, each part behind its name; and as it is where nothing is divided",
+    "exports": "a tenant comes into being with its first job, in front of its name",
+    "resources": "a transaction, whose strings each name a tenant",
+}
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
@@ -73,3 +78,11 @@ class BoundTests(TestCase):
         folder = Path(resources.__file__).parent
         found = {path.stem for path in folder.glob("*.py") if re.search(r"\.everyone\b|self\._all\.", path.read_text())}
         self.assertEqual(found - {"scopes", "database"}, set(EVERYONE))
+
+    def test_who_asks_for_nobody_is_named(self) -> None:
+        """A statement of the FHIR database that names no tenant would find nothing: `of` or `everyone` runs it."""
+        folder = Path(resources.__file__).parent
+        inbox = {"codes", "message_desk", "message_index", "message_find", "inbox", "inbox_admin", "inbox_pages"}
+        bare = re.compile(r"self\._database\.(?:many|one|maybe|call|session|transact)\(")
+        found = {path.stem for path in folder.glob("*.py") if bare.search(path.read_text())}
+        self.assertEqual(found - inbox - {"scopes"}, set(BARE))
