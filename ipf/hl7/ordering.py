@@ -10,19 +10,23 @@ from hashlib import blake2b
 
 from ipf.hl7.escape import Separators
 from ipf.hl7.header import Header, as_bytes_of_msh
+from ipf.ports import DEFAULT_TENANT
 
 _LONGEST_START = 4096  # bytes of a PID segment in which PID-3 is looked for
 
 
-def ordering_key(raw: bytes, header: Header, ordering: str) -> int | None:
+def ordering_key(raw: bytes, header: Header, ordering: str, tenant: str = DEFAULT_TENANT) -> int | None:
     """63-bit number that messages share which must not overtake each other; None = in no order.
 
     `patient`: sending application and the first repetition of PID-3 (its id and assigning authority; PID-2 where PID-3
-    is empty, as before v2.3).  `sender`: sending application.  A message without a patient has no order.
+    is empty, as before v2.3).  `sender`: sending application.  A message without a patient has no order, and messages of
+    different tenants have none among them.
     """
     if ordering == "none":
         return None
     key = header.source_system.encode()
+    if tenant != DEFAULT_TENANT:
+        key = tenant.encode() + b"\x1e" + key
     if ordering == "patient":
         patient = _patient(raw if raw[:3] == b"MSH" else as_bytes_of_msh(raw), header)
         if not patient:

@@ -136,7 +136,7 @@ class Receiver:
             _codec(frame, header, listener),
             listener=listener.name,
             tenant=listener.tenant,
-            ordering_key=ordering_key(frame, header, self._ordering),
+            ordering_key=ordering_key(frame, header, self._ordering, listener.tenant),
         )
         self.commit.submit(received, source, lambda result: self._stored(header, received, peer, answer, result))
 

@@ -273,3 +273,9 @@ class OrderingTests(TestCase):
         self.assertEqual(self.key("PID|1||1", "sender"), self.key("NK1|1", "sender"))
         self.assertNotEqual(self.key("PID|1||1", "sender"), self.key("PID|1||1", "sender", "LAB"))
         self.assertIsNone(self.key("PID|1||1", "none"))
+
+    def test_tenants_do_not_wait_for_each_other(self) -> None:
+        raw = b"MSH|^~\\&|REG||||||ADT^A01|1\rPID|1||77^^^HOSP\r"
+        keys = {ordering_key(raw, scan_header(raw), "patient", tenant) for tenant in ("default", "west", "north")}
+        self.assertEqual(len(keys), 3)
+        self.assertIn(self.key("PID|1||77^^^HOSP"), keys)
