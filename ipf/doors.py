@@ -218,7 +218,7 @@ class Doors:
         if self._trail is None:
             return None
         rules = AuditRules(self._settings.audit_reads, self._settings.audit_searches)
-        return observer(rules, self._trail.note, now, new_correlation_id, aside)
+        return observer(rules, self._trail.note, now, new_correlation_id, aside, self._trail.note_later)
 
     def _subscriptions(self) -> SubscriptionDesk:
         """What operators ask about subscriptions."""

@@ -54,6 +54,9 @@ MOST_ENTITIES = 500
 Trail = Callable[[Audit], None]
 """Takes a record at once and keeps it; never raises, never waits."""
 
+Later = Callable[[Callable[[], Audit]], None]
+"""Takes what makes a record, and makes and keeps it within a moment; never raises, never waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:

@@ -5,7 +5,7 @@ Source: interface specification "FHIR AuditEvent resources".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from twisted.internet.defer import Deferred
@@ -14,39 +14,44 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.ports import Answer, Clock, Request
 from ipf.ports.aside import LARGE, Aside, here
-from ipf.ports.audit import FHIR, Trail
+from ipf.ports.audit import FHIR, Audit, Later, Trail
 from ipf.rest.judged import Submit
 from ipf.rest.router import Observe
 from ipf.rest.unit import Outcome, Unit, UnitResult
-from ipf.security.audit import AuditRules, NewId, audit_of, patients_of, record, written
+from ipf.security.audit import AuditRules, NewId, patients_of, record, recorded, written
 
 log = Logger()
 
+_SMALL = 32 * 1024  # bytes of a body that may be kept for the moment until its record is made
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 
-def observer(rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId, aside: Aside = here) -> Observe:
+def observer(
+    rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId, aside: Aside = here, later: Later | None = None
+) -> Observe:
     """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault.
 
-    `aside`: where the many resources of a large Bundle are looked through.
+    `aside`: where the many resources of a large Bundle are looked through.  `later`: who makes records of small
+    answers, many at a time; None = each is made at once.
     """
 
-    async def note_aside(request: Request, answer: Answer, began: datetime, ended: datetime) -> None:
+    async def note_aside(make: Callable[[], Audit], correlation_id: str) -> None:
         try:
-            audit = await aside(lambda: audit_of(request, answer, rules, began, ended, new_id))
-            if audit is not None:
-                trail(audit)
+            trail(await aside(make))
         except Exception:
-            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+            log.failure("event=audit_not_written", correlation_id=correlation_id)
 
     def observe(request: Request, answer: Answer, began: datetime) -> None:
-        if len(answer.about) >= LARGE:
-            Deferred.fromCoroutine(note_aside(request, answer, began, clock()))
-            return
         try:
-            audit = audit_of(request, answer, rules, began, clock(), new_id)
-            if audit is not None:
-                trail(audit)
+            make = recorded(request, answer, rules, began, clock(), new_id)
+            if make is None:
+                return
+            if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
+                later(make)
+            elif len(answer.about) >= LARGE:
+                Deferred.fromCoroutine(note_aside(make, request.correlation_id))
+            else:
+                trail(make())
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 

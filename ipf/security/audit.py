@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -106,10 +106,24 @@ def audit_of(
     request: Request, answer: Answer, rules: AuditRules, began: datetime, ended: datetime, new_id: NewId
 ) -> Audit | None:
     """The record of a request that was answered; None when there is none by the rules."""
+    make = recorded(request, answer, rules, began, ended, new_id)
+    return None if make is None else make()
+
+
+def recorded(
+    request: Request, answer: Answer, rules: AuditRules, began: datetime, ended: datetime, new_id: NewId
+) -> Callable[[], Audit] | None:
+    """What makes the record of a request that was answered, now or later; None when there is none by the rules."""
     interaction = interaction_of(request)
     surface = rules.surface(interaction, request, answer.status)
     if surface is None:
         return None
+    return partial(_record, request, answer, began, ended, new_id(), surface, interaction)
+
+
+def _record(
+    request: Request, answer: Answer, began: datetime, ended: datetime, id: str, surface: str, interaction: str
+) -> Audit:
     path, about = request.path, answer.about
     entities, patients = (written(about), patients_of(about)) if about else ((), ())
     if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
@@ -117,7 +131,7 @@ def audit_of(
     if request.query or not patients:
         patients += tuple(one for one in asked_patients(request, entities) if one not in patients)
     return record(
-        request.tenant, request.caller, new_id(), began, ended,
+        request.tenant, request.caller, id, began, ended,
         surface=surface, interaction=interaction, action=_ACTIONS.get(interaction, "E"), status=answer.status,
         correlation_id=request.correlation_id, address=request.address, target=target_of(request),
         entities=entities, patients=patients,

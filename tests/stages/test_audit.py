@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -12,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports.audit import Audit
-from ipf.stages.audit import PAUSE_SECONDS, RETRY_SECONDS, AuditLog
+from ipf.stages.audit import MOST_UNMADE, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
 from ipf.stages.audit_retention import AuditRetention
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
@@ -56,6 +57,32 @@ class AuditLogTests(TestCase):
         self.clock.advance(PAUSE_SECONDS)
         self.assertEqual((len(self.store.rows), self.store.appends), (6, 2))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_records_are_made_many_at_a_time(self) -> None:
+        """By the batch at the latest, in order, and one that cannot be made costs only itself."""
+
+        def broken() -> Audit:
+            raise ZeroDivisionError
+
+        made: list[int] = []
+
+        def make(number: int) -> Audit:
+            made.append(number)
+            return audit(number)
+
+        for number in range(MOST_UNMADE - 1):
+            self.log.note_later(partial(make, number))
+        self.assertEqual((made, self.log.waiting), ([], MOST_UNMADE - 1))
+        self.log.note_later(broken)
+        self.assertEqual((len(made), self.log.waiting), (MOST_UNMADE - 1, MOST_UNMADE - 1))
+        self.log.note_later(partial(make, 90))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((made[-1], len(self.store.rows), self.log.waiting), (90, MOST_UNMADE, 0))
+        self.log.note_later(partial(make, 91))
+        Deferred.fromCoroutine(self.log.stop(5.0))
+        self.assertEqual(len(self.store.rows), MOST_UNMADE + 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_while_the_store_is_away_records_wait(self) -> None:
         self.store.failing = StoreUnreachable()
