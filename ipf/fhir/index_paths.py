@@ -128,7 +128,7 @@ def _member(place: Place, name: str) -> list[Place]:
 
 
 def _inside(place: Place) -> tuple[Step, ...]:
-    """The steps to what has elements: of a primitive (`criteria`) its shadow (`_criteria`), which has its extensions."""
+    """The steps to what has elements: of a primitive (`criteria`) its shadow (`_criteria`), with its extensions."""
     if place.type_path[:1].islower() and place.steps and isinstance(place.steps[-1], str):
         return (*place.steps[:-1], f"_{place.steps[-1]}")
     return place.steps

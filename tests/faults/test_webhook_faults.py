@@ -23,7 +23,9 @@ class WebhookFaultTests(TestCase):
         asyncio.run(self._faults())
 
     async def _faults(self) -> None:
-        async with Scenario(SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS="1500") as scenario:
+        # It converts by itself: another process may take long to load its maps, and nothing is told meanwhile.
+        chosen = {"SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS": "1500", "IPF_WORKER_PROCESSES": "0"}
+        async with Scenario(**chosen) as scenario:
             down = Sink()
             down_url = await down.start()
             down.close()
