@@ -238,7 +238,8 @@ class RemoteMappingTests(TestCase):
     async def _remote(self) -> None:
         async with Running(IPF_WORKER_ENABLED="false") as far:
             mapping = f"{far.service.base_url}/mapping/fhir"
-            near = Running(IPF_MAPPING_URL=mapping, IPF_WORKER_PROCESSES="0", IPF_BACKOFF_BASE_MS="200")
+            patient = {"IPF_BACKOFF_BASE_MS": "200", "IPF_BACKOFF_MAX_MS": "1000", "IPF_MAX_ATTEMPTS": "60"}
+            near = Running(IPF_MAPPING_URL=mapping, IPF_WORKER_PROCESSES="0", **patient)
             (near.maps / "messages/ADT_A01.fml").unlink()
             async with near:
                 await near.send(message("M1", "P1", "W", "+1"))
