@@ -19,7 +19,7 @@ def ordering_key(raw: bytes, header: Header, ordering: str, tenant: str = DEFAUL
     """63-bit number that messages share which must not overtake each other; None = in no order.
 
     `patient`: sending application and the first repetition of PID-3 (its id and assigning authority; PID-2 where PID-3
-    is empty, as before v2.3).  `sender`: sending application.  A message without a patient has no order, and messages of
+    is empty, as before v2.3).  `sender`: sending application.  A message without a patient has no order, and those of
     different tenants have none among them.
     """
     if ordering == "none":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
+from types import CodeType
 from typing import Any
 
 from ipf.hl7.message import Component, Field, Segment, Subcomponent
@@ -84,9 +86,15 @@ def key_of(plan: Plan, group: Hashable) -> Key:
         lines += (_SOURCE + segment).format(place=place, longest=LONGEST_SOURCE, enough=enough).splitlines()
         parts += [f"s{place}", f"e{place}", f"k{place}"]
     body = "\n    ".join([*lines, f"return ({', '.join(parts)},)"])
-    exec(compile(f"def key(f):\n    {body}\n", "<key>", "exec"), names)
+    exec(_compiled(f"def key(f):\n    {body}\n"), names)
     made: Key = names["key"]
     return made
+
+
+@lru_cache(maxsize=4096)
+def _compiled(source: str) -> CodeType:
+    """Groups of one shape share their code; what is particular to each are the names that it runs with."""
+    return compile(source, "<key>", "exec")
 
 
 _TARGET = """t = f[{place}]
