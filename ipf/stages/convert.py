@@ -145,9 +145,10 @@ class Converter:
         claims = await self._inbox.claim(self._worker, self._batch_size)
         self._held.update((claim.id, claim) for claim in claims)
         waiting = list(claims)
+        size = even(len(claims), self._wave_size)
         try:
             while waiting and not self._stopping:
-                wave, waiting = next_wave(waiting, self._wave_size)
+                wave, waiting = next_wave(waiting, size)
                 failed_keys = await self._convert_wave(wave)
                 waiting = await self._hand_back(waiting, failed_keys)
             await self._hand_back(waiting, None)
@@ -307,6 +308,11 @@ class Converter:
         if end.status is Status.DEAD_LETTER:
             self._meter.dead_lettered(reason)
         report_end(message, end, self._backoff, self._dlq_level)
+
+
+def even(count: int, most: int) -> int:
+    """The size of as few waves as hold `count` messages, all about alike: a small one costs nearly as much as a large."""
+    return -(-count // max(1, -(-count // most)))
 
 
 def next_wave(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], list[Claimed]]:

@@ -22,7 +22,7 @@ from ipf.store.quoting import Statement, joined
 
 Condition = tuple[str, Query]
 
-_AT_ONCE = 500  # ids and conditions in one statement
+AT_ONCE = 500  # ids and conditions in one statement, and changes in one round trip: a wave of messages has up to 300
 SUBSCRIPTIONS_CLASS = 1
 MATCH_CLASS = 2
 MATCH_KEYS = 16384
@@ -145,12 +145,12 @@ def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
 
 def parts_of(asks: Asks) -> Iterator[Asks]:
     """The same asks, a bounded number at a time; the receipts with the first."""
-    if len(asks.ids) + len(asks.conditions) <= _AT_ONCE:
+    if len(asks.ids) + len(asks.conditions) <= AT_ONCE:
         yield asks
         return
     receipts = asks.receipts
-    for start in range(0, max(len(asks.ids), len(asks.conditions)), _AT_ONCE):
-        end = start + _AT_ONCE
+    for start in range(0, max(len(asks.ids), len(asks.conditions)), AT_ONCE):
+        end = start + AT_ONCE
         yield Asks(asks.ids[start:end], asks.conditions[start:end], receipts)
         receipts = ()
 

@@ -32,7 +32,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
-from ipf.ports.aside import LARGE, Aside, here
+from ipf.ports.aside import Aside, here
 from ipf.store import asks as asking
 from ipf.store import exports, grants, history, integrity
 from ipf.store import names as naming
@@ -252,7 +252,7 @@ class PostgresFhirTransaction:
         The answer must be younger than the locks: each statement has a snapshot of its own, so one round trip will do,
         unless there are names that another writer may be adding before it gives up its locks.
         """
-        if len(conditions) >= LARGE:
+        if len(conditions) > asking.AT_ONCE:
             return await self._lock_many(conditions)
         lock, tenants, parameters = asking.lock_call(conditions), _tenants(conditions), asking.parameters_of(conditions)
         if not self._names.known(tenants, parameters):
@@ -284,7 +284,7 @@ class PostgresFhirTransaction:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
-        if len(writes.changes) >= LARGE:
+        if len(writes.changes) > asking.AT_ONCE:
             await self._commit_many(writes)
             return
         groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex

@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
 from ipf.rest.unit import Unit, UnitResult
-from ipf.stages.convert import Converter, next_wave, receipt_key, row_of
+from ipf.stages.convert import Converter, even, next_wave, receipt_key, row_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
@@ -256,3 +256,7 @@ class WaveTests(TestCase):
         ]:
             found = next_wave(waiting, size)
             self.assertEqual(([m.id for m in found[0]], [m.id for m in found[1]]), (wave, rest))
+
+    def test_waves_are_about_alike(self) -> None:
+        table = {(50, 16): 13, (48, 16): 16, (17, 16): 9, (16, 16): 16, (1, 16): 1, (0, 16): 0, (3, 1): 1}
+        self.assertEqual({asked: even(*asked) for asked in table}, table)
