@@ -22,7 +22,7 @@ from ipf.store.quoting import Statement, joined
 
 Condition = tuple[str, Query]
 
-AT_ONCE = 500  # ids and conditions in one statement, and changes in one round trip: a wave of messages has up to 300
+AT_ONCE = 500  # ids and conditions in one statement, changes in one round trip; a wave of messages has up to 300
 SUBSCRIPTIONS_CLASS = 1
 MATCH_CLASS = 2
 MATCH_KEYS = 16384
