@@ -311,7 +311,7 @@ class Converter:
 
 
 def even(count: int, most: int) -> int:
-    """The size of as few waves as hold `count` messages, about alike: a small one costs nearly what a large one does."""
+    """The size of as few waves as hold `count` messages, about alike: a small one costs nearly as much as a large."""
     return -(-count // max(1, -(-count // most)))
 
 
