@@ -9,13 +9,14 @@ Source: interface specification "Message administration", "Admin API", "Correlat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
 
 from klein import Klein
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
@@ -61,11 +62,17 @@ def resource(
     `more`: further paths.  `watch`: told of every request, for the audit trail.
     """
 
-    async def run(web: IRequest, work: Work) -> bytes:
-        request, began = read_request(web), datetime.now(UTC)
+    async def answer_to(request: Request, work: Work) -> Answer:
+        began = datetime.now(UTC)
         answer = await respond(gate, request, work)
         if watch is not None:
             watch(request, answer, began)
+        return answer
+
+    async def run(web: IRequest, work: Work) -> bytes:
+        request = read_request(web)
+        answering = answer_to(request, work)
+        answer = await (answering if request.method in _READS else to_its_end(answering))
         return write_answer(web, request, answer)
 
     app = _application(run, inbox, bell)
@@ -124,9 +131,18 @@ async def respond(gate: Gate, request: Request, work: Work) -> Answer:
     except Problem as problem:
         challenge = [("WWW-Authenticate", "Bearer")] if problem.category is Category.UNAUTHORIZED else []
         return messages.refusal(problem, *challenge)
+    except CancelledError:
+        raise  # the caller has hung up
     except Exception:
         log.failure("an admin request failed", correlation_id=request.correlation_id)
         return messages.refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))
+
+
+def to_its_end(work: Coroutine[Any, Any, Answer]) -> Deferred[Answer]:
+    """The answer of `work`, which goes on when nobody waits any more: a change is not left half done by a hang-up."""
+    waiting: Deferred[Answer] = Deferred()  # without a canceller: what comes after the waiting is dropped
+    Deferred.fromCoroutine(work).addCallbacks(waiting.callback, waiting.errback)
+    return waiting
 
 
 def _application(run: Run, inbox: Inbox, bell: Bell) -> Klein:

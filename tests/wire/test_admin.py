@@ -9,14 +9,14 @@ from typing import Any
 
 from treq.client import HTTPClient
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports import MessageFilter, MessagePage, MessageRow, Status, WrongState
+from ipf.ports import Answer, MessageFilter, MessagePage, MessageRow, Request, Status, WrongState
 from ipf.wire import admin
 from ipf.wire.admin_messages import readable, timestamp, window
 from tests.stages.test_worker import MemoryBell
@@ -357,6 +357,32 @@ class ValueTests(TestCase):
             except Problem as problem:
                 status = problem.rendering.http_status
             self.assertEqual(status, expected, (method, path, authorization))
+
+    def test_a_change_goes_on_when_the_caller_hangs_up(self) -> None:
+        pause: Deferred[None] = Deferred()
+        done = []
+
+        async def change() -> Answer:
+            await pause
+            done.append(1)
+            return Answer(200)
+
+        waiting = admin.to_its_end(change())
+        waiting.cancel()
+        self.failureResultOf(waiting, CancelledError)
+        pause.callback(None)
+        self.assertEqual(done, [1])
+        self.assertEqual(self.successResultOf(admin.to_its_end(change())).status, 200)
+
+    def test_a_read_that_nobody_waits_for_is_no_fault(self) -> None:
+        async def read(_: Request) -> Answer:
+            return await Deferred()
+
+        asked = Request("GET", ("admin", "messages"), (), {}, b"", "", "")
+        reading = Deferred.fromCoroutine(admin.respond(admin.Gate(None), asked, read))
+        reading.cancel()
+        self.failureResultOf(reading, CancelledError)
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_respond_runs_without_a_socket(self) -> None:
         request = admin.Request("GET", ("admin",), (), {}, b"", "", OWN)
