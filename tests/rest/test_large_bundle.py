@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from dataclasses import replace
@@ -12,6 +13,7 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from ipf.converter import tune_collector
 from ipf.fhir.json import dumps, loads
 from ipf.ports import Handler, Json, Request
 from ipf.rest.integrity import Integrity
@@ -132,6 +134,8 @@ class ReactorTests(TestCase):
     async def test_the_reactor_goes_on(self) -> None:
         """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them are there."""
         self.assertTrue(hasattr(reactor, "getThreadPool"))
+        tune_collector()  # as the service does: what other tests left is not looked through in the middle of this one
+        self.addCleanup(gc.unfreeze)
         database = await postgres.database(self, "fhir")
         world = World(PostgresFhirStore(database, deferToThread), database=database)
         integrity = Integrity(world.store, world.referrers)
