@@ -216,7 +216,7 @@ def _path(name: str, schema: Schema | None = None) -> Schema:
 def _page(name: str, summary: str, schema: str, *parameters: Schema) -> Schema:
     """An operation that answers a page."""
     window = [_query("limit", {"type": "integer"}, _LIMIT), _query("offset", {"type": "integer"}, _OFFSET)]
-    missing = ["404"] if any(one["in"] == "path" for one in parameters) else []
+    missing = ["404"] if any(one["in"] == "path" or one["name"] == "message_id" for one in parameters) else []
     return _operation(name, summary, schema, [*parameters, *window], *missing)
 
 

@@ -56,7 +56,7 @@ def document(version: str) -> Schema:
 
 def _paths() -> Schema:
     window = _query("window", f"digits and h or d, at most {LONGEST_DAYS}d", {
-        "type": "string", "pattern": "^0*[1-9][0-9]{0,3}[hd]$", "default": DEFAULT_WINDOW})  # fmt: skip
+        "type": "string", "pattern": "^(0*[1-9][0-9]{0,3}[hd])?$", "default": DEFAULT_WINDOW})  # fmt: skip
     system = _query("source_system", "only messages of this sender (MSH-3.1)", _TEXT)
     limit = _query("limit", f"clamped to 1..{HIGHEST_LIMIT}", {"type": "integer", "default": DEFAULT_LIMIT})
     correlation = {"name": "correlationId", "in": "path", "required": True, "schema": _TEXT}
