@@ -89,7 +89,7 @@ class WatchedTests(TestCase):
             await subscribe(service, await subscriber.start(), "Patient?")
             acknowledged = await answer_to(service.mllp_port, admission("M1", "P1", "+4711"))
             self.assertEqual(acknowledged[1], b"MSA|AA|M1")
-            self.assertTrue(await subscriber.until(1, 30))
+            self.assertTrue(await subscriber.until(1, 10))
             trace = await self.traced(service)
             names = await self.spans_of(collector, trace)
             self.assertEqual(names, {"receive": "main", "map": "converter", "store": "converter", "notify": "main"})

@@ -29,7 +29,7 @@ async def answer_to(port: int, frame: bytes) -> list[bytes]:
     """Send one frame; the segments of the acknowledgement."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frame)
-    answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 30)
+    answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 10)
     writer.close()
     return answer.strip(b"\x0b\x1c\r").split(b"\r")
 
@@ -50,10 +50,10 @@ class WholeWayTests(TestCase):
             first = await answer_to(port, admission("M1", "P1", "+4711"))
             self.assertEqual(first[1], b"MSA|AA|M1")
             self.assertEqual(first[0].split(b"|")[2:6], [b"IPF", b"IPF", b"FEED", b"GENERAL"])
-            self.assertTrue(await scenario.sink.until(1, 30))
+            self.assertTrue(await scenario.sink.until(1, 10))
             patient = json.loads(scenario.sink.bodies[0])
             self.assertEqual((patient["resourceType"], patient["meta"]["versionId"]), ("Patient", "1"))
-            self.assertTrue(await silent.until(1, 30))
+            self.assertTrue(await silent.until(1, 10))
             self.assertEqual(silent.bodies[0], b"")
             await self._updates_and_repeats(scenario, patient["id"])
             await self._metrics_of_all_processes(service)
@@ -90,7 +90,7 @@ class WholeWayTests(TestCase):
         service, port = scenario.service, scenario.service.mllp_port
         self.assertEqual((await answer_to(port, admission("M1", "P1", "+4711")))[1], b"MSA|AA|M1")
         self.assertEqual((await answer_to(port, admission("M2", "P1", "+4722")))[1], b"MSA|AA|M2")
-        self.assertTrue(await scenario.sink.until(2, 30))
+        self.assertTrue(await scenario.sink.until(2, 10))
         changed = json.loads(scenario.sink.bodies[1])
         self.assertEqual((changed["id"], changed["meta"]["versionId"]), (patient_id, "2"))
         _, page = await asyncio.to_thread(service.get, "/admin/messages?source_system=FEED")
@@ -234,8 +234,8 @@ class OneProcessTests(TestCase):
             await subscribe(scenario.service, await other.start(), "Patient?identifier=P2")
             for number in (1, 2, 3):
                 await answer_to(scenario.service.mllp_port, admission(f"M{number}", f"P{number}", "+47"))
-            self.assertTrue(await scenario.sink.until(3, 30))
-            self.assertTrue(await other.until(1, 30))
+            self.assertTrue(await scenario.sink.until(3, 10))
+            self.assertTrue(await other.until(1, 10))
             self.assertEqual(len(other.times), 1)
 
 
