@@ -3,6 +3,9 @@
 The value of a sealed header of a Subscription stands in the stored resource as `Name: ipf-sealed:1:...`
 (`security/vault.py` makes and opens it).  Nobody outside is shown that: every answer has the mask in its place, and a
 resource that comes back with the mask keeps what is stored.
+
+A secret stays with the endpoint that it was registered for: whoever has notifications sent elsewhere must bring it
+anew, so that nobody who may change a Subscription, but not see its secrets, has them sent to himself.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def parts(header: object) -> tuple[str, str]:
 def kept(resource: Json, stored: Json | None) -> Json:
     """A Subscription whose masked headers are those that are stored, name by name and in order.
 
-    Problem BUSINESS_RULE when there is nothing that a mask could stand for.
+    Problem BUSINESS_RULE when there is nothing that a mask could stand for, or notifications go elsewhere.
     """
     channel = resource.get("channel")
     headers = channel.get("header", ()) if isinstance(channel, dict) else ()
@@ -49,4 +52,19 @@ def kept(resource: Json, stored: Json | None) -> Json:
                 raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
             left.remove(one)
         found.append(one)
-    return {**resource, "channel": {**resource["channel"], "header": found}}
+    whole = {**resource, "channel": {**resource["channel"], "header": found}}
+    check_stays(stored or {}, whole)
+    return whole
+
+
+def check_stays(before: Json, after: Json) -> None:
+    """Problem BUSINESS_RULE when a sealed header of `before` would be sent to another endpoint in `after`."""
+    old, new = before.get("channel"), after.get("channel")
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("endpoint") == new.get("endpoint"):
+        return
+    sealed = {one for one in old.get("header", ()) if MARK in one}
+    headers = new.get("header", ())
+    for number, one in enumerate(headers if isinstance(headers, list) else ()):
+        if isinstance(one, str) and one in sealed:
+            text = f"the endpoint has changed: give the value of {parts(one)[0]} again, this one was for another"
+            raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")

@@ -24,6 +24,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
+from ipf.fhir.sealed import masked
 from ipf.ports import (
     Attempt,
     Bell,
@@ -261,10 +262,11 @@ class Sockets:
 
 
 def _texts(notification: Notification, bound: Bound) -> list[bytes]:
+    body = None if notification.body is None else masked(notification.body)  # it may bring a Subscription
     if bound.by_token:
-        return [notification.body or b""]
+        return [body or b""]
     ping = f"ping {notification.subscription_id}".encode()
-    return [ping] if notification.body is None else [ping, notification.body]
+    return [ping] if body is None else [ping, body]
 
 
 _: type[SocketHub] = Sockets

@@ -18,6 +18,7 @@ from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps, loads
+from ipf.fhir.sealed import masked
 from ipf.ports import DEFAULT_TENANT, Answer, Attempt, Bell, DeliveryQueue, Json, Request, SubscriptionHealth
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin_messages import answer, timestamp, window
@@ -82,9 +83,9 @@ async def history(desk: SubscriptionDesk, subscription_id: str, request: Request
 
 
 async def resource(desk: SubscriptionDesk, subscription_id: str, request: Request) -> Answer:
-    """`GET /admin/subscriptions/{id}/resource`: the FHIR resource."""
+    """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets masked."""
     found = await _find(desk, _tenant(request), subscription_id)
-    return Answer(200, dumps(found.resource), (), "application/fhir+json;charset=utf-8")
+    return Answer(200, masked(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
 
 
 async def change_status(desk: SubscriptionDesk, subscription_id: str, request: Request) -> Answer:

@@ -142,6 +142,33 @@ class AnswerTests(OnMemory):
         self.assertNotIn("m0re", str(stored))
         self.assertNotIn(b"s3cret", answer.body)
 
+    async def test_a_secret_is_not_sent_to_another_server(self) -> None:
+        """Who may change a Subscription, and not see its secrets, cannot have them sent to himself."""
+        shown = loads((await self.world.send("GET", self.here)).body)
+        before = await self.world.body(self.here)
+        patch = {"content_type": "application/json-patch+json"}
+        for endpoint, status in (
+            ("https://evil.example.org/fhir", 422), ("https://hook.example.org:444/fhir", 422),
+            ("https://hook.example.org/another", 422), (None, 422),
+            ("https://hook.example.org/fhir", 200),
+        ):  # fmt: skip
+            moved = {**shown, "channel": {**shown["channel"], "endpoint": endpoint}}
+            if endpoint is None:
+                moved["channel"] = {"type": "websocket", "header": shown["channel"]["header"]}
+            answer = await self.world.send("PUT", self.here, moved)
+            self.assertEqual(answer.status, status, (endpoint, answer.body))
+            change = [{"op": "replace", "path": "/channel/endpoint", "value": endpoint}]
+            if endpoint is None:
+                change = [{"op": "remove", "path": "/channel/endpoint"}]
+            answer = await self.world.send("PATCH", self.here, dumps(change), **patch)
+            self.assertEqual(answer.status, status, (endpoint, answer.body))
+            if status == 422:
+                self.assertEqual(issues(answer)[0][2], "Subscription.channel.header[0]")
+                self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
+        elsewhere = subscription(f"Authorization: {SECRET}", id=self.made)
+        elsewhere["channel"]["endpoint"] = "https://other.example.org/fhir"
+        self.assertEqual((await self.world.send("PUT", self.here, elsewhere)).status, 200, "in clear it may move")
+
     async def test_the_services_own_change_keeps_it(self) -> None:
         before = await self.world.body(self.here)
         one = self.world.repository

@@ -110,6 +110,15 @@ class SocketsTests(Writing):
         await self.hub.step()
         self.assertEqual(client.heard, ["ping empty1"])
 
+    async def test_secrets_of_subscriptions_are_masked(self) -> None:
+        """What goes along with an event may be a Subscription."""
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.fire(rid, "ipf-sealed:0:czNjcmV0")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["ping s1", "***"])
+
     async def test_many_clients_in_many_processes(self) -> None:
         """Each process tells its own; each client hears each event once."""
         rid = await self.websocket()

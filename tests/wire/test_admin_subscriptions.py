@@ -46,8 +46,9 @@ class AdminSubscriptionsTests(Writing):
             "id": id,
             "status": status,
             "criteria": "Patient?active=true",
-            "channel": {"type": "rest-hook", "endpoint": "https://far.example.org/hook"},
-        }
+            "channel": {"type": "rest-hook", "endpoint": "https://far.example.org/hook",
+                        "header": ["Authorization: ipf-sealed:0:czNjcmV0"]},
+        }  # fmt: skip
         rid = await self.store.new_rid()
         state = SubscriptionState("default", rid, id, status, error)
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
@@ -116,7 +117,8 @@ class AdminSubscriptionsTests(Writing):
 
     async def test_the_resource(self) -> None:
         await self.register("s1")
-        self.assertEqual(self.body(await desk_functions.resource(self.desk, "s1", request()))["id"], "s1")
+        found = self.body(await desk_functions.resource(self.desk, "s1", request()))
+        self.assertEqual((found["id"], found["channel"]["header"]), ("s1", ["Authorization: ***"]))
 
     async def test_nobody(self) -> None:
         for work in (
