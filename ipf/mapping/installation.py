@@ -206,7 +206,10 @@ class Installation:
     async def map(self, message: Claimed) -> Mapped:
         """Message bytes to transaction Bundle."""
         overrides = await self.answers_of(message)
-        return placed.transform(self.library, message, overrides)
+        library = self.library
+        if not library.is_ready(message.message_type) and not (library.vendors and library.vendors.maps(message)):
+            await self._aside(lambda: library.program_for(message.message_type))
+        return placed.transform(library, message, overrides)
 
     async def answers_of(self, message: Claimed) -> Overrides | None:
         """What operators answered for codes of its sender, loaded first as far as the message must see it."""

@@ -7,7 +7,9 @@ makes a new one.
 
 The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
 has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
-message type names, and those of packages, are parsed at start and compiled when they are first asked for.
+message type names, and those of packages, are parsed at start and compiled when they are first asked for.  Where
+another process has compiled everything (`ipf.checking`), those of message types wait for their first message as well:
+compiled maps are most of what a library weighs, and few hospitals send every type.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -63,19 +66,33 @@ class Result:
 
 
 class Library:
-    """Compiled maps by message type, and by canonical url."""
+    """Compiled maps by message type, and by canonical url.
 
-    def __init__(self, maps: list[StructureMap], types: dict[str, StructureMap], environment: Environment) -> None:
+    `types`: maps by message type.  `compiled` False: these are known to compile, and do so when they are asked for.
+    """
+
+    def __init__(
+        self,
+        maps: list[StructureMap],
+        types: Mapping[str, StructureMap],
+        environment: Environment,
+        *,
+        compiled: bool = True,
+    ) -> None:
         self._compiler = Compiler(maps, environment)
-        entries = {content.url: content for content in types.values()}
-        self._programs = {url: Program(self._compiler, content) for url, content in entries.items()}
-        self._by_type = {message_type: self._programs[content.url] for message_type, content in types.items()}
+        self._compiling = RLock()  # a thread compiles for a message, another for a trace
+        self._types = {message_type: content.url for message_type, content in types.items()}
+        self._programs: dict[str, Program] = {}
+        self._by_type: dict[str, Program] = {}
         self.memory = self._compiler.memory
         self.maps = {content.url: content for content in maps}
         self.tables = environment.tables
         self.environment = environment
         self.packages = Packages()
         self.vendors: Vendors | None = None
+        if compiled:
+            for message_type in types:
+                self.program_for(message_type)
 
     @classmethod
     def load(
@@ -85,10 +102,11 @@ class Library:
         offset: Offset = "Z",
         packages: Packages | None = None,
         installed: Sequence[Installed] = (),
+        compiled: bool = True,
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
-        `offset`: the zone of times in messages that name none.
+        `offset`: the zone of times in messages that name none.  `compiled` False: see the class.
         """
         packages = packages or Packages()
         maps, types = _read_folder(folder)
@@ -101,26 +119,29 @@ class Library:
         environment = Environment(
             Models(_definitions(known.values(), packages)), _tables(folder, packages, installed), offset
         )
-        library = cls(list(known.values()), types, environment)
+        library = cls(list(known.values()), types, environment, compiled=compiled)
         library.packages = packages
         return library
 
     @property
     def message_types(self) -> tuple[str, ...]:
         """Types that have a map, in order of their names."""
-        return tuple(sorted(self._by_type))
+        return tuple(sorted(self._types))
 
     def types_of(self, url: str) -> tuple[str, ...]:
         """The message types that a map is for."""
-        return tuple(name for name in self.message_types if self._by_type[name].content.url == url)
+        return tuple(name for name in self.message_types if self._types[name] == url)
 
     def has_map(self, message_type: str) -> bool:
         """Whether messages of this type (`ADT_A01`) can be mapped."""
-        return message_type in self._by_type
+        return message_type in self._types
 
     def map_url(self, message_type: str) -> str:
         """Canonical of the map for this type.  Problem UNMAPPED when there is none."""
-        return self.program_for(message_type).content.url
+        url = self._types.get(message_type)
+        if url is None:
+            raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}")
+        return url
 
     def transform(self, claimed: Claimed, overrides: Overrides | None = None) -> Mapped:
         """A stored message to its transaction Bundle: the same message gives the same Bundle.
@@ -163,21 +184,22 @@ class Library:
         return made
 
     def program_for(self, message_type: str) -> Program:
-        """The compiled map of a message type.  Problem UNMAPPED."""
+        """The compiled map of a message type, compiled now if need be.  Problem UNMAPPED."""
         program = self._by_type.get(message_type)
         if program is None:
-            raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}")
+            program = self._by_type[message_type] = self.program(self.map_url(message_type))
         return program
 
     def program(self, canonical: str) -> Program:
         """The compiled map of a canonical (`|version` is ignored), compiled now if need be.  Problem UNMAPPED."""
         url = canonical.partition("|")[0]
-        found = self._programs.get(url)
-        if found is None:
-            content = self.maps.get(url)
-            if content is None:
-                raise Problem(Category.UNMAPPED, f"no StructureMap {url[:200]} is installed")
-            found = self._programs[url] = Program(self._compiler, content)
+        with self._compiling:
+            found = self._programs.get(url)
+            if found is None:
+                content = self.maps.get(url)
+                if content is None:
+                    raise Problem(Category.UNMAPPED, f"no StructureMap {url[:200]} is installed")
+                found = self._programs[url] = Program(self._compiler, content)
         return found
 
     def check(self, canonical: str) -> None:
@@ -189,6 +211,10 @@ class Library:
     def is_compiled(self, canonical: str) -> bool:
         """Whether `program` has nothing to compile any more."""
         return canonical.partition("|")[0] in self._programs
+
+    def is_ready(self, message_type: str) -> bool:
+        """Whether a message of this type waits for no compiling: its map is compiled, or there is none."""
+        return message_type in self._by_type or message_type not in self._types
 
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
         """As operators know them: ConceptMaps by canonical, each code once."""

@@ -80,15 +80,17 @@ async def _run(wanted: Wanted, installation: Installation, aside: Aside, trace: 
     def work() -> Result:
         return _transformed(wanted, source, library, installation, trace)
 
-    ready = not wanted.maps and not trace and size < _LARGE and _is_compiled(wanted, library)
+    ready = not wanted.maps and not trace and size < _LARGE and _is_compiled(wanted, source, library)
     try:
         return work() if ready else await aside(work)
     except Problem as problem:
         raise _placed(problem) from problem
 
 
-def _is_compiled(wanted: Wanted, library: Library) -> bool:
-    return not wanted.canonical or library.is_compiled(wanted.canonical)
+def _is_compiled(wanted: Wanted, source: Json | Message, library: Library) -> bool:
+    if wanted.canonical:
+        return library.is_compiled(wanted.canonical)
+    return not isinstance(source, Message) or library.is_ready(source.message_type)
 
 
 def _transformed(

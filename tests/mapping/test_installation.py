@@ -64,6 +64,24 @@ class InstallationTests(TestCase):
         mapped = await InstalledMapper(self.installation).transform(stored(sex, epoch))
         return mapped.bundle["entry"][0]["resource"].get("gender")
 
+    async def test_a_map_is_compiled_aside_for_its_first_message(self) -> None:
+        """And never again."""
+        asked: list[object] = []
+
+        async def aside(work: Callable[[], Any]) -> Any:
+            asked.append(work)
+            return work()
+
+        def build(installed: Sequence[Installed], fresh: bool) -> Library:
+            return Library.load(self.maps, installed=installed, compiled=False)
+
+        self.installation = Installation(build, self.codes, aside)
+        await self.installation.start()
+        asked.clear()
+        self.assertTrue(self.installation.has_map("ADT_A01"))
+        self.assertEqual([await self.gender("F"), await self.gender("F")], ["female", "female"])
+        self.assertEqual(len(asked), 1)
+
     async def test_a_broken_map_is_never_in_use(self) -> None:
         """The reload names file and line; the old library goes on, and so does the copy that others read."""
         await self.installation.start()

@@ -72,6 +72,20 @@ class LibraryTests(TestCase):
         problem = self.assertRaises(Problem, library.transform, claimed(b"", "ADT_A04"))
         self.assertIs(problem.category, Category.UNMAPPED)
 
+    def test_maps_that_wait_for_their_first_message(self) -> None:
+        """What another process has compiled is known at once, and compiled when it is needed: once for all its types."""
+        library = Library.load(self.folder, compiled=False)
+        self.assertEqual(library.message_types, ("ADT_A01", "ADT_A08"))
+        self.assertEqual(library.map_url("ADT_A08"), "urn:ipf:map:ADT_A01")
+        self.assertFalse(library.is_compiled("urn:ipf:map:ADT_A01") or library.is_ready("ADT_A01"))
+        self.assertTrue(library.is_ready("ADT_A04"))
+        one = message("PID|1||A^^^X|||||M", "PV1|1|I|W^1^2^HOSP")
+        self.assertEqual(library.run(one).bundle, Library.load(self.folder).run(one).bundle)
+        self.assertTrue(library.is_ready("ADT_A01"))
+        self.assertIs(library.program_for("ADT_A08"), library.program_for("ADT_A01"))
+        problem = self.assertRaises(Problem, library.program_for, "ADT_A04")
+        self.assertIs(problem.category, Category.UNMAPPED)
+
     def test_bundle(self) -> None:
         library = Library.load(self.folder)
         result = library.run(message("PID|1||A^^^X|||||M", "PV1|1|I|W^1^2^HOSP"))
