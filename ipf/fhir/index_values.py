@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.dates import FOREVER, date_range
@@ -23,9 +22,11 @@ from ipf.fhir.entries import (
     token_value,
     unit_value,
 )
+from ipf.fhir.memo import Memo
 from ipf.fhir.reference import indexed_form
 
 Codes = tuple[str, ...]
+DateEntryRange = tuple[int, int] | None
 INFINITY = Decimal("Infinity")
 _STRING_TYPES = ("string", "markdown", "code", "id", "uri", "url", "canonical", "oid", "uuid", "xhtml")
 _URI_TYPES = ("uri", "url", "canonical", "oid", "uuid")
@@ -85,17 +86,29 @@ def _texts(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Leaf]
 # Tokens
 
 
-def _token(code: object, system: object) -> tuple[str, ...]:
+def _token_text(code: object, system: object) -> str:
+    """The text value of a Coding or an Identifier; "" when it has neither code nor system."""
     system_text = system if type(system) is str else ""
     if type(code) is not str or not code:
-        return (token_value("", system_text),) if system_text else ()
-    return (token_value(code, system_text),)
+        return token_value("", system_text) if system_text else ""
+    return token_value(code, system_text)
 
 
-# The same codes, names and places come again and again, other than identifiers; only short ones are remembered.
-_SHORT = 100
-_remembered_token = lru_cache(maxsize=8192)(_token)
-_remembered_string = lru_cache(maxsize=8192)(string_value)
+# The same codes, names, days and systems come again and again, other than identifiers.
+TOKENS: Memo[str] = Memo(lambda pair: _token_text(*pair))
+"""(code, system) -> text value"""
+STRINGS: Memo[str] = Memo(string_value)
+CODES: Memo[str] = Memo(lambda code: token_value(code, ""))
+"""a code without system -> text value"""
+SYSTEMS: Memo[str] = Memo(lambda system: f"\t{clean(system) if type(system) is str else ''}", 1024)
+"""system -> the end of a token's text value"""
+DATES: Memo[DateEntryRange] = Memo(lambda text: _date(text), 1024)
+"""a date, dateTime or instant -> its range"""
+
+
+def _token(code: object, system: object) -> tuple[str, ...]:
+    text = _token_text(code, system)
+    return (text,) if text else ()
 
 
 def _primitive_token(value: Any) -> tuple[str, ...]:
@@ -108,9 +121,10 @@ def _coding(value: Any) -> tuple[str, ...]:
     if type(value) is not dict:
         return ()
     code, system = value.get("code"), value.get("system")
-    if type(code) is str and type(system) is str and len(code) + len(system) < _SHORT:
-        return _remembered_token(code, system)
-    return _token(code, system)
+    if type(code) is not str or type(system) is not str:
+        return _token(code, system)
+    text = TOKENS[code, system]
+    return (text,) if text else ()
 
 
 def _codeable_concept(value: Any) -> Iterable[str]:
@@ -128,7 +142,7 @@ def _identifier(value: Any) -> tuple[str, ...]:
 def _string(value: Any) -> tuple[str, ...]:
     if type(value) is not str or not value:
         return ()
-    return (_remembered_string(value) if len(value) < _SHORT else string_value(value),)
+    return (STRINGS[value],)
 
 
 def _parts(names: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
@@ -186,9 +200,6 @@ def _canonical(value: Any) -> tuple[str, ...]:
 
 def _date(value: Any) -> DateEntryRange:
     return date_range(value) if type(value) is str else None
-
-
-DateEntryRange = tuple[int, int] | None
 
 
 def _period(value: Any) -> DateEntryRange:
