@@ -41,7 +41,7 @@ class Tree:
         leaves += [_guarded(guard, tree.finished()) for guard, tree in self.guarded]
         if self.members:
             leaves.append(_members({name: tree.finished() for name, tree in self.members.items()}))
-        return leaves[0] if len(leaves) == 1 else all_of(leaves)
+        return leaves[0] if len(leaves) == 1 else _all_of(leaves)
 
 
 def _guarded(guard: Guard, inner: Leaf) -> Leaf:
@@ -69,7 +69,7 @@ def _members(members: dict[str, Leaf]) -> Leaf:
     return write
 
 
-def all_of(leaves: Iterable[Leaf]) -> Leaf:
+def _all_of(leaves: Iterable[Leaf]) -> Leaf:
     each = tuple(leaves)
 
     def write(value: Any, sink: Sink) -> None:
