@@ -6,15 +6,17 @@ Source: ports.Asks and ports.Answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.query import Query, parse_criteria
-from ipf.ports import Answers, Asks, Json, Version
+from ipf.ports import Answers, Asks, Caller, Json, Version
 from ipf.records import quick
+from ipf.rest.permission import limited
 from ipf.rest.references import conditional_references
-from ipf.rest.unit import Method, Unit
+from ipf.rest.unit import Entry, Method, Unit
+from ipf.security.access import Unauthorized
 
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""
@@ -49,7 +51,15 @@ class Question:
 
 
 def question(unit: Unit) -> Question:
-    """Read a unit once; the result serves every attempt."""
+    """Read a unit once; the result serves every attempt.
+
+    Its conditions find what the caller may find, and no more: else the answer would tell what others hold.
+    """
+    if not unit.caller.is_unlimited:
+        try:
+            unit = replace(unit, entries=tuple([_within_limits(entry, unit.caller) for entry in unit.entries]))
+        except Problem as beyond:
+            return Question(unit, {}, (), (), beyond)
     texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in unit.entries])
     asked = [entry.condition for entry in unit.entries]
     keys = tuple([None if query is None else condition_key(unit.tenant, query) for query in asked])
@@ -63,7 +73,10 @@ def question(unit: Unit) -> Question:
         for reference in conditional_references(entry.resource):
             if reference not in found:
                 try:
-                    found[reference] = parse_criteria(reference)
+                    found[reference] = limited(parse_criteria(reference), unit.caller)
+                except Unauthorized as problem:
+                    problem.place = entry.place
+                    return Question(unit, {}, texts, keys, problem)
                 except Problem as problem:
                     refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
                     return Question(unit, {}, texts, keys, refused)
@@ -73,6 +86,18 @@ def question(unit: Unit) -> Question:
     if unit.references is not None:
         places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
     return Question(unit, found, texts, keys, places=places)
+
+
+def _within_limits(entry: Entry, caller: Caller) -> Entry:
+    """The entry with a condition that finds what the caller may find.  Problem UNAUTHORIZED."""
+    if entry.condition is None:
+        return entry
+    try:
+        condition = limited(entry.condition, caller)
+    except Unauthorized as refused:
+        refused.place = entry.place
+        raise
+    return entry if condition is entry.condition else replace(entry, condition=condition)
 
 
 def _follows(query: Query, place: str | None) -> Problem:

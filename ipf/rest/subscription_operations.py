@@ -19,6 +19,7 @@ from ipf.rest.compose import includes_of
 from ipf.rest.outcome import success
 from ipf.rest.permission import visible
 from ipf.rest.repository import Repository
+from ipf.security.access import may_hold
 from ipf.subscriptions.guide import CONTENTS
 from ipf.subscriptions.notification_topic import Form, Telling, bundle, status_of
 from ipf.subscriptions.status import STATUSES
@@ -43,7 +44,8 @@ async def status(request: Request, repository: Repository) -> Answer:
         rows = [await queue.health(request.tenant, id) for id in dict.fromkeys(ids)]
         if not ids:
             rows = list(await queue.healths(request.tenant, MOST_SUBSCRIPTIONS))
-        found = [one for one in rows if one is not None and (not statuses or one.status in statuses)]
+        there = [one for one in rows if one is not None and may_hold(request.caller, "r", one.resource)]
+        found = [one for one in there if not statuses or one.status in statuses]
     now = repository.clock()
     entries: list[Json] = []
     for one in found:
@@ -96,7 +98,7 @@ async def resend(request: Request, repository: Repository) -> Answer:
     arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber"})
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
-    health = await _one(request, queue)
+    health = await _one(request, queue, "u")
     if not first or first > health.last_event_number:
         text = f"eventsSinceNumber is a number from 1 to {health.last_event_number}"
         raise Problem(Category.VALUE, text, "eventsSinceNumber")
@@ -123,8 +125,10 @@ async def binding_token(request: Request, repository: Repository) -> Answer:
         rows = [(id, await queue.health(request.tenant, id)) for id in dict.fromkeys(ids)]
     else:
         rows = [(one.id, one) for one in await queue.healths(request.tenant, MOST_SUBSCRIPTIONS) if _is_socket(one)]
+    if not ids:
+        rows = [(id, row) for id, row in rows if row is not None and may_hold(request.caller, "r", row.resource)]
     for id, row in rows:
-        if row is None:
+        if row is None or not may_hold(request.caller, "r", row.resource):
             raise Problem(Category.NOT_FOUND, f"Subscription/{id[:64]} is not known")
         if not _is_socket(row):
             raise Problem(Category.BUSINESS_RULE, f"Subscription/{id} is not of channel type websocket")
@@ -157,9 +161,10 @@ def only_subscriptions(request: Request) -> None:
         raise Problem(Category.NOT_FOUND, f"{request.path[-1]} is there for Subscription, not for {request.path[0]}")
 
 
-async def _one(request: Request, queue: DeliveryQueue) -> SubscriptionHealth:
+async def _one(request: Request, queue: DeliveryQueue, right: str = "r") -> SubscriptionHealth:
+    """The subscription in the path; what the caller may not read (or whatever is asked for) is not there."""
     health = await queue.health(request.tenant, request.path[1])
-    if health is None:
+    if health is None or not may_hold(request.caller, right, health.resource):
         raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} is not known")
     return health
 

@@ -24,6 +24,7 @@ from ipf.fhir.terminology.valueset import Membership, facts_of, work_out
 from ipf.ports import Answer, Json, Request
 from ipf.rest.arguments import Arguments, parameters_of
 from ipf.rest.conformance import Conformance, Known
+from ipf.rest.permission import shown
 from ipf.rest.repository import Repository
 from ipf.rest.validate import conformance_of
 
@@ -286,6 +287,7 @@ async def _by_id(request: Request, repository: Repository, kind: str) -> Json | 
     version = await repository.store.read(request.tenant, kind, request.path[1])
     if version is None:
         version = conformance_of(repository).read(kind, request.path[1])
+    version = shown(version, request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{kind}/{request.path[1]} is not there")
     found: Json = loads(version.body)

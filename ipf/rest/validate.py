@@ -18,6 +18,7 @@ from ipf.ports import Answer, Json, Request
 from ipf.rest.conformance import Conformance
 from ipf.rest.exchange import selection
 from ipf.rest.formats import Format, sent_format
+from ipf.rest.permission import shown
 from ipf.rest.repository import Repository
 
 _MODES = frozenset({"create", "update", "delete", "profile"})
@@ -102,7 +103,7 @@ def _unpacked(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
 async def _stored(request: Request, repository: Repository, resource_type: str, id: str | None) -> Json:
     if id is None:
         raise Problem(Category.REQUIRED, "send the resource, alone or as parameter `resource`")
-    version = await repository.store.read(request.tenant, resource_type, id)
+    version = shown(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not there")
     found: Json = loads(version.body)

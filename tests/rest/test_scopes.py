@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.fhir.json import loads
+from ipf.fhir.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
 from ipf.store.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
@@ -210,8 +210,9 @@ class ScopeSuite(Suite):
             (VITALS_ONLY, "PUT", "Observation/o1", SEEN | {"status": "amended"}, {}, 200),
             (VITALS_ONLY, "PATCH", "Observation/o2", test, patch, 401),
             (VITALS_ONLY, "PATCH", "Observation/o1", test, patch, 200),
-            (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 401),
-            (VITALS_ONLY, "DELETE", f"Observation?{kind}", None, {}, 401),
+            (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 201),
+            (VITALS_ONLY, "DELETE", f"Observation?{kind}", None, {}, 204),
+            (VITALS_ONLY, "PATCH", f"Observation?{kind}", test, patch, 404),
             ("system/Observation.c", "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 401),
             ("system/Observation.cs", "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 200),
             ("system/Observation.u", "PUT", f"Observation?{kind}", {**LAB, "id": None}, {}, 401),
@@ -231,11 +232,39 @@ class ScopeSuite(Suite):
         stored = await self.world.body("Observation/o2")
         self.assertEqual(stored["meta"]["versionId"], "1")
 
+    async def test_conditions_do_not_tell_what_others_hold(self) -> None:
+        """Whether another patient has such an observation or not, a conditional change is answered alike."""
+        await self.fill()
+        ours = {name: value for name, value in LAB.items() if name != "id"}
+        patch = {"content_type": "application/json-patch+json"}
+        test = [{"op": "test", "path": "/status", "value": "final"}]
+        held, absent = "subject=Patient/p2&category=vital-signs", "subject=Patient/p2&category=laboratory"
+        own = "subject=Patient/p1"
+        entry = {"resource": {**ours, "derivedFrom": [{"reference": "Observation?{}"}]},
+                 "request": {"method": "POST", "url": "Observation"}}  # fmt: skip
+        bundle = dumps({"resourceType": "Bundle", "type": "transaction", "entry": [entry]}).decode()
+        for method, url, body, headers, expected, within in (
+            ("POST", "Observation", ours, {"if_none_exist": "{}"}, 201, 412),
+            ("PUT", "Observation?{}", ours, {}, 201, 412),
+            ("PATCH", "Observation?{}", test, patch, 404, 412),
+            ("POST", "", bundle, {}, 412, 412),
+            ("DELETE", "Observation?{}", None, {}, 204, 412),
+        ):
+            for condition, status in ((held, expected), (absent, expected), (own, within)):
+                sent = body.replace("{}", condition).encode() if isinstance(body, str) else body
+                filled = {name: value.replace("{}", condition) for name, value in headers.items()}
+                address = url.replace("{}", condition)
+                answer = await self.ask("patient/*.cruds", method, address, sent, patient="p1", **filled)
+                self.assertEqual(answer.status, status, (method, condition, answer.body))
+
     async def test_whoever_may_not_read_is_not_shown_what_a_patch_left(self) -> None:
         """PATCH answers without the resource."""
         await self.fill()
         patch = [{"op": "replace", "path": "/gender", "value": "other"}]
-        for scopes, shown in (("system/Patient.u", False), ("system/Patient.ru", True)):
+        for scopes, shown in (
+            ("system/Patient.u", False), ("system/Patient.ru", True),
+            ("system/Patient.u system/Patient.r?_id=p2", False),
+        ):  # fmt: skip
             answer = await self.ask(scopes, "PATCH", "Patient/p1", patch, content_type="application/json-patch+json")
             self.assertEqual((answer.status, bool(answer.body)), (200, shown))
 
@@ -276,7 +305,7 @@ class ScopeSuite(Suite):
         bundle = {"resourceType": "Bundle", "type": "transaction",
                   "entry": [{"request": {"method": "POST", "url": "Observation"}, "resource": new}]}  # fmt: skip
         for scopes, status in (("system/Observation.c", 401), ("system/Observation.c system/Patient.r", 401),
-                               ("system/Observation.c system/Patient.s?gender=female", 401),
+                               ("system/Observation.c system/Patient.s?gender=female", 412),
                                ("system/Observation.c system/Patient.s", 200)):  # fmt: skip
             self.assertEqual((await self.ask(scopes, "POST", "", bundle)).status, status, scopes)
 

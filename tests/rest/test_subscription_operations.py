@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.ports import Json
+from ipf.ports import Caller, Json
 from ipf.rest.subscription_status import set_status
 from ipf.store.bindings import PostgresBindingTokens
 from ipf.store.deliveries import PostgresDeliveryQueue
@@ -116,6 +116,22 @@ class OperationSuite(Suite):
             self.assertEqual(len(said(found, "expiration")), 1)
         self.assertEqual((await self.world.send("GET", "Subscription/s/$get-ws-binding-token")).status, 422)
         self.assertEqual((await self.world.send("GET", "Subscription/x/$get-ws-binding-token")).status, 404)
+
+    async def test_within_the_limits_of_a_scope(self) -> None:
+        """What may not be read is not there for any operation, and left out where all are asked for."""
+        await self.some()
+        await self.store(subscription(id="w", channel={"type": "websocket", "endpoint": None, "header": None}))
+        self.world.caller = Caller("ada", scopes=("system/Subscription.cruds?status=off", "system/Encounter.rs"))
+        for method, operation in (("GET", "$status"), ("GET", "$events"), ("POST", "$resend?eventsSinceNumber=1"),
+                                  ("GET", "$get-ws-binding-token")):  # fmt: skip
+            for id in ("s", "w"):
+                answer = await self.world.send(method, f"Subscription/{id}/{operation}")
+                self.assertEqual(answer.status, 404, (id, operation, answer.body))
+        self.assertEqual((await self.world.send("GET", "Subscription/$get-ws-binding-token?id=w")).status, 404)
+        self.assertEqual((await self.world.send("GET", "Subscription/$get-ws-binding-token")).status, 404)
+        self.assertEqual((await self.ok("GET", "Subscription/$status"))["total"], 1)
+        self.assertEqual((await self.ok("GET", "Subscription/$status?id=s&id=quiet"))["total"], 1)
+        self.assertEqual((await self.ok("GET", "Subscription/quiet/$status"))["total"], 1)
 
     async def test_dry_run(self) -> None:
         """The same that fired, fires when it is looked back at; nothing is stored."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipf.fhir.json import loads
 from ipf.fhir.packages import Packages
-from ipf.ports import Json
+from ipf.ports import Caller, Json
 from ipf.rest.conformance import Conformance
 from ipf.rest.terminology import TenantTerminology
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
@@ -101,6 +101,9 @@ class TerminologySuite(Suite):
         answer = await self.world.send("GET", "CodeSystem/$lookup?system=http://x.test/cs&code=a")
         self.assertEqual(said(answer)["display"], "Letter A")
         self.assertEqual(said(answer)["property"][1]["valueCode"], "a2")
+        for scope, status in (("system/ValueSet.r?_id=own", 200), ("system/ValueSet.r?_id=other", 404)):
+            self.world.caller = Caller("ada", scopes=(scope,))
+            self.assertEqual((await self.world.send("GET", "ValueSet/own/$expand")).status, status, scope)
 
     async def test_validate_code(self) -> None:
         judged(self.world)

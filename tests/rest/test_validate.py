@@ -6,7 +6,7 @@ from typing import Any
 
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.packages import Packages
-from ipf.ports import Json
+from ipf.ports import Caller, Json
 from ipf.rest.conformance import Conformance
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
@@ -81,6 +81,15 @@ class ValidateSuite(Suite):
         self.assertEqual((await self.world.send("GET", "Patient/a/$validate?mode=delete")).status, 200)
         self.assertEqual((await self.world.send("POST", "Patient/a/$validate?mode=destroy", VALID)).status, 400)
         self.assertEqual((await self.world.send("POST", "Patient/$validate?x=1", VALID)).status, 400)
+
+    async def test_of_what_may_not_be_read(self) -> None:
+        """What is said of a resource quotes it: outside the limits of a scope it is not there."""
+        judged(self.world)
+        await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
+        for scope, status in (("system/Patient.r?_id=a", 200), ("system/Patient.r?_id=b", 404)):
+            self.world.caller = Caller("ada", scopes=(scope,))
+            for url in ("Patient/a/$validate", "Patient/a/$validate?mode=delete"):
+                self.assertEqual((await self.world.send("GET", url)).status, status, (scope, url))
 
     async def test_a_stored_profile_is_known_at_once(self) -> None:
         judged(self.world, "enforce")
