@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from zoneinfo import ZoneInfo
+
+HIGHEST = 2**31 - 1  # what a number may be that goes into a timer or a column of the database
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,18}\.?|[0-9]{0,18}\.[0-9]{1,18})(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
 
 def text(value: str) -> str:
@@ -29,25 +34,27 @@ def boolean(value: str) -> bool:
     raise ValueError("expected true or false")
 
 
-def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+def integer(low: int, high: int = HIGHEST) -> Callable[[str], int]:
     """A reader of whole numbers from `low` to `high`."""
 
     def read(value: str) -> int:
-        number = int(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(f"expected a whole number from {low}" + (f" to {high}" if high is not None else " up"))
+        text = value.strip()
+        number = int(text) if _WHOLE_NUMBER.fullmatch(text) else low - 1
+        if not low <= number <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}")
         return number
 
     return read
 
 
-def decimal(low: float) -> Callable[[str], float]:
-    """A reader of numbers not below `low`."""
+def decimal(low: float, high: float = HIGHEST) -> Callable[[str], float]:
+    """A reader of numbers from `low` to `high`."""
 
     def read(value: str) -> float:
-        number = float(value)
-        if not low <= number < float("inf"):
-            raise ValueError(f"expected a number from {low} up")
+        text = value.strip()
+        number = float(text) if _NUMBER.fullmatch(text) else low - 1
+        if not low <= number <= high:
+            raise ValueError(f"expected a number from {low:g} to {high:.15g}")
         return number
 
     return read
@@ -101,6 +108,42 @@ def http_url(value: str) -> str:
 def words(value: str) -> tuple[str, ...]:
     """Names separated by blanks or commas."""
     return tuple(value.replace(",", " ").split())
+
+
+_MESSAGE_TYPE = re.compile(r"[A-Z0-9]+_[A-Z0-9]+")
+
+
+def message_types(value: str) -> tuple[str, ...]:
+    """Message types such as ADT_A04, separated by blanks or commas."""
+    found = words(value)
+    for one in found:
+        if not _MESSAGE_TYPE.fullmatch(one):
+            raise ValueError("expected message types such as ADT_A04, several separated by blanks")
+    return found
+
+
+def charset(value: str) -> str:
+    """A character set that Python can read, such as iso8859-1."""
+    name = value.strip()
+    try:
+        if codecs.lookup(name)._is_text_encoding:  # as `bytes.decode` asks
+            return name
+    except (LookupError, ValueError):
+        pass
+    raise ValueError("expected a character set such as utf-8, iso8859-1 or cp1252")
+
+
+def endpoint_patterns(value: str) -> tuple[str, ...]:
+    """Host patterns such as *.example.org and networks such as 10.1.0.0/16, separated by blanks or commas."""
+    found = words(value)
+    for one in found:
+        try:
+            fits = "://" not in one and ("/" not in one or ip_network(one, strict=False) is not None)
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"expected host patterns or networks such as 10.1.0.0/16, not {one}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

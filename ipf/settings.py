@@ -20,10 +20,13 @@ from ipf.readers import (
     Listener,
     boolean,
     channel_security,
+    charset,
     decimal,
+    endpoint_patterns,
     http_url,
     integer,
     listeners,
+    message_types,
     named,
     networks,
     one_of,
@@ -115,7 +118,7 @@ class Settings:
         "IPF_MLLP_MAX_RATE_PER_PEER", decimal(0.0), 0.0, "messages a second of one address; more wait; 0: no limit"
     )
     mllp_fallback_charset: str = variable(
-        "IPF_MLLP_FALLBACK_CHARSET", text, "cp1252", "used when MSH-18 is empty and the bytes are not UTF-8"
+        "IPF_MLLP_FALLBACK_CHARSET", charset, "cp1252", "used when MSH-18 is empty and the bytes are not UTF-8"
     )
     inbox_writers: int = variable(
         "IPF_INBOX_WRITERS", integer(1, 16), 2, "group commits in flight; 4 where one fsync takes over 1 ms"
@@ -139,7 +142,7 @@ class Settings:
     )
     max_attempts: int = variable("IPF_MAX_ATTEMPTS", integer(1), 5, "attempts before DEAD_LETTER")
     backoff_base_ms: int = variable("IPF_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure")
-    backoff_factor: float = variable("IPF_BACKOFF_FACTOR", decimal(1.0), 2.0, "multiplier between failures")
+    backoff_factor: float = variable("IPF_BACKOFF_FACTOR", decimal(1.0, 100.0), 2.0, "multiplier between failures")
     backoff_max_ms: int = variable("IPF_BACKOFF_MAX_MS", integer(0), 300_000, "cap on any computed delay")
     dlq_log_level: str = variable(
         "IPF_DLQ_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "WARN", "level of the event=dlq line"
@@ -148,10 +151,10 @@ class Settings:
         "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "which messages must not overtake each other"
     )
     passthrough_types: tuple[str, ...] = variable(
-        "IPF_PASSTHROUGH_TYPES", words, ("ADT_A04",), "types that are stored and acknowledged but not mapped"
+        "IPF_PASSTHROUGH_TYPES", message_types, ("ADT_A04",), "types that are stored and acknowledged but not mapped"
     )
     require_map_types: tuple[str, ...] = variable(
-        "IPF_REQUIRE_MAP_TYPES", words, ("ADT_A01",), "types answered AE and not stored when no map is installed"
+        "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "types answered AE and not stored while no map is there"
     )
     maps_dir: str | None = variable("IPF_MAPS_DIR", optional, None, "folder of maps used instead of those shipped")
     package_dir: str | None = variable(
@@ -218,7 +221,7 @@ class Settings:
         "strict, relaxed or permissive; an invalid value stays strict",
     )
     endpoint_allow: tuple[str, ...] = variable(
-        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", words, (), "host patterns or networks; when set, nothing else is allowed"
+        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", endpoint_patterns, (), "host patterns or networks: when set, only these"
     )
     delivery_max_attempts: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before status error"
@@ -227,7 +230,7 @@ class Settings:
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure"
     )
     delivery_backoff_factor: float = variable(
-        "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_FACTOR", decimal(1.0), 2.0, "multiplier between failures"
+        "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_FACTOR", decimal(1.0, 100.0), 2.0, "multiplier between failures"
     )
     delivery_backoff_max_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS", integer(0), 60_000, "cap on any computed delay"
@@ -339,6 +342,9 @@ class Settings:
     )
 
 
+_LISTS = (words, message_types, endpoint_patterns)
+
+
 def variables() -> dict[str, Variable]:
     """Every variable by name."""
     rows: list[Variable] = [one.metadata["variable"] for one in fields(Settings)]
@@ -355,7 +361,7 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     for one in fields(Settings):
         row: Variable = one.metadata["variable"]
         value = environ.get(row.name)
-        if value is not None and (value.strip() or row.read is words):  # a blank list is an empty one, else unset
+        if value is not None and (value.strip() or row.read in _LISTS):  # a blank list is an empty one, else unset
             values[one.name] = _read_one(row, value)
     settings = Settings(**values)
     _fit_together(settings)
@@ -390,6 +396,8 @@ def _fit_together(settings: Settings) -> None:
     if (settings.db_url is None) != (settings.fhir_db_url is None):
         missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
         raise InvalidSetting(f"{missing}: set both database URLs, or none for the embedded PostgreSQL")
+    if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
+        raise InvalidSetting("IPF_FHIR_DB_URL: must be another database than that of IPF_DB_URL")
     if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
         missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
         raise InvalidSetting(f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret")

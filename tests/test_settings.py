@@ -59,7 +59,15 @@ REFUSED = [
     ("IPF_SECRET_KEY", "short"),
     ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
     ("IPF_FHIR_URL", "hapi.example/fhir"),
+    ("IPF_MLLP_FALLBACK_CHARSET", "klingon"),
+    ("IPF_MLLP_FALLBACK_CHARSET", "base64"),
+    ("IPF_PASSTHROUGH_TYPES", "ADT^A04"),
+    ("IPF_REQUIRE_MAP_TYPES", "ADT"),
+    ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "10.0.0.0/99"),
+    ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "https://hook.example.org"),
 ]
+UNBOUNDED = ("99999999999999999999999", "1e30", "1_000", "nan", "-1", "0x10", "١")
+"""Numbers that no timer and no column of the database takes, and such as only Python reads."""
 
 
 class SettingsTests(TestCase):
@@ -76,9 +84,19 @@ class SettingsTests(TestCase):
                 settings.read({name: value})
             self.assertTrue(str(caught.exception).startswith(name + ":"), str(caught.exception))
 
-    def test_both_databases_or_none(self) -> None:
-        with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
-            settings.read({"IPF_DB_URL": "postgresql:///ipf"})
+    def test_no_number_is_without_bound(self) -> None:
+        numbers = [one.metadata["variable"].name for one in fields(Settings) if type(one.default) in (int, float)]
+        self.assertGreater(len(numbers), 20)
+        for name in numbers:
+            for value in UNBOUNDED:
+                with self.assertRaisesRegex(InvalidSetting, f"^{name}: expected a (whole )?number from "):
+                    settings.read({name: value})
+
+    def test_both_databases_or_none_and_not_the_same(self) -> None:
+        url = "postgresql:///ipf"
+        for given in ({"IPF_DB_URL": url}, {"IPF_DB_URL": url, "IPF_FHIR_DB_URL": url}):
+            with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
+                settings.read(given)
 
     def test_tokens_need_an_issuer_and_a_reader_a_writer(self) -> None:
         for environ, name in (

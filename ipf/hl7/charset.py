@@ -1,9 +1,10 @@
 """Which characters a message is written in: MSH-18 names to Python codecs, and decoding that never loses a message.
 
-MSH-18 holds codes of HL7 table 0211.  Its first repetition is the character set of the message; further ones are sets
-that ISO 2022 escapes may switch to, which Python's own ISO 2022 codecs follow.  Order tried: MSH-18, else UTF-8; then
-the listener's configured fallback; then UTF-8 with U+FFFD for what cannot be read.  The original bytes are kept by the
-caller in any case, and are what a replay uses.
+MSH-18 holds codes of HL7 table 0211.  Its first repetition is the character set of the message (blank: ASCII); further
+ones are sets that ISO 2022 escapes may switch to, as in `~ISO IR87`, the usual form in Japan: where one of them is of
+ISO 2022 and an escape is there, its codec reads the message, since its own single-byte set is ASCII as well.
+Order tried: MSH-18, else UTF-8; then the listener's configured fallback; then UTF-8 with U+FFFD for what cannot be
+read.  The original bytes are kept by the caller in any case, and are what a replay uses.
 
 Source: HL7 v2.9 section 2.14.9.18 (MSH-18), table 0211 (https://terminology.hl7.org/CodeSystem-v2-0211.html).
 """
@@ -18,6 +19,8 @@ from functools import lru_cache
 DEFAULT_CODEC = "utf-8"
 DEFAULT_FALLBACK = "iso8859-1"
 
+_ESCAPE = b"\x1b"
+_JAPANESE = "iso2022_jp_ext"  # what all Japanese codes of the table may switch to: JIS X 0201, 0208 and 0212
 _TABLE_0211 = {
     "ASCII": "utf-8",  # a superset; senders say ASCII and send UTF-8
     "8859/1": "iso8859-1",
@@ -31,9 +34,12 @@ _TABLE_0211 = {
     "8859/9": "iso8859-9",
     "8859/15": "iso8859-15",
     "ISO IR6": "utf-8",
-    "ISO IR14": "iso2022_jp",
-    "ISO IR87": "iso2022_jp",
-    "ISO IR159": "iso2022_jp_1",
+    "ISO IR13": _JAPANESE,
+    "ISO IR14": _JAPANESE,
+    "ISO IR87": _JAPANESE,
+    "ISO IR159": _JAPANESE,
+    "JAS2020": _JAPANESE,
+    "JIS X 0202": _JAPANESE,
     "GB 18030-2000": "gb18030",
     "KS X 1001": "euc_kr",
     "CNS 11643-1992": "euc_tw",
@@ -86,6 +92,8 @@ def sniff(raw: bytes) -> str | None:
 def decode(raw: bytes, names: Sequence[str] = (), fallback: str = DEFAULT_FALLBACK) -> Decoded:
     """Text of `raw`.  `names`: MSH-18 as sent, first repetition first; never raises."""
     declared = codec_of(names[0]) if names and names[0] else DEFAULT_CODEC
+    if len(names) > 1 and _ESCAPE in raw:
+        declared = _switched(names) or declared
     if raw.isascii() and (declared is None or declared == DEFAULT_CODEC or declared.startswith("iso8859")):
         return Decoded(raw.decode("ascii"), declared or DEFAULT_CODEC, None if declared else _unknown(names[0]))
     candidates = [declared] if declared else []
@@ -106,6 +114,11 @@ def decode_with(raw: bytes, codec: str) -> Decoded:
         return decode(raw)
     except UnicodeDecodeError:
         return Decoded(raw.decode(codec, "replace"), codec, f"some bytes are not {codec}")
+
+
+def _switched(names: Sequence[str]) -> str | None:
+    """The codec of ISO 2022 among the repetitions of MSH-18, if there is one."""
+    return next((codec for codec in map(codec_of, names) if codec and codec.startswith("iso2022")), None)
 
 
 def _unknown(name: str) -> str:
