@@ -169,12 +169,14 @@ class Doors:
             stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions(),
             more=self._admin_routes(), watch=self._watch(gate),
         )  # fmt: skip
-        fhir = handler(self._repository(), identify, self._observer())
+        observe = self._observer()
+        fhir = handler(self._repository(), identify, observe)
+        mapping = mapping_handler(self._installation, bell, aside, identify, observe, now)
         if stores.spans is not None:
             fhir = traced_handler(fhir, stores.spans)
         mounts = {
             "fhir": FhirResource(ringing(fhir, bell), refuse),
-            "mapping": FhirResource(mapping_handler(self._installation, bell, aside, identify), refuse),
+            "mapping": FhirResource(mapping, refuse),
             "admin": Beside(operators, self._watching.mounts(health, gate)),
             "actuator": actuator.resource(health),
             "websocket": websocket.resource(self._sockets, reactor, *self._session()),

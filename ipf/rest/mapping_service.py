@@ -5,6 +5,9 @@ or over HTTP.  What is posted is compiled with everything else before it is acce
 without a restart; what does not compile is refused with its place (422) and replaces nothing.  Text in the FHIR Mapping
 Language is taken and given as `text/fhir-mapping`.
 
+Maps and tables count for the messages of all tenants, so only the tenant `default`, which is the operator's, may change
+them; and a scope that is limited by a search or a patient reaches none of them.
+
 Source: https://hl7.org/fhir/R4/structuremap.html, https://hl7.org/fhir/R4/http.html
 """
 
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -22,15 +27,16 @@ from ipf.mapping.installation import BELL, Aside, Installation
 from ipf.mapping.library import SOURCE_TEXT, Library
 from ipf.mapping.printer import print_map
 from ipf.mapping.structuremap import from_json, to_json
-from ipf.ports import Answer, Bell, Handler, Identify, Json, Request
+from ipf.ports import DEFAULT_TENANT, Answer, Bell, Clock, Handler, Identify, Json, Request, Version
 from ipf.rest.exchange import resource_body
 from ipf.rest.formats import media_type, wanted_format
 from ipf.rest.ids import is_id
 from ipf.rest.outcome import refuse
 from ipf.rest.permission import check_known
 from ipf.rest.present import PLAIN, split, write
+from ipf.rest.router import Observe
 from ipf.rest.transform import transform_operation
-from ipf.security.access import required
+from ipf.security.access import insufficient, required
 
 FML = "text/fhir-mapping"
 TYPES = ("StructureMap", "ConceptMap")
@@ -38,23 +44,37 @@ _PAGE = 50
 _LARGEST_PAGE = 1000
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9.-]+")
 _RIGHTS = {("GET", 0): "s", ("POST", 0): "c", ("GET", 1): "r", ("PUT", 1): "u", ("DELETE", 1): "d"}
+_CHANGES = frozenset("cud")
 _SEARCHED = frozenset(("url", "name", "_id", "_count", "_offset"))
 
 
 def mapping_handler(
-    installation: Installation, bell: Bell, aside: Aside, identify: Identify | None = None
+    installation: Installation,
+    bell: Bell,
+    aside: Aside,
+    identify: Identify | None = None,
+    observe: Observe | None = None,
+    clock: Clock = lambda: datetime.now(UTC),
 ) -> Handler:
     """Answers every request below `/mapping`, each Problem as an OperationOutcome.
 
-    `identify`: None = authentication is off.  `$transform` asks for the scope to read StructureMap.
+    `identify`: None = authentication is off.  `$transform` asks for the scope to read StructureMap.  `observe`: the
+    audit trail, told of each request by its path below `/mapping/fhir`.
     """
     service = MappingService(installation, bell, aside)
 
     async def handle(request: Request) -> Answer:
+        began, answer = clock(), Answer(500)
         try:
-            return await service.answer(request if identify is None else await identify(request))
+            if identify is not None:
+                request = await identify(request)
+            answer = await service.answer(request)
         except Problem as problem:
-            return refuse(problem)
+            answer = refuse(problem)
+        finally:
+            if observe is not None:
+                observe(replace(request, path=request.path[1:]), answer, began)
+        return answer
 
     return handle
 
@@ -78,7 +98,11 @@ class MappingService:
             raise Problem(Category.NOT_FOUND, "there is nothing at this address")
         kind, rest = path[1], path[2:]
         operation = rest[-1:] == ("$transform",)
-        required(request.caller, kind, "r" if operation else _RIGHTS.get((method, len(rest)), "r"))
+        right = "r" if operation else _RIGHTS.get((method, len(rest)), "r")
+        if required(request.caller, kind, right).test is not None:
+            raise insufficient(kind, right)
+        if right in _CHANGES and request.tenant != DEFAULT_TENANT:
+            raise Problem(Category.FORBIDDEN, f"{kind}s count for all tenants: only {DEFAULT_TENANT} may change them")
         if kind == "StructureMap" and operation:
             return await self._transform(request, method, rest[:-1])
         if len(rest) == 0 and method in ("GET", "POST"):
@@ -158,7 +182,8 @@ class MappingService:
         kept = await self._installation.install(kind, url, resource_id, resource)
         self._bell.ring(BELL)
         location = ("Location", f"{request.base_url}/fhir/{kind}/{kept.id}")
-        return _json(201 if kept.version == 1 else 200, self._found(kind, kept.id), location)
+        answer = _json(201 if kept.version == 1 else 200, self._found(kind, kept.id), location)
+        return replace(answer, about=(Version(0, kind, kept.id, kept.version, kept.updated_at, b""),))
 
     def _check_id(self, kind: str, resource_id: str, url: str, resource: Json) -> None:
         if not is_id(resource_id):

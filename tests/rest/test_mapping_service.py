@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from ipf.fhir.packages import Packages
 from ipf.fhir.xml import to_xml
 from ipf.mapping.installation import Installation
 from ipf.mapping.library import Library
-from ipf.ports import Answer, Override, Request
+from ipf.ports import Answer, Caller, Override, Request
 from ipf.rest.mapping_service import FML, mapping_handler
 from ipf.rest.transform import UNMAPPED_HEADER
+from ipf.security.audit import interaction_of, written
 from tests.fakes import MemoryCodes, MemoryInbox
 from tests.fhir.test_packages import archive
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
@@ -205,6 +208,40 @@ class MappingServiceTests(TestCase):
         self.assertEqual((await self.ask("DELETE", "StructureMap/ADT-A01")).status, 204)
         self.assertFalse(self.installation.has_map("ZZZ_Z01"))
         self.assertEqual((await self.ask("DELETE", "StructureMap/ADT-A01")).status, 404)
+
+    async def test_maps_are_the_operators(self) -> None:
+        """They count for all tenants: no other tenant changes them, nor a caller whose scope is limited."""
+
+        def caller(tenant: str, scope: str) -> Any:
+            async def identify(request: Request) -> Request:
+                who = Caller("ada", scopes=(scope,), tenant=tenant, patient="p1")
+                return replace(request, caller=who, tenant=tenant)
+
+            return identify
+
+        seen: list[tuple[str, int, tuple[Any, ...]]] = []
+
+        def observe(request: Request, answer: Answer, began: datetime) -> None:
+            seen.append((interaction_of(request), answer.status, written(answer.about)))
+
+        for tenant, scope, statuses in (
+            ("default", "system/*.cruds", (201, 200, 204, 200, 200)),
+            ("north", "system/*.cruds", (403, 403, 403, 200, 200)),
+            ("default", "system/ConceptMap.cruds?status=draft", (401, 401, 401, 401, 401)),
+            ("default", "patient/*.cruds", (401, 401, 401, 200, 200)),
+        ):
+            self.handle = mapping_handler(self.installation, MemoryBell(), at_once, caller(tenant, scope), observe)
+            seen.clear()
+            for (method, path, body), status in zip((
+                ("POST", "ConceptMap", TABLE), ("PUT", "ConceptMap/sex", TABLE), ("DELETE", "ConceptMap/sex", b""),
+                ("GET", "ConceptMap", b""), ("GET", "ConceptMap/sex", b""),
+            ), statuses, strict=True):  # fmt: skip
+                answer = await self.ask(method, path, body)
+                self.assertEqual(answer.status, status, (tenant, scope, method, answer.body))
+            self.assertEqual([status for _, status, _ in seen], list(statuses))
+            if statuses[0] == 201:
+                first, second = (("ConceptMap/sex/_history/1",), ("ConceptMap/sex/_history/2",))
+                self.assertEqual(seen[:3], [("create", 201, first), ("update", 200, second), ("delete", 204, ())])
 
     async def test_a_table_is_installed(self) -> None:
         """It goes before that of the folder; without a url, or under the id of another, it is refused."""
