@@ -4,8 +4,9 @@
 and with v2 a search that limits them.  `Grants` answers for a type and a right: nothing, everything, or what passes a
 test on the resource's own index entries, so that the same limit goes into a search and is put to a single resource.
 
-- `system/` and `user/` reach the whole tenant; a `user/` whose `fhirUser` is a Patient, and `patient/`, reach that
-  patient's compartment, and read what is nobody's record (`SHARED`).  Without a patient in context they grant nothing.
+- `system/` and `user/` reach the whole tenant; a `user/` whose `fhirUser` is a Patient or a RelatedPerson, and
+  `patient/`, reach the compartment of the patient in context, and read what is nobody's record (`SHARED`).  Without a
+  patient in context they grant nothing.
 - A scope that cannot be understood, or whose search cannot be put to one resource alone, grants nothing.
 
 Sources: https://hl7.org/fhir/smart-app-launch/scopes-and-launch-context.html (2.2), and 1.0
@@ -37,6 +38,8 @@ _FORM = re.compile(
     re.ASCII,
 )
 _READING = frozenset("rs")
+
+_OF_ONE_PATIENT = ("Patient/", "RelatedPerson/")  # users who have no business with other patients
 
 SHARED = frozenset(
     ("Practitioner", "PractitionerRole", "Organization", "OrganizationAffiliation", "Location", "HealthcareService",
@@ -99,7 +102,7 @@ class Grants:
 
     def __init__(self, caller: Caller) -> None:
         scopes = [scope for text in caller.scopes if (scope := parse_scope(text)) is not None]
-        is_patient = (caller.user or "").startswith("Patient/")
+        is_patient = (caller.user or "").startswith(_OF_ONE_PATIENT)
         self._scopes = [(scope, scope.context == "patient" or (scope.context == "user" and is_patient))
                         for scope in scopes]  # fmt: skip
         self._patient = caller.patient

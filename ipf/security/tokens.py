@@ -25,6 +25,7 @@ LONGEST = 16_384
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+", re.ASCII)
 _TYPES = frozenset((None, "jwt", "at+jwt", "application/jwt", "application/at+jwt"))
 _ID = re.compile(r"(?:Patient/)?([A-Za-z0-9.-]{1,64})", re.ASCII)
+_USER = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})(?:/_history/[A-Za-z0-9.-]+)?/?", re.ASCII)
 
 
 class TokenRefused(Exception):
@@ -125,8 +126,9 @@ def _instant(claims: Mapping[str, Any], name: str) -> float | None:
 
 def caller_of(claims: Mapping[str, Any], rules: Rules, expires_at: float | None = None) -> Caller:
     """The caller that checked claims name; what is of no use is left out."""
-    user = _text(claims, "fhirUser", "fhir_user").rstrip("/")
-    person = "/".join(user.rsplit("/", 2)[-2:])
+    user = _text(claims, "fhirUser", "fhir_user")
+    reference = _USER.fullmatch(user)
+    person = user[-200:] if reference is None else reference[1]
     patient = _ID.fullmatch(_text(claims, rules.patient_claim))
     if patient is None and person.startswith("Patient/"):
         patient = _ID.fullmatch(person)

@@ -137,6 +137,9 @@ GRANTS: list[tuple[str, dict[str, str], str, Json, bool]] = [
     ("user/Observation.rs", {"user": "Patient/p1", "patient": "p1"}, "r", OTHERS, False),
     ("user/Observation.rs", {"user": "Patient/p1", "patient": "p1"}, "r", VITALS, True),
     ("user/Observation.rs", {"user": "Patient/p1"}, "r", VITALS, False),
+    ("user/Observation.rs", {"user": "RelatedPerson/r", "patient": "p1"}, "r", VITALS, True),
+    ("user/Observation.rs", {"user": "RelatedPerson/r", "patient": "p1"}, "r", OTHERS, False),
+    ("user/*.rs", {"user": "RelatedPerson/r"}, "r", ADA, False),
 ]
 
 

@@ -102,6 +102,9 @@ CALLERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"patient": "Group/p1"}, {"patient": None}),
     ({"patient": "p1,p2"}, {"patient": None}),
     ({"fhirUser": "https://x.org/fhir/Patient/p1"}, {"user": "Patient/p1", "patient": "p1"}),
+    ({"fhirUser": "https://x.org/fhir/Patient/p1/_history/3"}, {"user": "Patient/p1", "patient": "p1"}),
+    ({"fhirUser": "https://x.org/fhir/Patient/p1/"}, {"user": "Patient/p1", "patient": "p1"}),
+    ({"fhirUser": "https://x.org/fhir/RelatedPerson/r"}, {"user": "RelatedPerson/r", "patient": None}),
     ({"fhirUser": "Practitioner/d"}, {"user": "Practitioner/d", "patient": None}),
     ({"fhirUser": "Patient/p1", "patient": "p2"}, {"user": "Patient/p1", "patient": "p2"}),
 ]
