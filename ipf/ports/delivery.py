@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import Json
-from ipf.ports.caller import SYSTEM, Caller
+from ipf.ports.caller import OPEN, SYSTEM, Caller
 from ipf.records import quick
 
 
@@ -18,7 +18,7 @@ class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
 
     `last_event_number`: of its newest event when it was leased.  `creator`: within whose grants it is told.  `events`:
-    the first of those that are due.
+    the first of those that are due.  `reader`: who it is told to over a websocket, within whose grants it is told, too.
     """
 
     tenant: str
@@ -32,6 +32,7 @@ class Lease:
     last_event_number: int = 0
     creator: Caller = SYSTEM
     events: Sequence[Event] = ()
+    reader: Caller = SYSTEM
 
 
 @quick
@@ -309,18 +310,19 @@ Channels = Mapping[str, Channel]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a websocket token binds, and until when."""
+    """What a websocket token binds, and until when.  `caller`: who asked for it."""
 
     tenant: str
     subscription_ids: tuple[str, ...]
     until: datetime
+    caller: Caller = OPEN
 
 
 class BindingTokens(Protocol):
     """Tokens of `$get-ws-binding-token`, known to every process, kept as digests."""
 
-    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime) -> str:
-        """A new token; what has expired is forgotten on the way."""
+    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime, caller: Caller = OPEN) -> str:
+        """A new token for `caller`; what has expired is forgotten on the way."""
 
     async def redeem(self, token: str) -> Binding | None:
         """What it binds; None when it is unknown or has expired.  It may be used again until then."""

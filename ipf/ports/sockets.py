@@ -8,18 +8,20 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT, Json
+from ipf.ports.caller import OPEN, Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """Who a websocket client is.  `may`: whether it may be told what this Subscription fires, asked at each telling.
 
-    `until`: end of its token; None = none.
+    `until`: end of its token; None = none.  `caller`: within whose grants it is told.
     """
 
     tenant: str = DEFAULT_TENANT
     may: Callable[[Json], bool] = lambda subscription: True
     until: datetime | None = None
+    caller: Caller = OPEN
 
 
 Authenticate = Callable[[str | None], Awaitable[Session]]

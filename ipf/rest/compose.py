@@ -26,6 +26,7 @@ from ipf.ports import (
     Terms,
     Version,
 )
+from ipf.rest.permission import visible
 from ipf.rest.search_include import Included
 from ipf.subscriptions.guide import topic_url
 from ipf.subscriptions.notification import Letterhead, letterhead_of, notification
@@ -110,7 +111,7 @@ async def includes_of(
             )
             included = Included(store, lease.tenant, base_url, MOST_INCLUDED, lease.creator)
             await included.add(wanted, [version])
-            found[event.number] = included.versions
+            found[event.number] = visible(included.versions, lease.reader)
     return found
 
 

@@ -135,7 +135,7 @@ async def binding_token(request: Request, repository: Repository) -> Answer:
     if not rows:
         raise Problem(Category.NOT_FOUND, "there is no subscription of channel type websocket")
     until = repository.clock() + timedelta(minutes=TOKEN_MINUTES)
-    token = await bindings.issue(request.tenant, [id for id, _ in rows], until)
+    token = await bindings.issue(request.tenant, [id for id, _ in rows], until, request.caller)
     said: list[Json] = [
         {"name": "token", "valueString": token},
         {"name": "expiration", "valueDateTime": instant(until)},

@@ -4,7 +4,8 @@ What the creator may not see is never sent.  An event outside the limits of a sc
 is passed over, as if it had not matched.  Of a type that the creator has no scope for at all only the fact is told, in
 a notification without content: to register, a client needs no more than `Subscription.crus` (interface specification
 "FHIR surface" 3), and "a notification is a signal to refresh".  A Subscription that was written while no token was
-asked for has no creator, and is told everything.
+asked for has no creator, and is told everything.  Who listens over a websocket may see less than the creator: then each
+event is held against the grants of both.
 
 Grants are read once for each version of a Subscription, in whose transaction they were written.
 """
@@ -53,10 +54,10 @@ class Release:
 
     async def sieve(self, lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
         """Those events that the subscriber may know of.  StoreUnreachable passes through."""
-        creator = await self._creator(lease)
-        if creator is None:
+        told = _told(await self._creator(lease), lease.reader)
+        if not told:
             return events
-        return [event for event in events if judge(creator, event) is not Verdict.SKIP]
+        return [event for event in events if all(judge(one, event) is not Verdict.SKIP for one in told)]
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""
@@ -65,10 +66,11 @@ class Release:
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`; without content when one of them may not be shown."""
         creator = await self._creator(lease)
-        if creator is None:
+        told = _told(creator, lease.reader)
+        if not told:
             return await self._compose.events(lease, events)
-        lease = replace(lease, creator=creator)
-        if any(judge(creator, event) is not Verdict.SEND for event in events):
+        lease = lease if creator is None else replace(lease, creator=creator)
+        if any(judge(one, event) is not Verdict.SEND for one in told for event in events):
             lease = replace(lease, resource=without_payload(lease.resource))
             events = [replace(event, body=b"") for event in events]
         return await self._compose.events(lease, events)
@@ -94,6 +96,11 @@ class Release:
 
 
 _: type[Compose] = Release
+
+
+def _told(creator: Caller | None, reader: Caller) -> list[Caller]:
+    """Whose grants count."""
+    return [one for one in (creator, reader) if one is not None and not one.is_unlimited]
 
 
 def without_payload(subscription: Json) -> Json:

@@ -7,7 +7,8 @@ statement reads for all subscriptions, after each ring, and at least each `poll_
 
 Two ways of binding (interface specification "WebSocket"; Backport guide, "Channels"): by id, a client is sent
 `ping <id>` and then the content, when the subscription has a payload; with a token it is sent a handshake Bundle and
-then notification Bundles, as long as the token is good.
+then notification Bundles, as long as the token is good.  A client is told what the subscription's creator and it itself
+may know: a token that may read Subscriptions alone brings no patient's data.
 
 What survives a crash: the cursor in the row.  A client that lost its connection asks `$events` for what it missed; the
 contract has no replay.
@@ -16,8 +17,9 @@ contract has no replay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 
 from twisted.internet.interfaces import IReactorTime
@@ -29,6 +31,7 @@ from ipf.ports import (
     Attempt,
     Bell,
     BindingTokens,
+    Caller,
     Clock,
     Compose,
     Delivered,
@@ -42,6 +45,7 @@ from ipf.ports import (
     Terms,
 )
 from ipf.ports.delivery import Sieve
+from ipf.security.access import may_hold
 from ipf.stages.attempts import attempt_of
 from ipf.stages.worker import Worker
 from ipf.telemetry import metrics
@@ -130,7 +134,8 @@ class Sockets:
         binding = await self._tokens.redeem(token)
         if binding is None:
             raise Problem(Category.UNAUTHORIZED, "the binding token is unknown or has expired")
-        session = Session(binding.tenant, until=binding.until)
+        caller = binding.caller
+        session = Session(binding.tenant, partial(may_hold, caller, "r"), binding.until, caller)
         found = []
         for subscription_id in binding.subscription_ids:
             if await self._greet(client, session, subscription_id):
@@ -141,7 +146,7 @@ class Sockets:
         """Handshake, and bound from the very number that it names; False when there is no such subscription."""
         while True:
             lease = await self._queue.bound(session.tenant, subscription_id)
-            if lease is None:
+            if lease is None or not session.may(lease.resource):
                 return False
             handshake = await self._compose.handshake(lease)
             stream = self._streams.get(lease.subscription_rid)
@@ -226,10 +231,15 @@ class Sockets:
         try:
             compose, lease = self._compose, stream.lease
             notification = await (compose.events(lease, events) if events else compose.heartbeat(lease))
+            own = await self._for_readers(stream, events)
         except Problem as problem:
             self._note(stream, events, attempted_at, Delivered(None, 0, problem.text))
             return
-        reached = [client.tell(_texts(notification, bound)) for client, bound in self._entitled(stream, events)]
+        reached = [
+            client.tell(_texts(told, bound))
+            for client, bound in self._entitled(stream, events)
+            if (told := own.get(bound.session.caller, notification)) is not None
+        ]
         if not reached:
             return
         done = any(reached)
@@ -238,6 +248,22 @@ class Sockets:
         metrics.notification_sent(done, passed / 1000)
         stream.told_at = self._clock.seconds()
         self._note(stream, events, attempted_at, delivered)
+
+    async def _for_readers(self, stream: Stream, events: Sequence[Event]) -> dict[Caller, Notification | None]:
+        """What those are told whose own grants count beside the creator's; None: nothing."""
+        found: dict[Caller, Notification | None] = {}
+        sieve = self._sieve
+        if not events or sieve is None:
+            return found
+        while readers := {bound.session.caller for bound in stream.clients.values()} - found.keys():
+            limited = [one for one in readers if not one.is_unlimited]
+            if not limited:
+                break
+            for reader in limited:  # others may come meanwhile
+                lease = replace(stream.lease, reader=reader)
+                told = await sieve(lease, events)
+                found[reader] = await self._compose.events(lease, told) if told else None
+        return found
 
     def _note(self, stream: Stream, events: Sequence[Event], attempted_at: datetime, delivered: Delivered) -> None:
         made = self._untold.setdefault(stream.lease.subscription_rid, [])

@@ -107,7 +107,7 @@ class Bearer:
             return Session(may=lambda _: False)
         caller = await self.caller_of(token)
         until = None if caller.expires_at is None else datetime.fromtimestamp(caller.expires_at, UTC)
-        return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until)
+        return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until, caller)
 
 
 def _key(token: str) -> bytes:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ipf.ports import Binding, BindingTokens, Clock
+from ipf.ports import OPEN, Binding, BindingTokens, Caller, Clock
 
 
 class MemoryBindingTokens:
@@ -16,10 +16,10 @@ class MemoryBindingTokens:
         self._clock = clock
         self._bindings: dict[str, Binding] = {}
 
-    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime) -> str:
+    async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime, caller: Caller = OPEN) -> str:
         """See `ports.BindingTokens.issue`."""
         token = secrets.token_urlsafe(32)
-        self._bindings[token] = Binding(tenant, tuple(subscription_ids), until)
+        self._bindings[token] = Binding(tenant, tuple(subscription_ids), until, caller)
         return token
 
     async def redeem(self, token: str) -> Binding | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from twisted.internet.task import Clock
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports import Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
+from ipf.ports import Caller, Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
+from ipf.stages.release import Release
 from ipf.stages.sockets import Sockets
 from tests.contracts.resources import Writing, change, patient
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
 from tests.fakes.bindings import MemoryBindingTokens
+from tests.stages.test_release import Grants
 from tests.stages.test_worker import MemoryBell
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,6 +59,14 @@ class Plain:
 
     def made(self, lease: Lease, body: bytes | None) -> Notification:
         return Notification("", "", (), body, "c", lease.tenant, lease.subscription_id)
+
+
+class Payload(Plain):
+    """The same, for subscriptions that ask for a payload."""
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        made = await super().events(lease, events)
+        return made if "payload" in lease.resource["channel"] else replace(made, body=None)
 
 
 class SocketsTests(Writing):
@@ -160,6 +171,35 @@ class SocketsTests(Writing):
         self.assertEqual(client.heard[2:], ["a"])
         with self.assertRaises(Problem):
             await self.hub.bind_with_token(client, token)
+
+    async def test_a_client_is_told_what_it_may_see_itself(self) -> None:
+        """Within the grants of the creator and its own, however it was bound."""
+        resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?",
+                    "channel": {"type": "websocket", "payload": "application/fhir+json"}}  # fmt: skip
+        rid = await self.store.new_rid()
+        state = SubscriptionState("default", rid, "s1", "active", channel_type="websocket")
+        await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
+        everything = Caller("service", scopes=("system/*.cruds",))
+        release = Release(Grants(everything), Payload())
+        hub = Sockets(self.queue, self.tokens, release, MemoryBell(), self.clock, self.now, sieve=release.sieve)
+        told = {}
+        for scopes in ("system/*.rs", "system/Subscription.r", "system/Subscription.r system/Patient.r?_id=b",
+                       "system/Subscription.r system/Patient.s"):  # fmt: skip
+            ada = Caller("ada", scopes=tuple(scopes.split()))
+            by_id, by_token = Client(), Client()
+            await hub.bind(by_id, Session(caller=ada), "s1")
+            token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), ada)
+            await hub.bind_with_token(by_token, token)
+            told[scopes] = by_id, by_token
+        for id in ("a", "b"):
+            await self.fire(rid, id)
+        await hub.step()
+        for (by_id, by_token), expected in zip(told.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True):
+            heard = [text for id in expected for text in (("ping s1", id) if id else ("ping s1",))]
+            self.assertEqual(by_id.heard, heard)
+            self.assertEqual(by_token.heard[1:], expected)
+        stranger = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), Caller("bob"))
+        self.assertEqual(await hub.bind_with_token(Client(), stranger), [])
 
     async def test_rights_are_asked_at_each_telling(self) -> None:
         """Who may not be told any more is not, although it was bound."""
