@@ -32,11 +32,12 @@ from autobahn.websocket.types import ConnectionDeny
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
-from twisted.web.resource import IResource
+from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from ipf.errors import Category, Problem
 from ipf.ports import Authenticate, Channel, Delivered, Notification, Session, SocketClient, SocketHub
+from ipf.telemetry import correlation
 
 log = Logger()
 
@@ -76,9 +77,28 @@ async def everybody(bearer: str | None) -> Session:
 
 def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> IResource:
     """The resource to mount at `/websocket`."""
-    make: Any = WebSocketResource
-    mounted: IResource = make(SocketFactory(hub, reactor, authenticate))
-    return mounted
+    return _Upgrades(SocketFactory(hub, reactor, authenticate))
+
+
+class _Upgrades(Resource):
+    """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service."""
+
+    isLeaf = True
+
+    def __init__(self, factory: SocketFactory) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        make: Any = WebSocketResource
+        self._inner = make(factory)
+
+    def render(self, request: Any) -> Any:
+        """Twisted: answer a request, or hand its connection over."""
+        if (request.getHeader("upgrade") or "").strip().lower() == "websocket" and request.method == b"GET":
+            return self._inner.render(request)
+        request.setResponseCode(426)
+        for name, value in (("Server", "ipf"), ("Upgrade", "websocket"), ("Content-Type", "application/json")):
+            request.setHeader(name, value)
+        request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
+        return b'{"error":"bad_request","message":"a websocket is opened here: send Upgrade: websocket"}'
 
 
 class SocketFactory(WebSocketServerFactory):

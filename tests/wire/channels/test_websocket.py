@@ -111,6 +111,15 @@ class WebsocketTests(TestCase):
         caller.sendMessage(text.encode())
         return await caller.heard.get()
 
+    async def test_a_request_that_is_no_websocket(self) -> None:
+        """426 in our own words, with the headers of every answer; nothing of the library's own page."""
+        self.listen()
+        for method in ("GET", "POST"):
+            answer = await HTTPClient(Agent(reactor)).request(method, f"http://127.0.0.1:{self.number}/websocket")
+            self.assertEqual((answer.code, (await answer.json())["error"]), (426, "bad_request"))
+            self.assertEqual(answer.headers.getRawHeaders("x-content-type-options"), ["nosniff"])
+            self.assertEqual(len(answer.headers.getRawHeaders("x-correlation-id")), 1)
+
     async def test_bind(self) -> None:
         self.listen()
         caller = await self.call()
