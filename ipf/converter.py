@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet import stdio
 from twisted.internet.defer import Deferred
@@ -42,9 +42,7 @@ from ipf.packaged import load_packages, serve_parameters
 from ipf.ports import Backoff, Bell, StaleRecovery
 from ipf.rest.audited import audited
 from ipf.rest.commit import commit
-from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.elsewhere import Elsewhere
-from ipf.rest.judged import Submit, judged
 from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.audit import AuditLog
@@ -70,7 +68,9 @@ from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import Spans, open_spans
-from ipf.wire.remote import Remote
+
+if TYPE_CHECKING:
+    from ipf.rest.judged import Submit
 
 log = Logger(namespace="ipf.converter")
 
@@ -174,6 +174,8 @@ async def open_stores(
 
 def elsewhere(url: str, settings: Settings, reactor: Any) -> Submit:
     """Where conversions are kept when that is not in this process: the FHIR server at `IPF_FHIR_URL`."""
+    from ipf.wire.remote import Remote  # an HTTP client and TLS are 15 MiB: only where something is elsewhere
+
     remote = Remote(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", credentials_of(settings))
     headers = {"Content-Type": "application/fhir+json", "Accept": "application/fhir+json", "Prefer": "return=minimal"}
 
@@ -206,6 +208,15 @@ def tell_findings(unit: Unit, errors: int, others: int) -> None:
     log.warn(event_line("validation", errors=errors, warnings=others), correlation_id=unit.correlation_id)
 
 
+def judging(submit: Submit, settings: Settings, stores: Stores) -> Submit:
+    """`submit` behind validation."""
+    from ipf.rest.conformance import DEFINITIONS, Conformance  # the validator: only in processes that judge messages
+    from ipf.rest.judged import judged
+
+    conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode)
+    return judged(submit, conformance, tell_findings)
+
+
 def trail_of(settings: Settings, stores: Stores, reactor: Any) -> AuditLog | None:
     """The audit trail of a part of this process; None when it is switched off."""
     if not settings.audit_enabled:
@@ -225,14 +236,13 @@ class ConvertingPart:
         self._stores = stores
         self._reactor = reactor
         bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
-        load = partial(load_packages, settings, DEFINITIONS)
-        conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
         self._trail = trail_of(settings, stores, reactor)
         url = settings.fhir_url
         submit: Submit = stores.submit if url is None else elsewhere(url, settings, reactor)
         if self._trail is not None and url is None:
             submit = audited(submit, self._trail.note, now, new_correlation_id)
-        submit = judged(submit, conformance, tell_findings)
+        if settings.validation_mode != "off":
+            submit = judging(submit, settings, stores)
         if stores.spans is not None:
             mapper, submit = TracedMapper(mapper, stores.spans), traced_submit(submit, stores.spans)
         self.converter = Converter(
@@ -334,14 +344,26 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     await stores.close()
 
 
-def main() -> None:
-    """Entry of a converter process."""
+def _reactor(settings: Settings) -> Any:
+    """The reactor.  Twisted takes OpenSSL into every process that has it, 11 MiB; a process that asks nobody over HTTPS
+    (PostgreSQL's client brings its own) starts as one that has it not."""
+    needs_tls = settings.mapping_url is not None or settings.fhir_url is not None
+    if not needs_tls:
+        sys.modules["OpenSSL"] = None  # type: ignore[assignment]  # how Python is told that a module is not there
     from twisted.internet import reactor
 
+    if not needs_tls:
+        del sys.modules["OpenSSL"]
+    return reactor
+
+
+def main() -> None:
+    """Entry of a converter process."""
     try:
         settings, _ = read(os.environ)
     except InvalidSetting as wrong:
         sys.exit(f"ipf: {wrong}")
+    reactor = _reactor(settings)
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human=settings.log_format == "human")
     globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
     os.nice(15)  # acknowledgements go first

@@ -30,11 +30,11 @@ from ipf.ports import Claimed, Clock, Installed, Mapped, Mapper
 from ipf.profiles.folder import ProfileFolder
 from ipf.profiles.shelf import Site, port_of
 from ipf.settings import Settings
-from ipf.wire.mapper_client import Codings, RemoteMapper
-from ipf.wire.remote import Credentials, Remote
 
 if TYPE_CHECKING:
     from ipf.converter import Stores
+    from ipf.wire.mapper_client import Codings
+    from ipf.wire.remote import Credentials
 
 log = Logger(namespace="ipf.installing")
 
@@ -128,6 +128,9 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
     listeners = frozenset(one.name for one in settings.mllp_listen)
     if settings.mapping_url is None:
         return KnowingMapper(InstalledMapper(installation), listeners, learn)
+    # an HTTP client and TLS are 15 MiB: only where something is elsewhere
+    from ipf.wire.mapper_client import RemoteMapper
+    from ipf.wire.remote import Remote
 
     async def answers(message: Claimed) -> Codings | None:
         overrides = await installation.answers_of(message)
@@ -201,6 +204,8 @@ def credentials_of(settings: Settings) -> Credentials | None:
     """How this process shows who it is to services elsewhere; None: it does not."""
     if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
         return None
+    from ipf.wire.remote import Credentials  # see `mapper_of`
+
     return Credentials(
         settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""
     )

@@ -17,7 +17,7 @@ from ipf.profiles.archive import MANIFEST
 from ipf.profiles.findings import Findings
 from ipf.profiles.quirks import KNOWN
 from ipf.profiles.sources import LISTENER, RESOLVERS, SourceField, may_be_audited, resolver_of, source_field
-from ipf.profiles.yaml_tree import Mapping, Node, Scalar, Sequence, read_yaml, texts
+from ipf.profiles.yaml_tree import Mapping, Node, Scalar, Sequence, texts
 
 SCHEMA_VERSION = 1
 MLLP = "hl7v2-mllp"
@@ -94,6 +94,8 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     if len(content) > LONGEST_MANIFEST:
         findings.error(MANIFEST, "", f"has more than {LONGEST_MANIFEST} bytes")
         return None
+    from ipf.profiles.yaml_reader import read_yaml  # few sites have a profile, and need a YAML library
+
     root = read_yaml(content, MANIFEST, findings)
     if root is None:
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -15,10 +16,12 @@ from ipf.errors import Problem
 from ipf.ports import Answer, Clock, Request
 from ipf.ports.aside import LARGE, Aside, here
 from ipf.ports.audit import FHIR, Audit, Later, Trail
-from ipf.rest.judged import Submit
-from ipf.rest.router import Observe
 from ipf.rest.unit import Outcome, Unit, UnitResult
 from ipf.security.audit import AuditRules, NewId, patients_of, record, recorded, written
+
+if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
+    from ipf.rest.judged import Submit
+    from ipf.rest.router import Observe
 
 log = Logger()
 

@@ -13,11 +13,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.query import Query, parse_criteria
 from ipf.ports import Json, Request
-from ipf.rest.admit import admit
 from ipf.rest.exchange import creates_only, if_match, parameters
 from ipf.rest.ids import is_id
-from ipf.rest.patch import patch_of
-from ipf.rest.repository import Repository
 from ipf.rest.unit import Entry, Method
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}
@@ -82,17 +79,6 @@ def asks_only(item: Any, place: str) -> bool:
         return True
     last: str = asked["url"].partition("?")[0].rpartition("/")[2]
     return asked["method"] == "POST" and (last == "_search" or last.startswith("$"))
-
-
-def admitted_entry(item: Any, place: str, base_url: str, repository: Repository) -> Entry:
-    """The change that an entry from outside asks for; its resource has passed the door, or its patch will."""
-    entry = entry_of(item, place, base_url, patches=True)
-    if entry.resource is None:
-        return entry
-    if entry.method is Method.PATCH:
-        return replace(entry, resource=None, patch=patch_of(entry.resource, repository, place))
-    resource = admit(entry.resource, repository, place)
-    return entry if resource is entry.resource else replace(entry, resource=resource)
 
 
 def request_of(item: Any, place: str) -> Json:

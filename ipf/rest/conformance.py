@@ -23,8 +23,8 @@ from ipf.fhir.profiles.catalog import KINDS, Catalog, url_id
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.query import Query, parse_query
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation import Finding, Validator
-from ipf.fhir.validation.findings import failed
+from ipf.fhir.validation.findings import Finding, failed
+from ipf.fhir.validation.validator import Validator
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
 
 OFF, WARN, ENFORCE = "off", "warn", "enforce"

@@ -16,7 +16,6 @@ from ipf.fhir.bundle import etag, http_date
 from ipf.fhir.json import dumps, loads
 from ipf.fhir.query import Query, parse_query
 from ipf.fhir.validation import Finding, outcome
-from ipf.fhir.xml import from_xml
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.binary import wrapped
 from ipf.rest.formats import Format, is_fhir, sent_format
@@ -37,12 +36,18 @@ def resource_body(request: Request, resource_type: str) -> Json:
     if resource_type == "Binary" and not is_fhir(content_type):
         return wrapped(request, content_type)
     sent = sent_format(content_type)
-    resource = from_xml(request.body) if sent is Format.XML else loads(request.body)
+    resource = _from_xml(request.body) if sent is Format.XML else loads(request.body)
     if not isinstance(resource, dict):
         raise Problem(Category.MALFORMED, "the body must be one JSON object")
     if resource.get("resourceType") != resource_type:
         raise Problem(Category.VALUE, f"resourceType must be {resource_type}", "resourceType")
     return resource
+
+
+def _from_xml(body: bytes) -> Json:
+    from ipf.fhir.xml import from_xml  # few send XML, and a converter process is sent nothing
+
+    return from_xml(body)
 
 
 def parameters(text: str, place: str | None = None) -> list[tuple[str, str]]:

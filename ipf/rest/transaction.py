@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -18,12 +18,14 @@ from ipf.fhir.bundle import ResponseEntry, etag, response
 from ipf.fhir.json import dumps
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.aside import LARGE_BODY, Aside, here
-from ipf.rest.bundle_entries import admitted_entry, asks_only, entries_of, request_for
+from ipf.rest.admit import admit
+from ipf.rest.bundle_entries import asks_only, entries_of, entry_of, request_for
 from ipf.rest.commit import commit
 from ipf.rest.exchange import describe, location, preference, resource_body
 from ipf.rest.formats import Format, sent_format
 from ipf.rest.large_bundle import IN_PIECES, Entries, in_pieces, let_go, uncollected
 from ipf.rest.outcome import operation_outcome, success
+from ipf.rest.patch import patch_of
 from ipf.rest.permission import check_entry, visible
 from ipf.rest.repository import Repository
 from ipf.rest.unit import Entry, EntryResult, Method, Outcome, Unit, asked_by
@@ -107,7 +109,7 @@ class _Work:
                 if asks_only(item, place):
                     self.reads[number] = request_for(item, self.request, place)
                 else:
-                    entry = admitted_entry(item, place, self.request.base_url, self.repository)
+                    entry = _admitted(item, place, self.request.base_url, self.repository)
                     check_entry(self.request.caller, entry)
                     check_unchanging(entry.resource_type, entry.method)
                     self.writes[number] = entry
@@ -213,3 +215,14 @@ def _failed(problem: Problem) -> ResponseEntry:
 
 def _status(code: int) -> str:
     return f"{code} {HTTPStatus(code).phrase}"
+
+
+def _admitted(item: Any, place: str, base_url: str, repository: Repository) -> Entry:
+    """The change that an entry asks for; its resource has passed the door, or its patch will."""
+    entry = entry_of(item, place, base_url, patches=True)
+    if entry.resource is None:
+        return entry
+    if entry.method is Method.PATCH:
+        return replace(entry, resource=None, patch=patch_of(entry.resource, repository, place))
+    resource = admit(entry.resource, repository, place)
+    return entry if resource is entry.resource else replace(entry, resource=resource)

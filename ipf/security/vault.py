@@ -13,15 +13,14 @@ Source: RFC 5297; RFC 5869; issue of security, "Channel security".
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from ipf.fhir.json import dumps
 from ipf.fhir.sealed import MARK, MASK, parts
 from ipf.ports import Json
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 _OPEN_NAMES = frozenset({"accept", "accept-language", "prefer", "subject", "user-agent"})
 _ENCRYPTED, _ENCODED = f"{MARK}1:", f"{MARK}0:"
@@ -36,7 +35,7 @@ class Vault:
     """Seals and opens with the keys of one deployment; `keys` None: without any."""
 
     def __init__(self, keys: str | None = None) -> None:
-        self._ciphers = [AESSIV(_derived(key)) for key in (keys or "").split()]
+        self._ciphers = [_cipher(key) for key in (keys or "").split()]
 
     @property
     def encrypts(self) -> bool:
@@ -63,10 +62,9 @@ class Vault:
         except ValueError:
             raise Sealed("a stored secret is damaged") from None
         for cipher in self._ciphers if len(data) >= _SHORTEST else ():
-            try:
-                return cipher.decrypt(data, None).decode()
-            except InvalidTag:
-                continue
+            text_again = _decrypted(cipher, data)
+            if text_again is not None:
+                return text_again
         raise Sealed("a stored secret cannot be decrypted with the key of this server")
 
     def sealed(self, subscription: Json) -> Json:
@@ -92,5 +90,21 @@ class Vault:
         return body
 
 
-def _derived(key: str) -> bytes:
-    return HKDF(SHA256(), 64, None, b"ipf channel.header").derive(key.encode())
+# What encrypts is 6 MiB of a process, and without a key nothing is encrypted: so it is imported here.
+
+
+def _cipher(key: str) -> AESSIV:
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return AESSIV(HKDF(SHA256(), 64, None, b"ipf channel.header").derive(key.encode()))
+
+
+def _decrypted(cipher: AESSIV, data: bytes) -> str | None:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return cipher.decrypt(data, None).decode()
+    except InvalidTag:
+        return None

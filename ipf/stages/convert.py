@@ -40,7 +40,7 @@ from ipf.ports import (
     UnmappedCode,
 )
 from ipf.records import quick
-from ipf.rest.transaction import entries_of
+from ipf.rest.bundle_entries import entries_of
 from ipf.rest.unit import Unit, UnitResult
 from ipf.telemetry.logs import event_line
 

@@ -73,7 +73,7 @@ class LibraryTests(TestCase):
         self.assertIs(problem.category, Category.UNMAPPED)
 
     def test_maps_that_wait_for_their_first_message(self) -> None:
-        """What another process has compiled is known at once, and compiled when it is needed: once for all its types."""
+        """What another process has compiled is known at once, and compiled when needed: once for all its types."""
         library = Library.load(self.folder, compiled=False)
         self.assertEqual(library.message_types, ("ADT_A01", "ADT_A08"))
         self.assertEqual(library.map_url("ADT_A08"), "urn:ipf:map:ADT_A01")

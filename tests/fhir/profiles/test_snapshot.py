@@ -15,7 +15,7 @@ from ipf.fhir.definitions import definitions
 from ipf.fhir.json import loads
 from ipf.fhir.profiles.library import Structures, own_structure, own_urls
 from ipf.fhir.profiles.snapshot import SnapshotError
-from ipf.fhir.validation import Validator
+from ipf.fhir.validation.validator import Validator
 from tests.fhir.examples import REFERENCE
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.data import folder
 from ipf.fhir.profiles.tables import CODE_SYSTEMS, STRUCTURES, VALUE_SETS, tables
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation import Validator
+from ipf.fhir.validation.validator import Validator
 
 BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.json import loads
 from ipf.fhir.profiles.library import own_urls
-from ipf.fhir.validation import Validator
+from ipf.fhir.validation.validator import Validator
 from tests.fhir.examples import ABSENT, examples
 
 JUNK: list[Any] = [

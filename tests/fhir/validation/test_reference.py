@@ -13,8 +13,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.json import dumps, loads
-from ipf.fhir.validation import Validator
 from ipf.fhir.validation.findings import Policy
+from ipf.fhir.validation.validator import Validator
 from ipf.fhir.xml import from_xml
 from tests.fhir.examples import ABSENT, REFERENCE, examples
 

@@ -10,9 +10,9 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.fhirpath import Host, compile
 from ipf.fhir.json import loads
 from ipf.fhir.profiles.library import Structures
-from ipf.fhir.validation import Validator
 from ipf.fhir.validation.findings import Finding, Policy, Run, Scope, outcome
 from ipf.fhir.validation.invariants import NATIVE
+from ipf.fhir.validation.validator import Validator
 
 Json = dict[str, Any]
 PATIENT: Json = {"resourceType": "Patient"}

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.profiles.library import Structures
-from ipf.fhir.validation import Validator
+from ipf.fhir.validation.validator import Validator
 
 Json = dict[str, Any]
 CORE = "http://hl7.org/fhir/StructureDefinition/"
