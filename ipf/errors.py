@@ -100,10 +100,14 @@ class Problem(Exception):
 
 
 class StoreUnreachable(Problem):
-    """PostgreSQL cannot be reached, or broke off before it confirmed: nothing is known to be stored."""
+    """PostgreSQL cannot be reached, or broke off before it confirmed: nothing is known to be stored.
 
-    def __init__(self, text: str = "the store cannot be reached") -> None:
+    `detail`: why, for the log: what the driver says, with addresses and names of users; `text` goes to senders as well.
+    """
+
+    def __init__(self, text: str = "the store cannot be reached", detail: str = "") -> None:
         super().__init__(Category.UNAVAILABLE, text)
+        self.detail = detail or text
 
 
 class WriteConflict(Problem):

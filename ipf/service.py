@@ -46,7 +46,7 @@ from ipf.converter import (
     worker_name,
 )
 from ipf.doors import Doors, is_protected
-from ipf.errors import Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.installing import maps_folder, open_installation
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
@@ -62,6 +62,7 @@ from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
 from ipf.store.audit import PostgresAuditStore
+from ipf.store.caretaker import Caretaker
 from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.exports import PostgresExports
 from ipf.store.message_desk import PostgresMessageDesk
@@ -71,6 +72,7 @@ from ipf.store.row_security import secure
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import LogWriter, level_named
 from ipf.telemetry.meter import Meter
+from ipf.telemetry.metrics_directory import PART
 from ipf.telemetry.spans import open_spans
 from ipf.vendors import Vendors
 from ipf.watching import Watching
@@ -90,6 +92,14 @@ def log_stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:
         return (sys.__stdout__ or sys.stdout).buffer
     path = str(Path(logfile or "twistd.log").resolve())
     return cast("IO[bytes]", LogFile.fromFullPath(path, rotateLength=100_000_000, maxRotatedFiles=10))
+
+
+async def _migrated(url: str, kind: str, variable: str) -> None:
+    """Bring a database up to date.  Problem: it cannot be reached; named is the variable that says where it is."""
+    try:
+        await migrate(url, kind, reactor=reactor)
+    except StoreUnreachable as away:
+        raise Problem(Category.UNAVAILABLE, f"{variable}: {away.text}: {away.detail}") from away
 
 
 @implementer(IService)
@@ -161,8 +171,8 @@ class Ipf(Service):
             log.warn("{warning}", warning=warning)
         self._warn_about_open_doors()
         urls = await self._databases()
-        await migrate(urls[0], "ipf", reactor=reactor)
-        await migrate(urls[1], "fhir", reactor=reactor)
+        for url, kind, variable in zip(urls, ("ipf", "fhir"), ("IPF_DB_URL", "IPF_FHIR_DB_URL"), strict=True):
+            await _migrated(url, kind, variable)
         if is_divided(settings):
             await secure(urls[1], reactor=reactor)
         serve_parameters(settings)
@@ -246,6 +256,9 @@ class Ipf(Service):
         postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
         await postgres.start()
         self._on_stop("embedded PostgreSQL", postgres.stop)
+        caretaker = Caretaker(postgres, reactor)
+        caretaker.start()
+        self._on_stop("caretaker of PostgreSQL", caretaker.stop)
         return postgres.url("ipf"), postgres.url("fhir")
 
     # -- the stages
@@ -360,6 +373,7 @@ class Ipf(Service):
     def _child_environment(self, urls: tuple[str, str], name: str) -> Mapping[str, str]:
         return os.environ | {
             NAME: name,
+            PART: f"converter{name.rpartition(':')[2]}",
             "IPF_DB_URL": urls[0],
             "IPF_FHIR_DB_URL": urls[1],
             "IPF_MAPS_DIR": self._child_maps,

@@ -31,7 +31,11 @@ def makeService(options: Options) -> IService:
         settings, warnings = read(os.environ)
     except InvalidSetting as wrong:
         sys.exit(f"ipf: {wrong}")
-    metrics_directory.prepare(Path(settings.data_dir).resolve() / "metrics")
+    try:
+        metrics_directory.prepare(Path(settings.data_dir).resolve() / "metrics")
+        from ipf.telemetry import metrics  # noqa: F401  takes the space of its files
+    except OSError as error:
+        sys.exit(f"ipf: IPF_DATA_DIR: {settings.data_dir} cannot be used: {error.strerror or error}")
     from ipf.service import Ipf, log_stream
 
     parent: dict[str, Any] = options.parent or {}

@@ -31,6 +31,14 @@ log = Logger()
 MOST_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
 _GONE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
+_WHY = {
+    "53100": ": its disk is full",
+    "53200": ": it is out of memory",
+    "53300": ": it has too many connections",
+    "57P01": ": it is shutting down",
+    "57P03": ": it is starting up",
+    "25006": ": it only reads, as a standby does",
+}
 _SOCKET = {
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -174,7 +182,8 @@ def category_of(error: psycopg2.Error) -> Problem:
     if code in _CONFLICTS:
         return WriteConflict()
     if code.startswith(_GONE):
-        return StoreUnreachable(f"the store cannot serve now (SQLSTATE {code})")
+        why = _WHY.get(code, "")
+        return StoreUnreachable(f"the store cannot serve now{why} (SQLSTATE {code})")
     defect = error.diag.message_primary if code.startswith("42") else None  # names of ours, never values
     where = ", ".join(name for name in (error.diag.table_name, error.diag.constraint_name, defect) if name)
     return Problem(Category.INTERNAL, f"the store refused a statement (SQLSTATE {code}{': ' + where if where else ''})")
@@ -195,8 +204,8 @@ async def connect(
     try:
         dsn = await _resolved(url, reactor)
         connecting: Deferred[Any] = wire.connect(dsn)
-    except (psycopg2.Error, OSError) as error:
-        raise StoreUnreachable(f"the store cannot be reached ({type(error).__name__})") from error
+    except Exception as error:  # a URL that cannot be read, a host that has no address
+        raise StoreUnreachable(detail=_said(error)) from error
     timer = reactor.callLater(connect_seconds, wire.close)
     try:
         await connecting
@@ -207,11 +216,18 @@ async def connect(
         raise
     except Exception as error:  # whatever the driver raises while connecting means: not reachable
         _abandon(wire)
-        raise StoreUnreachable(f"the store cannot be reached ({type(error).__name__})") from error
+        raise StoreUnreachable(detail=_said(error)) from error
     finally:
         if timer.active():
             timer.cancel()
     return connection
+
+
+def _said(error: Exception) -> str:
+    """What the driver says of a connection that was not made, on one line; never a URL, which may hold a password."""
+    if isinstance(error, psycopg2.ProgrammingError):
+        return "the URL of the database cannot be read"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _abandon(wire: Wire) -> None:
@@ -223,6 +239,8 @@ async def _resolved(url: str, reactor: Any) -> str:
     """The connection string with the server's address looked up outside the reactor's thread."""
     parts = parse_dsn(url)
     host = parts.get("host", "")
+    if "@" in host:
+        raise OSError("the URL of the database has an @ in its host; in a user name or password it is written %40")
     if host and not host.startswith("/") and "," not in host and "hostaddr" not in parts:
         parts["hostaddr"] = await reactor.resolve(host)
     return str(make_dsn(**{"client_encoding": "UTF8", **_SOCKET, **parts}))

@@ -80,6 +80,7 @@ class Database:
         self.everyone: Runs = Scope(self, EVERYONE) if tenants else self
         self._openings: dict[str, str] = {}
         self._reactor = reactor
+        self._name = application_name
         self._size = size
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = '{value}'" for name, value in chosen.items()]
@@ -304,7 +305,8 @@ class Database:
             self._server_gone(problem)
             return False
         if self._down:
-            log.info("event=store_back the store can be reached again", event="store_back")
+            text = "event=store_back database={database} the store can be reached again"
+            log.info(text, event="store_back", database=self._name)
         self._down = False
         self._all.add(connection)
         self._give_back(connection)
@@ -332,7 +334,12 @@ class Database:
 
     def _server_gone(self, problem: Problem) -> None:
         if not self._down and not self._closed:
-            log.warn("event=store_unreachable reason={reason}", event="store_unreachable", reason=problem.text)
+            log.warn(
+                "event=store_unreachable database={database} reason={reason}",
+                event="store_unreachable",
+                database=self._name,
+                reason=getattr(problem, "detail", problem.text),
+            )
         if not any(connection.alive for connection in self._all):
             self._down = True
             self._fail_waiting(problem if isinstance(problem, StoreUnreachable) else StoreUnreachable(problem.text))

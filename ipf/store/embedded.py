@@ -132,10 +132,19 @@ class EmbeddedPostgres:
 
     async def start_up(self) -> None:
         """Start the server of a prepared directory unless it runs already."""
-        if not self.running():
-            (self.cluster / "postmaster.pid").unlink(missing_ok=True)
-            log_file = str(self.data_dir / "postgres.log")
-            await self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", log_file)
+        if self.running():
+            return
+        (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+        log_file = self.data_dir / "postgres.log"
+        said_before = log_file.stat().st_size
+        try:
+            await self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(log_file))
+        except Problem as problem:
+            raise Problem(problem.category, problem.text + _last_words(log_file, said_before)) from None
+
+    def left_in_order(self) -> bool:
+        """Whether a server that does not run went by itself: a killed one leaves its pid file."""
+        return not (self.cluster / "postmaster.pid").exists()
 
     async def shut_down(self) -> None:
         """Stop the server, if it runs, and keep the directory."""
@@ -295,6 +304,15 @@ def _pause(reactor: Any, seconds: float) -> Deferred[None]:
 
 def _binaries() -> Path:
     return Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])
+
+
+def _last_words(log_file: Path, since: int) -> str:
+    """Why a server ended, as its log says from byte `since` on; empty when it says nothing."""
+    with log_file.open("rb") as file:
+        file.seek(since)
+        lines = file.read(_LARGEST_LOG).decode(errors="replace").splitlines()
+    said = [line.partition("] ")[2] for line in lines if "FATAL:  " in line or "PANIC:  " in line]
+    return f": {said[-1]}" if said else ""
 
 
 def _server_user() -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+import prometheus_client.values
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -22,11 +23,12 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
 from ipf.telemetry.exposition import text_of
-from ipf.telemetry.metrics_directory import VARIABLE
+from ipf.telemetry.metrics_directory import VARIABLE, part, reserve
 from ipf.telemetry.tallies import Tallies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -37,6 +39,9 @@ SUCCESS = "success"
 FAILURE = "failure"
 
 disable_created_metrics()
+if VARIABLE in os.environ:
+    reserve()
+    prometheus_client.values.ValueClass = MultiProcessValue(part)
 
 _REGISTRY = CollectorRegistry()
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -321,12 +326,6 @@ def exposition() -> bytes:
     MultiProcessCollector(registry)
     ProcessCollector(registry=registry)
     return text_of(registry)
-
-
-def process_ended(pid: int) -> None:
-    """A child process is gone: its gauges of living processes go with it, its counters stay."""
-    if VARIABLE in os.environ:
-        mark_process_dead(pid)
 
 
 def sample(name: str, **labels: str) -> float:

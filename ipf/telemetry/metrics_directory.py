@@ -4,6 +4,10 @@ Converter processes are children of the one `twistd ipf`; each writes its values
 and the main process adds them up when it is scraped.  The client library decides at its import whether it works that
 way, so `prepare` must run before `ipf.telemetry.metrics` is imported; children inherit the variable.
 
+The files are named by the part that a process plays (`PART`), not by its number, so one that is started again goes on
+in the files of the one before it.  Their space is taken beforehand (`reserve`): a page of a mapped file that finds no
+space on a full disk would end the process (SIGBUS), with all senders connected to it.
+
 Source: https://prometheus.github.io/client_python/multiprocess/
 """
 
@@ -17,7 +21,11 @@ from pathlib import Path
 from typing import IO
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+PART = "IPF_METRICS_PART"  # set by the service for its converter processes; not a setting
 _LOCK = "lock"
+# Bytes for each file, several times what the closed sets of labels can fill (a series takes about 150 bytes).
+_MAIN_SIZES = {"counter": 1 << 20, "histogram": 1 << 19, "gauge_mostrecent": 1 << 16, "gauge_livesum": 1 << 16}
+_CONVERTER_SIZES = {"counter": 1 << 18, "histogram": 1 << 17, "gauge_mostrecent": 1 << 14, "gauge_livesum": 1 << 14}
 
 
 _held: list[IO[bytes]] = []
@@ -38,6 +46,19 @@ def prepare(parent: Path) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     _held.append(lock)
     os.environ[VARIABLE] = str(folder)
+
+
+def part() -> str:
+    """What this process is among those of its service."""
+    return os.environ.get(PART, "main")
+
+
+def reserve() -> None:
+    """Take the space of this process's files.  OSError when there is none."""
+    sizes = _MAIN_SIZES if part() == "main" else _CONVERTER_SIZES
+    for kind, size in sizes.items():
+        with Path(os.environ[VARIABLE], f"{kind}_{part()}.db").open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def _is_alive(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 from typing import Any
 
@@ -17,7 +18,7 @@ class PostgresAwayTests(TestCase):
     timeout = 300
 
     def test_stopped_and_started(self) -> None:
-        """Once cut off cleanly, once as if it had crashed."""
+        """Once cut off cleanly, once as if it had crashed, once killed: then the service starts its own again."""
         asyncio.run(self._away())
 
     async def _away(self) -> None:
@@ -33,6 +34,8 @@ class PostgresAwayTests(TestCase):
                 self.assertEqual((await asyncio.to_thread(scenario.service.get, "/actuator/health"))[0], 503)
                 await asyncio.to_thread(_pg_ctl, scenario, "start", "-w", "-l", str(scenario.postgres / "restart.log"))
                 await scenario.feed.until(len(scenario.feed.accepted) + 100, 30)
+            os.kill(int((scenario.postgres / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+            await scenario.feed.until(len(scenario.feed.accepted) + 100, 30)
             await scenario.feed.stop()
             await scenario.settled()
             self.assertEqual(scenario.broken_promises(), [])

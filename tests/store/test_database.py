@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import defer, reactor
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.store.bell import PostgresBell
+from ipf.store.caretaker import GRACE_SECONDS, Caretaker
+from ipf.store.connection import connect
 from ipf.store.database import Database, Session
 from ipf.store.embedded import EmbeddedPostgres
 from tests import postgres
@@ -188,12 +194,72 @@ class OutageTest(TestCase):
             self.assertLess(time.monotonic() - before, 1.0)
             await database.close()
 
+    async def test_why_it_cannot_be_reached(self) -> None:
+        """The detail is the driver's, for the log; senders see a text without names; neither holds a password."""
+        host = self.server.url("").partition("dbname")[0]
+        for url, reason in (
+            ("postgresql://ipf:s3cret@127.0.0.1:1/one", "Connection refused"),
+            (f"{host} dbname=other password=s3cret", 'database "other" does not exist'),
+            ("postgresql://ipf:s3cret@[::1/one", "the URL of the database cannot be read"),
+            ("postgresql://ipf:p@s3cret@127.0.0.1/one", "%40"),
+        ):
+            failed = await self.assertFailure(started(connect(url, reactor=reactor)), StoreUnreachable)
+            self.assertIn(reason, failed.detail)
+            self.assertNotIn("s3cret", failed.detail)
+            self.assertEqual(failed.text, "the store cannot be reached")
+
     async def test_one_service_a_directory(self) -> None:
         """A second start says who is there and where."""
         second = EmbeddedPostgres(self.server.data_dir, reactor)
         refused = await self.assertFailure(started(second.start()), Problem)
         self.assertIn(str(self.server.data_dir), refused.text)
         self.assertIn("another ipf", refused.text)
+
+    async def test_a_killed_server_is_started_again(self) -> None:
+        """At once after a kill; one that was stopped in order only after a while, in which its master may be back."""
+        clock = Clock()
+        caretaker = Caretaker(self.server, clock)
+        before = self.server.pid()
+        await caretaker.look()
+        self.assertEqual(self.server.pid(), before)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        while self.server.pid() in (None, before):  # its own processes may take a moment to go
+            await caretaker.look()
+            clock.advance(1)
+            await postgres.pause(0.02)
+        await caretaker.look()
+        await self.server.shut_down()
+        await caretaker.look()
+        clock.advance(GRACE_SECONDS - 0.1)
+        await caretaker.look()
+        self.assertFalse(self.server.running())
+        clock.advance(0.1)
+        await caretaker.look()
+        self.assertTrue(self.server.running())
+
+    async def test_a_server_that_cannot_start(self) -> None:
+        """Is tried again, less and less often; the line has the server's own reason."""
+        clock = Clock()
+        lines: list[LogEvent] = []
+        globalLogPublisher.addObserver(lines.append)
+        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        caretaker = Caretaker(self.server, clock)
+        settings = self.server.cluster / "postgresql.auto.conf"
+        await self.server.shut_down()
+        settings.write_text("shared_buffers = 'no number'\n")
+        await caretaker.look()
+        clock.advance(GRACE_SECONDS)
+        for wait in (1.0, 2.0):
+            await caretaker.look()
+            await caretaker.look()
+            clock.advance(wait)
+        settings.write_text("")
+        await caretaker.look()
+        self.assertTrue(self.server.running())
+        reasons = [line["reason"] for line in lines if line.get("event") == "postgres_not_started"]
+        self.assertEqual(len(reasons), 2)
+        self.assertIn("postgresql.auto.conf", reasons[0])
 
     async def test_after_a_crash(self) -> None:
         """A server that outlived its service is adopted; a stale pid file of another process is no obstacle."""

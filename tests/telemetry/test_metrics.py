@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.telemetry import metrics
 from ipf.telemetry.exposition import text_of
+from ipf.telemetry.metrics_directory import PART
 
 CHILD = """
 import sys
@@ -97,12 +98,16 @@ class MetricsTests(TestCase):
         dead = Path(folder) / "service-dead"
         dead.mkdir()
         (dead / "counter_1.db").write_bytes(b"left over")
-        for run in ("first", "second"):
+        for run in ("first", "second", "second"):
             child = subprocess.run(
                 [sys.executable, "-c", CHILD, folder, run], env=environment, capture_output=True, check=True
             )
-            environment["PROMETHEUS_MULTIPROC_DIR"] = str(next(Path(folder).iterdir()))
+            environment |= {"PROMETHEUS_MULTIPROC_DIR": str(next(Path(folder).iterdir())), PART: "converter1"}
         text = child.stdout.decode()
-        self.assertIn('source_system="A",status="RECEIVED"} 2.0', text)
+        self.assertIn('source_system="A",status="RECEIVED"} 3.0', text)
+        files = {file.name: file.stat() for file in Path(environment["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db")}
+        self.assertEqual(len(files), 8, "one set for each part, also when it is started again")
+        for name, stat in files.items():
+            self.assertGreaterEqual(stat.st_blocks * 512, stat.st_size, f"{name}: space that is not there yet")
         self.assertIn("interface_engine_dlq_current_size 4.0", text)
         self.assertIn("process_resident_memory_bytes", text)
