@@ -1,7 +1,7 @@
 """Which neighbourhood an IP address, or a host that is written in a URL, belongs to.
 
 Source: https://www.iana.org/assignments/iana-ipv4-special-registry and its counterpart for IPv6; the addresses at which
-clouds serve the credentials of a machine (AWS, Azure, Google, Alibaba, Oracle).
+clouds serve the credentials of a machine (AWS, Azure, Google, Alibaba, Oracle, Tencent, Scaleway, OpenStack).
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 _NUMERIC_HOST = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?")
 _METADATA = frozenset(
     ip_address(one)
-    for one in ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
-)
-_NAT64 = ip_network("64:ff9b::/96")
+    for one in (
+        "169.254.169.254", "169.254.170.2", "169.254.170.23", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+        "169.254.0.23", "169.254.42.42", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42",
+        "fe80::a9fe:a9fe",
+    )
+)  # fmt: skip
+_CARRIERS = tuple(ip_network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
+"""IPv6 networks whose last 32 bits are an address of IPv4 (RFC 6052, RFC 8215, RFC 2765, RFC 4291 2.5.5.1)."""
+_GLOBAL = ip_network("2000::/3")
+_DOCUMENTATION = ip_network("3fff::/20")
 
 Address = IPv4Address | IPv6Address
 
@@ -28,7 +35,7 @@ def address_of(text: str) -> Address | None:
         return None
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
+        if inner is None and int(address) > 1 and any(address in network for network in _CARRIERS):
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         return inner or address
     return address
@@ -41,6 +48,8 @@ def is_metadata(address: Address) -> bool:
 
 def is_inside(address: Address) -> bool:
     """Whether it is private, loopback, link-local, multicast, or otherwise not of the public internet."""
+    if isinstance(address, IPv6Address) and (address not in _GLOBAL or address in _DOCUMENTATION):
+        return True
     return not address.is_global or address.is_multicast or is_metadata(address)
 
 

@@ -121,6 +121,21 @@ class EndpointTests(TestCase):
         ):
             self.assertEqual(policy.permits(host, address), permitted, (policy, host, address))
 
+    def test_forms_of_an_address(self) -> None:
+        """IPv4 carried in IPv6, and what is of IPv6 no public address, whatever the library calls it."""
+        for address in (
+            "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "64:ff9b:1:2::1", "fec0::1", "5f00::1", "3fff::1",
+            "2001:db8::1", "2001::80ff:fffe", "100::1", "::", "0.0.0.0", "255.255.255.255", "192.0.0.8", "198.18.0.1",
+        ):  # fmt: skip
+            self.assertFalse(ChannelPolicy(STRICT).permits("hook.example.org", address), address)
+        for address in (
+            "169.254.170.23", "169.254.0.23", "169.254.42.42", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe",
+            "::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b:1::a9fe:a9fe", "::ffff:168.63.129.16",
+        ):  # fmt: skip
+            self.assertFalse(ChannelPolicy(PERMISSIVE).permits("hook.example.org", address), address)
+        for address in ("2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"):
+            self.assertTrue(ChannelPolicy(STRICT).permits("hook.example.org", address), address)
+
     def test_credentials_of_a_cloud_in_every_mode(self) -> None:
         for mode in (STRICT, RELAXED, PERMISSIVE):
             self.assertEqual(len(said(ChannelPolicy(mode), endpoint="https://169.254.169.254/latest")), 1, mode)

@@ -222,12 +222,6 @@ class WebsocketTests(TestCase):
         for number in range(200):
             self.assertEqual((await caller.heard.get()).partition(" ")[0], str(number))
 
-    async def test_plain_http_is_answered(self) -> None:
-        """A browser that comes by accident is told."""
-        self.listen()
-        answer = await HTTPClient(Agent(reactor)).get(f"http://127.0.0.1:{self.number}/websocket", unbuffered=True)
-        self.assertIn(answer.code, (400, 426, 200))
-
 
 class FormsTests(TestCase):
     def test_tokens(self) -> None:
