@@ -22,7 +22,8 @@ _METADATA = frozenset(
 _CARRIERS = tuple(ip_network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
 """IPv6 networks whose last 32 bits are an address of IPv4 (RFC 6052, RFC 8215, RFC 2765, RFC 4291 2.5.5.1)."""
 _GLOBAL = ip_network("2000::/3")
-_DOCUMENTATION = ip_network("3fff::/20")
+_SPECIAL = tuple(ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24"))
+"""Special purposes that the library of some Python calls public."""
 
 Address = IPv4Address | IPv6Address
 
@@ -48,9 +49,10 @@ def is_metadata(address: Address) -> bool:
 
 def is_inside(address: Address) -> bool:
     """Whether it is private, loopback, link-local, multicast, or otherwise not of the public internet."""
-    if isinstance(address, IPv6Address) and (address not in _GLOBAL or address in _DOCUMENTATION):
+    if isinstance(address, IPv6Address) and address not in _GLOBAL:
         return True
-    return not address.is_global or address.is_multicast or is_metadata(address)
+    is_special = any(address in network for network in _SPECIAL)
+    return is_special or not address.is_global or address.is_multicast or is_metadata(address)
 
 
 def is_own_machine(address: Address) -> bool:
