@@ -14,15 +14,12 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString
-from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
-from twisted.logger import Logger
 
 from ipf import __version__
 from ipf.converter import Stores, TwoBells, now, trail_of
-from ipf.errors import Category, Problem
 from ipf.installing import MappedByVendor, aside, mapper_of
+from ipf.listening import HTTP, MLLP, bound, is_protected, listen
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
@@ -79,18 +76,12 @@ from ipf.wire.oidc import KeySource
 from ipf.wire.processes import ConverterProcesses
 from ipf.wire.remote import Remote, Reply
 
-log = Logger(namespace="ipf.doors")
 reactor: Any = _reactor  # its interfaces are mixed in at run time
 
 _PROVIDER_SECONDS = 5.0
 _LARGEST_KEY_SET = 1024 * 1024
 
 Closer = Callable[[], Awaitable[object]]
-
-
-def is_protected(settings: Settings) -> bool:
-    """Whether every door asks for a token."""
-    return settings.auth_enabled and settings.admin_token is not None
 
 
 def bearer_of(keys: KeySource, settings: Settings) -> Bearer:
@@ -117,16 +108,6 @@ def key_source(settings: Settings) -> KeySource:
         return await remote.get(url, {"Accept": "application/json"})
 
     return KeySource(settings.auth_issuer or "", fetch, reactor, settings.auth_jwks_url)
-
-
-def bound(endpoint: str, is_protected: bool) -> str:
-    """An endpoint string; a TCP listener that nothing protects is bound to loopback unless it names an interface.
-
-    Source: decisions section 1.
-    """
-    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
-        return endpoint
-    return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
 
 
 class Doors:
@@ -182,7 +163,7 @@ class Doors:
             "websocket": websocket.resource(self._sockets, reactor, *self._session()),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
-        port = await self._listen(settings.http_listen, factory, "HTTP")
+        port = await self._listen(settings.http_listen, factory, "HTTP", HTTP)
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
 
     def _session(self) -> tuple[Authenticate, ...]:
@@ -306,7 +287,7 @@ class Doors:
             observe=count_received,
         )
         for listener in settings.mllp_listen:
-            self._on_stop(f"MLLP {listener.name}", await self._mllp_listener(listener, receiver))
+            self._on_stop(f"MLLP {listener.name}", await self._mllp_listener(listener, receiver, MLLP))
         self._on_stop("MLLP of profiles", self._vendors.close)
         await self._vendors.attach(receiver, lambda one: self._mllp_listener(one, receiver))
 
@@ -314,8 +295,8 @@ class Doors:
         """Types that are refused without a map; with a mapping service elsewhere nobody here knows its maps."""
         return frozenset(self._settings.require_map_types if self._settings.mapping_url is None else ())
 
-    async def _mllp_listener(self, listener: Listener, receiver: Receiver) -> Closer:
-        """Open one; what closes it."""
+    async def _mllp_listener(self, listener: Listener, receiver: Receiver, variable: str | None = None) -> Closer:
+        """Open one; what closes it.  `variable`: of the settings, where it is named there."""
         settings = self._settings
         tenant = dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT)
 
@@ -335,7 +316,7 @@ class Doors:
             else GatedMllpFactory(listener.name, door(tenant), reactor, limits, gate, door)
         )
         factory.connections_changed = partial(metrics.mllp_connections, listener.name)
-        port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}")
+        port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}", variable)
 
         async def stop() -> None:
             await maybeDeferred(port.stopListening)
@@ -343,15 +324,8 @@ class Doors:
 
         return stop
 
-    async def _listen(self, endpoint: str, factory: Any, what: str) -> IListeningPort:
-        place = bound(endpoint, is_protected(self._settings))
-        factory.noisy = False
-        try:
-            port: IListeningPort = await serverFromString(reactor, place).listen(factory)
-        except (CannotListenError, ValueError, LookupError) as error:
-            raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}") from error
-        log.info("{what} listens on {place}", what=what, place=place)
-        return port
+    async def _listen(self, endpoint: str, factory: Any, what: str, variable: str | None = None) -> IListeningPort:
+        return await listen(reactor, bound(endpoint, is_protected(self._settings)), factory, what, variable)
 
 
 def channel_policy(settings: Settings) -> ChannelPolicy:

@@ -45,9 +45,10 @@ from ipf.converter import (
     tune_collector,
     worker_name,
 )
-from ipf.doors import Doors, is_protected
+from ipf.doors import Doors
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.installing import maps_folder, open_installation
+from ipf.listening import check_places, is_protected
 from ipf.mapping.desk import Desk
 from ipf.mapping.installation import BELL, Installation
 from ipf.mapping.snapshot import Snapshot
@@ -170,6 +171,7 @@ class Ipf(Service):
         for warning in self._warnings:
             log.warn("{warning}", warning=warning)
         self._warn_about_open_doors()
+        check_places(settings, reactor)
         urls = await self._databases()
         for url, kind, variable in zip(urls, ("ipf", "fhir"), ("IPF_DB_URL", "IPF_FHIR_DB_URL"), strict=True):
             await _migrated(url, kind, variable)

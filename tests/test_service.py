@@ -7,10 +7,15 @@ import socket
 import subprocess
 import sys
 
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import TestCase
 
 from ipf.converter import is_dead, worker_name
-from ipf.doors import bound
+from ipf.errors import Problem
+from ipf.listening import MLLP, bound, check_places, listen
+from ipf.settings import Listener, Settings
 
 HOST = socket.gethostname()
 
@@ -29,6 +34,28 @@ class ServiceTests(TestCase):
     def test_unprotected_listeners_bind_loopback(self) -> None:
         for endpoint, is_protected, expected in BOUND:
             self.assertEqual(bound(endpoint, is_protected), expected)
+
+    def test_places_that_cannot_be_used_are_named(self) -> None:
+        for settings, variable in (
+            (Settings(http_listen="8090"), "IPF_HTTP_LISTEN"),
+            (Settings(mllp_listen=(Listener("lab", ""),)), "IPF_MLLP_LISTEN"),
+            (Settings(mllp_listen=(Listener("lab", "tcp:x"),)), "IPF_MLLP_LISTEN"),
+            (Settings(mllp_listen=(Listener("lab", "tcp:1:nothing=2"),)), "IPF_MLLP_LISTEN"),
+            (Settings(mllp_listen=(Listener("lab", "ssl:2575:privateKey=/nowhere.pem"),)), "IPF_MLLP_LISTEN"),
+            (Settings(maps_dir="/nowhere/at/all"), "IPF_MAPS_DIR"),
+            (Settings(package_dir=__file__), "IPF_PACKAGE_DIR"),
+        ):
+            with self.assertRaisesRegex(Problem, f"^{variable}: "):
+                check_places(settings, reactor)
+        check_places(Settings(), reactor)
+
+    async def test_listeners_that_cannot_be_opened_are_named(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            for port in (taken.getsockname()[1], 99999):
+                opening = Deferred.fromCoroutine(listen(reactor, f"tcp:{port}", Factory(), "MLLP lab", MLLP))
+                failed = await self.assertFailure(opening, Problem)
+                self.assertTrue(str(failed).startswith("IPF_MLLP_LISTEN: MLLP lab cannot listen on tcp:"), failed)
 
     def test_dead_workers_of_this_machine(self) -> None:
         child = subprocess.Popen([sys.executable, "-c", ""])

@@ -163,10 +163,11 @@ class Receiver:
         if isinstance(result, Outcome):
             self._observe(result.value, received.source_system)
             if result is Outcome.CONFLICTING_DUPLICATE:
-                _warn_conflict(received, peer)
+                _warn("conflicting_duplicate", received, peer, "another content came with this id before")
             answer(self._acknowledge(header, "AA"))
         elif isinstance(result, StoreUnreachable):
             self._observe("unavailable", received.source_system)
+            _warn("not_taken", received, peer, result.text)
             answer(self._acknowledge(header, "AE", result))
         else:
             self._failed(header, received, peer, answer, result)
@@ -200,8 +201,11 @@ class Receiver:
         message_type = header.message_type
         self._observe("map_missing", header.source_system)
         log.warn(
-            "event=map_missing message_type={message_type} listener={listener} peer={peer}",
+            "event=map_missing source_system={source_system} source_id={source_id} message_type={message_type} "
+            "listener={listener} peer={peer}",
             event="map_missing",
+            source_system=header.source_system,
+            source_id=header.source_id,
             message_type=message_type,
             listener=listener.name,
             peer=peer,
@@ -226,10 +230,12 @@ class Receiver:
         answer: Answer,
     ) -> None:
         self._observe("rejected", header.source_system if header is not None else "")
-        rejected = self._rejected(str(problem), raw, size, listener, peer)
+        rejected = self._rejected(str(problem), raw, size, listener, peer, header)
         Deferred.fromCoroutine(self._keep_and_answer(rejected, header, problem, answer))
 
-    def _rejected(self, reason: str, raw: bytes, size: int, listener: Listener, peer: str) -> Rejected:
+    def _rejected(
+        self, reason: str, raw: bytes, size: int, listener: Listener, peer: str, header: Header | None = None
+    ) -> Rejected:
         rejected = Rejected(
             self._now(),
             self._new_correlation_id(),
@@ -241,8 +247,11 @@ class Receiver:
             listener.tenant,
         )
         log.warn(
-            "event=rejected listener={listener} peer={peer} size={size} reason={reason}",
+            "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
+            "size={size} reason={reason}",
             event="rejected",
+            source_system=header.source_system[:_LONGEST_KEY] if header is not None else None,
+            source_id=header.source_id[:_LONGEST_KEY] if header is not None else None,
             correlation_id=rejected.correlation_id,
             listener=listener.name,
             peer=peer,
@@ -351,17 +360,19 @@ def _unusable(header: Header) -> Problem | None:
     return None
 
 
-def _warn_conflict(received: Received, peer: str) -> None:
+def _warn(event: str, received: Received, peer: str, reason: str) -> None:
+    """A line about one message; many alike are counted, not written."""
     log.warn(
-        "event=conflicting_duplicate source_system={source_system} source_id={source_id} "
-        "message_type={message_type} listener={listener} peer={peer}",
-        event="conflicting_duplicate",
+        f"event={event} source_system={{source_system}} source_id={{source_id}} message_type={{message_type}} "
+        "listener={listener} peer={peer} reason={reason}",
+        event=event,
         correlation_id=received.correlation_id,
         source_system=received.source_system,
         source_id=received.source_id,
         message_type=received.message_type,
         listener=received.listener,
         peer=peer,
+        reason=reason,
     )
 
 

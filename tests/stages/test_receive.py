@@ -18,6 +18,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.ordering import ordering_key
 from ipf.stages.group_commit import GroupCommit
 from ipf.stages.receive import Listener, Receiver
+from ipf.telemetry.logs import record
 from tests.stages.plain_inbox import PlainInbox
 
 NOW = datetime(2024, 1, 15, 9, 30, tzinfo=UTC)
@@ -34,6 +35,7 @@ class ReceiveCase(TestCase):
         self.clock = Clock()
         self.counted: list[tuple[str, str]] = []
         self.logged: list[str] = []
+        self.lines: list[str] = []
         self.receiver = self.make()
         globalLogPublisher.addObserver(self.note)
         self.addCleanup(globalLogPublisher.removeObserver, self.note)
@@ -41,6 +43,7 @@ class ReceiveCase(TestCase):
     def note(self, event: Any) -> None:
         if "event" in event:
             self.logged.append(event["event"])
+            self.lines.append(record(event)["message"])
 
     def make(self, **settings: Any) -> Receiver:
         inbox: Any = self.inbox
@@ -190,6 +193,17 @@ class RefusedTests(ReceiveCase):
 
 
 class NotTakenTests(ReceiveCase):
+    def test_the_log_names_the_message_that_was_not_taken(self) -> None:
+        """By what its sender calls it, so that an operator can ask for it again."""
+        self.ack(adt("C1", trigger=""))
+        self.answer(b"hello")
+        self.inbox.fail = StoreUnreachable()
+        self.ack(adt("C2"))
+        self.assertEqual(self.logged, ["rejected", "rejected", "not_taken"])
+        for line, system, source_id in zip(self.lines, ("REG", "null", "REG"), ("C1", "null", "C2"), strict=True):
+            self.assertIn(f" source_system={system} source_id={source_id} ", line)
+        self.assertIn('reason="the store cannot be reached"', self.lines[-1])
+
     def test_store_unreachable(self) -> None:
         self.inbox.fail = StoreUnreachable()
         code, echoed, message = self.ack(adt())
