@@ -5,6 +5,7 @@ Source: ports.Asks and ports.Answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from ipf.security.access import Unauthorized
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""
 
+_SEARCH = re.compile(rb'"reference":"[A-Z][A-Za-z]+\?').search
 _NEVER_CREATE = frozenset({Method.DELETE, Method.PATCH})
 
 ConditionKey = tuple[str, str, str]
@@ -38,8 +40,9 @@ class Question:
     """A unit with what was read out of its resources: conditional references by their text, and by entry.
 
     `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
-    JSON, so that a reference can be looked for without walking the resource; `keys` are those of their conditions.
-    `places`: where names of other entries stand, and what stood there, when the unit tells (`Unit.references`).
+    JSON, so that a reference can be looked for without walking the resource; none when nothing is to be looked for.
+    `keys` are those of their conditions.  `places`: where names of other entries stand, and what stood there, when the
+    unit tells (`Unit.references`).
     """
 
     unit: Unit
@@ -60,14 +63,20 @@ def question(unit: Unit) -> Question:
             unit = replace(unit, entries=tuple([_within_limits(entry, unit.caller) for entry in unit.entries]))
         except Problem as beyond:
             return Question(unit, {}, (), (), beyond)
-    texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in unit.entries])
-    asked = [entry.condition for entry in unit.entries]
-    keys = tuple([None if query is None else condition_key(unit.tenant, query) for query in asked])
+    tenant, entries = unit.tenant, unit.entries
+    asked = [entry.condition for entry in entries]
+    keys = tuple([None if query is None else (tenant, query.resource_type, query.canonical) for query in asked])
+    for query, entry in zip(asked, entries, strict=True):
+        if query is not None and query.single_tokens is None and query.needs_store:
+            return Question(unit, {}, (), keys, _follows(query, entry.place))
+    places = None
+    if unit.references is not None:
+        places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
+        if not _has_search(dumps([entry.resource for entry in entries])):
+            return Question(unit, {}, (), keys, None, places)
+    texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
     found: dict[str, Query] = {}
-    for entry in unit.entries:
-        if entry.condition is not None and entry.condition.single_tokens is None and entry.condition.needs_store:
-            return Question(unit, {}, texts, keys, _follows(entry.condition, entry.place))
-    for entry, text in zip(unit.entries, texts, strict=True):
+    for entry, text in zip(entries, texts, strict=True):
         if b"?" not in text:
             continue
         for reference in conditional_references(entry.resource):
@@ -82,10 +91,12 @@ def question(unit: Unit) -> Question:
                     return Question(unit, {}, texts, keys, refused)
                 if found[reference].needs_store:
                     return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
-    places = None
-    if unit.references is not None:
-        places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
-    return Question(unit, found, texts, keys, places=places)
+    return Question(unit, found, texts, keys, None, places)
+
+
+def _has_search(text: bytes) -> bool:
+    """Whether a conditional reference stands in compact JSON; the name of a member is never within another text."""
+    return b"?" in text and _SEARCH(text) is not None
 
 
 def _within_limits(entry: Entry, caller: Caller) -> Entry:

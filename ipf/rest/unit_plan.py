@@ -68,27 +68,29 @@ class UnitPlan:
         """Results in the order of the entries; Problem and Again leave the layer to be forgotten."""
         if self.asked.refused is not None:
             raise self.asked.refused
-        entries = self.unit.entries
-        for holder, name, text in self.asked.places or ():  # an attempt before this one may have replaced it
+        entries, places = self.unit.entries, self.asked.places or ()
+        for holder, name, text in places:  # an attempt before this one may have replaced it
             holder[name] = text
-        order = sorted(range(len(entries)), key=[_RANK[entry.method] for entry in entries].__getitem__)
-        found = {number: self._identify(number) for number in order}
+        ranks = [_RANK[entry.method] for entry in entries]
+        found = {number: self._identify(number) for number in sorted(range(len(entries)), key=ranks.__getitem__)}
         ends = [found[number] for number in range(len(entries))]
         names = _names(entries, ends)
-        for holder, name, text in self.asked.places or ():
-            holder[name] = names.anywhere.get(text, text)
+        name_of = names.anywhere.get
+        for holder, name, text in places:
+            holder[name] = name_of(text, text)
         for pending in self._pending.values():
             self._settle(pending, names)
-        return UnitResult(tuple(map(_result, entries, ends)))
+        return UnitResult(tuple([_result(entry, end) for entry, end in zip(entries, ends, strict=True)]))
 
     # -- which resource an entry is about
 
     def _identify(self, number: int) -> EntryResult | Pending:
-        entry, text, condition = self.unit.entries[number], self.asked.texts[number], self.asked.keys[number]
-        if entry.method is Method.DELETE:
-            return self._delete(entry, condition)
+        entry, condition, texts = self.unit.entries[number], self.asked.keys[number], self.asked.texts
+        text = texts[number] if texts else b""
         if entry.method is Method.CREATE:
             return self._create(entry, text, condition)
+        if entry.method is Method.DELETE:
+            return self._delete(entry, condition)
         if entry.patch is not None:
             return self._patch(entry, entry.patch, condition)
         return self._update(entry, text, condition)
@@ -108,6 +110,9 @@ class UnitPlan:
 
     def _create(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> EntryResult | Pending:
         if condition is not None:
+            known = self.view.answers.get(condition)
+            if known is not None and self._guard is None:
+                return known
             earlier = self._by_condition.get(condition)
             if earlier is not None:
                 return earlier
@@ -115,7 +120,7 @@ class UnitPlan:
             if found:
                 if self._guard is not None:
                     self._guard.finds(entry.resource_type, self.view.state(found[0]))
-                return self.view.found(found[0])
+                return self.view.found(condition, found[0])
         return self._expect(entry, text, self._key(entry.resource_type, new_id(self.now)), condition)
 
     def _update(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
@@ -273,7 +278,7 @@ class UnitPlan:
                 if reference not in self._resolved:
                     self._resolved[reference] = self._resolve(reference, pending.entry)
                 searches[reference] = self._resolved[reference]
-        if not searches and (self.asked.places is not None or not any(mark in text for mark in names.marks)):
+        if not searches and (self.asked.places is not None or not any(mark in text for mark in names.marks())):
             return resource
         return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
 
@@ -310,26 +315,38 @@ class Names:
     """What entries are called by others, and the `Type/id` to put in its place.
 
     `anywhere`: full URLs, replaced wherever they stand.  `references`: relative forms, only in `Reference.reference`.
-    `marks`: a resource whose JSON has none of these bytes holds none of them.
     """
 
     anywhere: dict[str, str]
     references: dict[str, str]
-    marks: tuple[bytes, ...]
+    known_marks: list[tuple[bytes, ...]]
+
+    def marks(self) -> tuple[bytes, ...]:
+        """A resource whose JSON has none of these bytes holds none of the names; only HTTP transactions ask."""
+        if not self.known_marks:
+            self.known_marks.append(_marks([*self.anywhere, *self.references]))
+        return self.known_marks[0]
 
 
 def _names(entries: Sequence[Entry], ends: Sequence[EntryResult | Pending]) -> Names:
     anywhere: dict[str, str] = {}
     references: dict[str, str] = {}
     for entry, end in zip(entries, ends, strict=True):
-        reference = _reference(end)
-        if entry.full_url is None or reference is None:
+        name = entry.full_url
+        if name is None:
             continue
-        anywhere[entry.full_url] = reference
-        relative = None if entry.full_url.startswith("urn:") else _RESTFUL.search(entry.full_url)
+        if isinstance(end, Pending):
+            reference = f"{end.key[1]}/{end.key[2]}"
+        else:
+            version = end.version
+            if version is None:
+                continue
+            reference = f"{version.resource_type}/{version.id}"
+        anywhere[name] = reference
+        relative = None if name.startswith("urn:") else _RESTFUL.search(name)
         if relative is not None and relative[0] != reference:
             references[relative[0]] = reference
-    return Names(anywhere, references, _marks([*anywhere, *references]))
+    return Names(anywhere, references, [])
 
 
 def _marks(names: Sequence[str]) -> tuple[bytes, ...]:
@@ -337,12 +354,6 @@ def _marks(names: Sequence[str]) -> tuple[bytes, ...]:
     first, last = min(names, default=""), max(names, default="")
     start = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
     return (start.encode(),) if len(start) > 8 else tuple(name.encode() for name in names)
-
-
-def _reference(end: EntryResult | Pending) -> str | None:
-    if isinstance(end, Pending):
-        return f"{end.key[1]}/{end.key[2]}"
-    return f"{end.version.resource_type}/{end.version.id}" if end.version is not None else None
 
 
 def _result(entry: Entry, end: EntryResult | Pending) -> EntryResult:

@@ -62,7 +62,8 @@ class State:
 class View:
     """Reading and writing the planned state; `conditions` are all that may be asked of `matching`.
 
-    `matcher`: which topics are served; None = nobody asks.
+    `matcher`: which topics are served; None = nobody asks.  `answers`: what creates are answered whose condition met
+    one resource, as long as nothing of its type has been written.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class View:
         self.matcher = matcher
         self._kept: dict[Key, State] = {}
         self._layer: dict[Key, State] = {}
+        self.answers: dict[ConditionKey, EntryResult] = {}
         self._found: dict[Key, EntryResult] = {}
         self._written: dict[tuple[str, str], dict[Key, None]] = {}
         self._holders: dict[tuple[str, str, TextEntry], dict[Key, None]] = {}
@@ -83,7 +85,7 @@ class View:
     @property
     def parts(self) -> tuple[dict[Any, Any], ...]:
         """What it is made of, to be emptied when it has served."""
-        return self.knowledge.current, self._kept, self._layer, self._found, self._written, self._holders
+        return self.knowledge.current, self._kept, self._layer, self.answers, self._found, self._written, self._holders
 
     def state(self, key: Key) -> State | None:
         """The resource as planned so far; None when it never was."""
@@ -94,20 +96,28 @@ class View:
                 state = self._kept[key] = State(version)
         return state
 
-    def found(self, key: Key) -> EntryResult:
+    def found(self, condition: ConditionKey, key: Key) -> EntryResult:
         """What an If-None-Exist that this resource meets is answered; the same for all units until it is written."""
+        written = self._written.get(key[:2], ())
         result = self._found.get(key)
-        if result is None or key in self._written.get(key[:2], ()):
+        if result is None or key in written:
             state = self.state(key)
             result = self._found[key] = EntryResult(200, Outcome.FOUND, state.version if state else None)
+        if not written:
+            self.answers[condition] = result
         return result
 
     def write(self, key: Key, state: State) -> None:
         """Put a new version into the unit's layer."""
         self._layer[key] = state
         tenant, resource_type, _ = key
-        self._written.setdefault((tenant, resource_type), {})[key] = None
-        watched = self._watched.get((tenant, resource_type))
+        kind = tenant, resource_type
+        written = self._written.get(kind)
+        if written is None:
+            written = self._written[kind] = {}
+            self.answers = {known: answer for known, answer in self.answers.items() if known[:2] != kind}
+        written[key] = None
+        watched = self._watched.get(kind)
         if watched:
             for text in watched & state.entries.texts:
                 self._holders.setdefault((tenant, resource_type, text), {})[key] = None

@@ -243,6 +243,32 @@ class ReferenceSuite(Suite):
         (result,) = await self.world.commit(unit(create(refers)))
         self.assertEqual(loads(result.entries[0].version.body)["subject"]["reference"], "Patient/there")
 
+    async def test_conditional_references_beside_references_that_the_unit_knows(self) -> None:
+        await self.world.commit(unit(put({**patient("1"), "id": "there"})))
+        subject, part = {"reference": by_mrn("1")}, {"reference": "urn:uuid:1"}
+        note = {"text": 'what? "reference":"Patient?a=b"'}
+        visit = {"resourceType": "Encounter", "subject": subject, "partOf": part}
+        outer = {"resourceType": "Encounter", "text": note}
+        for resource, expected in ((visit, "Patient/there"), ({**visit, "subject": {"display": "who?"}}, None)):
+            known = [(part, "reference")]
+            part["reference"] = "urn:uuid:1"
+            asked = replace(unit(create(outer, None, "urn:uuid:1"), create(resource)), references=known)
+            (result,) = await self.world.commit(asked)
+            first, second = (loads(end.version.body) for end in result.entries)
+            self.assertEqual(second["partOf"]["reference"], f"Encounter/{first['id']}")
+            self.assertEqual(second["subject"].get("reference"), expected)
+            self.assertEqual(first["text"], note)
+
+    async def test_a_shared_resource_is_found_until_its_type_is_written(self) -> None:
+        """Units of one transaction: what one of them writes is what the next is answered."""
+        await self.world.commit(unit(create(patient("1"), by_mrn("1"))))
+        found = unit(create(patient("1"), by_mrn("1")))
+        changed = unit(put({**patient("1"), "active": True}, by_mrn("1")))
+        results = await self.world.commit(found, found, changed, found, unit(put(patient("7"), by_mrn("7"))), found)
+        ends = [(end.outcome.value, end.version.version_id) for result in results for end in result.entries]
+        expected = [("found", 1), ("found", 1), ("updated", 2), ("found", 2), ("created", 1), ("found", 2)]
+        self.assertEqual(ends, expected)
+
     async def test_conditional_references_to_the_same_unit(self) -> None:
         for mrn, other in (
             ("2", put(patient("2"), by_mrn("2"))),
