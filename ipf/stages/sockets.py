@@ -7,8 +7,9 @@ statement reads for all subscriptions, after each ring, and at least each `poll_
 
 Two ways of binding (interface specification "WebSocket"; Backport guide, "Channels"): by id, a client is sent
 `ping <id>` and then the content, when the subscription has a payload; with a token it is sent a handshake Bundle and
-then notification Bundles, as long as the token is good.  A client is told what the subscription's creator and it itself
-may know: a token that may read Subscriptions alone brings no patient's data.
+then notification Bundles, as long as the token is good (`bound <id>` and pings, when there is no topic).  A client is
+told what both the subscription's creator and it itself may know: a token that may read Subscriptions alone brings no
+patient's data.
 
 What survives a crash: the cursor in the row.  A client that lost its connection asks `$events` for what it missed; the
 contract has no replay.
@@ -148,6 +149,10 @@ class Sockets:
             lease = await self._queue.bound(session.tenant, subscription_id)
             if lease is None or not session.may(lease.resource):
                 return False
+            if not self._compose.terms(lease.resource).is_topic:  # a Bundle would have nothing to say
+                client.tell([f"bound {lease.subscription_id}".encode()])
+                self._add(client, lease, Bound(session))
+                return True
             handshake = await self._compose.handshake(lease)
             stream = self._streams.get(lease.subscription_rid)
             if stream is None or stream.known <= lease.last_event_number:

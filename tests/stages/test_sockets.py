@@ -43,9 +43,10 @@ class Plain:
 
     heartbeat_seconds: int | None = None
     max_count = 1
+    is_topic = True
 
     def terms(self, subscription: Json) -> Terms:
-        return Terms("websocket", "", max_count=self.max_count, heartbeat_seconds=self.heartbeat_seconds)
+        return Terms("websocket", "", self.is_topic, max_count=self.max_count, heartbeat_seconds=self.heartbeat_seconds)
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         body = None if lease.subscription_id.startswith("empty") else ",".join(event.id for event in events).encode()
@@ -171,6 +172,17 @@ class SocketsTests(Writing):
         self.assertEqual(client.heard[2:], ["a"])
         with self.assertRaises(Problem):
             await self.hub.bind_with_token(client, token)
+
+    async def test_a_token_for_a_subscription_without_a_topic(self) -> None:
+        """There is no Bundle of it: `bound`, and pings as after `bind`."""
+        self.compose.is_topic = False
+        rid = await self.websocket()
+        client = Client()
+        token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(seconds=10))
+        self.assertEqual(await self.hub.bind_with_token(client, token), ["s1"])
+        await self.fire(rid, "a")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["bound s1", "ping s1", "a"])
 
     async def test_a_client_is_told_what_it_may_see_itself(self) -> None:
         """Within the grants of the creator and its own, however it was bound."""
