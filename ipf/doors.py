@@ -146,9 +146,10 @@ class Doors:
         gate = Gate(settings.admin_token, settings.admin_read_token)
         identify = None if self.bearer is None else placing(self.bearer.identify, tenancy_of(settings))
         health = Health(self._components(processes), reactor)
+        watch = self._watch(gate)
         operators = admin.resource(
             stores.inbox, bell, gate, stores.codes, self.desk, self._subscriptions(),
-            more=self._admin_routes(), watch=self._watch(gate),
+            more=self._admin_routes(), watch=watch,
         )  # fmt: skip
         observe = self._observer()
         fhir = handler(self._repository(), identify, observe)
@@ -158,7 +159,7 @@ class Doors:
         mounts = {
             "fhir": FhirResource(ringing(fhir, bell), refuse),
             "mapping": FhirResource(mapping, refuse),
-            "admin": Beside(operators, self._watching.mounts(health, gate)),
+            "admin": Beside(operators, self._watching.mounts(health, gate, watch)),
             "actuator": actuator.resource(health),
             "websocket": websocket.resource(self._sockets, reactor, *self._session()),
         }

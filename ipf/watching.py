@@ -32,6 +32,7 @@ from ipf.telemetry import metrics
 from ipf.wire import admin_retention, observe_http
 from ipf.wire.actuator import Component, Health
 from ipf.wire.admin import Gate
+from ipf.wire.admin_audit import Watch
 from ipf.wire.observe import Facts, Observe
 from ipf.wire.remote import Remote
 from ipf.wire.systemd import Systemd
@@ -91,7 +92,7 @@ class Watching:
 
         self._on_stop("systemd", stop)
 
-    def mounts(self, health: Health, gate: Gate) -> Mapping[str, IResource]:
+    def mounts(self, health: Health, gate: Gate, watch: Watch | None) -> Mapping[str, IResource]:
         """What answers below `/admin` beside the admin API, by its first segment."""
         settings = self._settings
         toggles = {
@@ -104,8 +105,8 @@ class Watching:
         observe = Observe(self._observatory, health, facts, now)
         count = partial(would_remove, self._pruner, self._policy, now)
         return {
-            "observe": observe_http.resource(observe, gate.check, __version__),
-            "retention": admin_retention.resource(self._pruner, self._policy, count, gate),
+            "observe": observe_http.resource(observe, gate.check, __version__, watch),
+            "retention": admin_retention.resource(self._pruner, self._policy, count, gate, watch),
         }
 
     def downstream(self) -> dict[str, Component]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from ipf.errors import Category, Problem
 from ipf.ports import Answer, Json, Request
 from ipf.ports.observe import Pruner, RetentionPolicy
 from ipf.wire.admin import Gate, read_request, respond, write_answer
+from ipf.wire.admin_audit import Watch
 from ipf.wire.admin_messages import refusal, timestamp
 
 JSON = "application/json"
@@ -62,16 +64,20 @@ async def run(pruner: Pruner, policy: RetentionPolicy, count: Count, request: Re
 
 
 def resource(
-    pruner: Pruner, policy: RetentionPolicy, count: Count, gate: Gate
+    pruner: Pruner, policy: RetentionPolicy, count: Count, gate: Gate, watch: Watch | None = None
 ) -> IResource:
-    """The resource to mount at `/admin/retention`."""
+    """The resource to mount at `/admin/retention`.  `watch`: told of every request, for the audit trail."""
     app = Klein()
 
     async def answered(web: Any, work: Callable[[Request], Awaitable[Answer]]) -> bytes:
         request = read_request(web)
         if b"dry_run" in web.uri.partition(b"?")[2].split(b"&"):  # without a value, which Twisted leaves out
             request = replace(request, query=(*request.query, ("dry_run", "")))
-        return write_answer(web, request, await respond(gate, request, work))
+        began = datetime.now(UTC)
+        answer = await respond(gate, request, work)
+        if watch is not None:
+            watch(request, answer, began)
+        return write_answer(web, request, answer)
 
     @app.route("/", methods=["GET"])
     async def shown(web: IRequest) -> bytes:

@@ -7,6 +7,7 @@ an application of its own.  The OpenAPI document needs no token.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.wire.admin import read_request, write_answer
+from ipf.wire.admin_audit import Watch
 from ipf.wire.observe import JSON, Observe, refusal, respond
 from ipf.wire.observe_openapi import document
 
@@ -30,8 +32,8 @@ Check = Callable[[Request], None]
 Work = Callable[[Request], Awaitable[Answer]]
 
 
-def resource(observe: Observe, check: Check, version: str) -> IResource:
-    """The resource to mount at `/admin/observe`."""
+def resource(observe: Observe, check: Check, version: str, watch: Watch | None = None) -> IResource:
+    """The resource to mount at `/admin/observe`.  `watch`: told of every request, for the audit trail."""
     app = Klein()
     described = Answer(200, orjson.dumps(document(version)), (), JSON)
 
@@ -45,7 +47,11 @@ def resource(observe: Observe, check: Check, version: str) -> IResource:
             check(request)
             return await work(request)
 
-        return write_answer(web, request, await respond(checked(), failed))
+        began = datetime.now(UTC)
+        answer = await respond(checked(), failed)
+        if watch is not None:
+            watch(request, answer, began)
+        return write_answer(web, request, answer)
 
     @app.route("/system", methods=["GET"])
     async def system(web: IRequest) -> bytes:

@@ -14,8 +14,10 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.ports import Json
+from ipf.ports.audit import Audit
 from ipf.ports.observe import Duty, RetentionPolicy
 from ipf.wire.admin import Gate
+from ipf.wire.admin_audit import watcher
 from ipf.wire.admin_retention import resource
 from ipf.wire.observe_http import Beside
 from tests.stages.test_retention import MemoryPruner
@@ -32,7 +34,9 @@ class RetentionTests(TestCase):
 
         root = Resource()
         gate = Gate(token, "r")
-        root.putChild(b"admin", Beside(Resource(), {"retention": resource(self.pruner, policy, count, gate)}))
+        self.trail: list[Audit] = []
+        watch = watcher(self.trail.append, gate.who, lambda: NOW, lambda: "id")
+        root.putChild(b"admin", Beside(Resource(), {"retention": resource(self.pruner, policy, count, gate, watch)}))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
@@ -80,3 +84,8 @@ class RetentionTests(TestCase):
             self.assertEqual(status, expected, (method, rest))
             if expected != 200:
                 self.assertEqual(list(body), ["error", "message"])
+        self.assertEqual(
+            [(one.agent, one.interaction, one.status) for one in self.trail],
+            [("admin", "retention", 422), ("admin", "delete", 405), ("admin", "read", 404), ("anonymous", "list", 401),
+             ("admin-read", "retention", 403), ("admin-read", "list", 200)],
+        )  # fmt: skip

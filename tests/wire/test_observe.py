@@ -22,8 +22,10 @@ from twisted.web.server import Site
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import MessageRow, Request, Status
+from ipf.ports.audit import Audit
 from ipf.ports.observe import Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.actuator import Component, Health
+from ipf.wire.admin_audit import watcher
 from ipf.wire.observe import Facts, Observe, buckets, respond
 from ipf.wire.observe_http import Beside, resource
 from ipf.wire.observe_openapi import document
@@ -124,7 +126,9 @@ class ObserveTests(TestCase):
         self.token = ""
         root = Resource()
         main = Resource()
-        root.putChild(b"admin", Beside(main, {"observe": resource(observe, self.check_token, "1.2.3")}))
+        self.trail: list[Audit] = []
+        watch = watcher(self.trail.append, lambda _: "admin", lambda: NOW, lambda: "id")
+        root.putChild(b"admin", Beside(main, {"observe": resource(observe, self.check_token, "1.2.3", watch)}))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
@@ -157,6 +161,20 @@ class ObserveTests(TestCase):
         states = ["received", "transforming", "delivered", "failed", "dead_letter"]
         self.assertEqual(body["queue"], dict.fromkeys(states, 3))
         self.assertEqual(body["feature_toggles"]["channel_security_mode"], "strict")
+
+    async def test_the_audit_trail_is_told(self) -> None:
+        """Of everything but what dashboards poll."""
+        trace = "/admin/observe/trace/{correlationId}"
+        for path, status in (("system", 200), ("throughput", 200), ("openapi.json", 200), ("dlq", 200)):
+            self.assertEqual((await self.ask(f"/admin/observe/{path}"))[0], status)
+        await self.ask(f"/admin/observe/trace/{OWN}", template=trace)
+        self.token = TOKEN
+        await self.ask("/admin/observe/system")
+        self.assertEqual(
+            [(one.interaction, one.target, one.status) for one in self.trail],
+            [("read", "admin/observe/dlq", 200), ("read", f"admin/observe/trace/{OWN}", 200),
+             ("read", "admin/observe/system", 401)],
+        )  # fmt: skip
 
     async def test_system_without_its_store(self) -> None:
         """It still answers: this is where somebody looks then."""
