@@ -364,7 +364,9 @@ def main() -> None:
     except InvalidSetting as wrong:
         sys.exit(f"ipf: {wrong}")
     reactor = _reactor(settings)
-    writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human=settings.log_format == "human")
+    later = partial(reactor.callLater, 0)
+    human = settings.log_format == "human"
+    writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human, later)
     globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
     os.nice(15)  # acknowledgements go first
 

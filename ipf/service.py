@@ -364,7 +364,7 @@ class Ipf(Service):
             reactor,
             settings.worker_processes,
             partial(self._child_environment, urls),
-            write_line=self._write_line,
+            write_lines=self._write_lines,
             lost=lost,
             worker_name=worker_name(),
         )
@@ -384,6 +384,6 @@ class Ipf(Service):
             "PYTHONPATH": python_path(),
         }
 
-    def _write_line(self, line: bytes) -> None:
-        self._stream.write(line)
+    def _write_lines(self, lines: bytes) -> None:
+        self._stream.write(lines)
         self._stream.flush()

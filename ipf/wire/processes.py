@@ -46,27 +46,26 @@ class Spawner(Protocol):
 class Child(ProcessProtocol):
     """One child: its lines go out whole, its end is told once."""
 
-    def __init__(self, name: str, write_line: Callable[[bytes], None], gone: Callable[[Child, str], None]) -> None:
+    def __init__(self, name: str, write_lines: Callable[[bytes], None], gone: Callable[[Child, str], None]) -> None:
         self.name = name
         self.ended: Deferred[None] = Deferred()
-        self._write_line = write_line
+        self._write_lines = write_lines
         self._gone = gone
         self._rest = {1: b"", 2: b""}
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
-        """Pass on whole lines; an endless one is cut."""
-        *lines, rest = (self._rest[childFD] + data).split(b"\n")
+        """Pass on what came as far as lines are whole, at once; an endless one is cut."""
+        lines, end, rest = (self._rest[childFD] + data).rpartition(b"\n")
         if len(rest) > _LONGEST_LINE:
-            lines.append(rest)
-            rest = b""
+            lines, end, rest = lines + end + rest, b"\n", b""
         self._rest[childFD] = rest
-        for line in lines:
-            self._write_line(line + b"\n")
+        if end:
+            self._write_lines(lines + end)
 
     def processEnded(self, reason: Failure) -> None:
         """The child is gone and its pipes are empty."""
         for rest in filter(None, self._rest.values()):
-            self._write_line(rest + b"\n")
+            self._write_lines(rest + b"\n")
         self.ended.callback(None)
         self._gone(self, reason.getErrorMessage())
 
@@ -80,14 +79,14 @@ class ConverterProcesses:
         count: int,
         environment: Callable[[str], Mapping[str, str]],
         *,
-        write_line: Callable[[bytes], None],
+        write_lines: Callable[[bytes], None],
         lost: Callable[[str], Awaitable[None]],
         worker_name: str,
         restart_seconds: float = 1.0,
     ) -> None:
         self._reactor = reactor
         self._environment = environment
-        self._write_line = write_line
+        self._write_lines = write_lines
         self._lost = lost
         self._names = [f"{worker_name}:{number}" for number in range(1, count + 1)]
         self._restart_seconds = restart_seconds
@@ -126,7 +125,7 @@ class ConverterProcesses:
 
     def _spawn(self, name: str) -> None:
         self._restarts.pop(name, None)
-        child = Child(name, self._write_line, self._ended)
+        child = Child(name, self._write_lines, self._ended)
         self._children[name] = child
         arguments = [sys.executable, "-m", "ipf.converter"]
         self._reactor.spawnProcess(

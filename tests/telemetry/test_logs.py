@@ -122,6 +122,24 @@ class RecordTests(TestCase):
         stream.close()
         writer({"log_level": LogLevel.info, "log_format": "x"})
 
+    def test_lines_of_one_turn_are_flushed_together(self) -> None:
+        """What is a warning goes out at once, and takes what waits with it."""
+        flushed: list[int] = []
+        turns: list[Callable[[], None]] = []
+
+        class Stream(io.BytesIO):
+            def flush(self) -> None:
+                flushed.append(self.getvalue().count(b"\n"))
+
+        log = Logger("ipf.test", observer=LogWriter(Stream(), later=turns.append))
+        for line in ("one", "two"):
+            log.info(line)
+        self.assertEqual((flushed, len(turns)), ([], 1))
+        turns.pop()()
+        log.info("three")
+        log.warn("four")
+        self.assertEqual((flushed, len(turns)), ([2, 4], 1))
+
     def test_an_event_that_cannot_be_shown_is_reported(self) -> None:
         class Broken(str):
             def __str__(self) -> str:

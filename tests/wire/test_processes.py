@@ -51,7 +51,7 @@ class ProcessesTests(TestCase):
             self.reactor,  # type: ignore[arg-type]
             2,
             lambda name: {"IPF_CONVERTER_NAME": name},
-            write_line=self.lines.append,
+            write_lines=self.lines.append,
             lost=self.lost,
             worker_name="host:1",
         )
