@@ -64,7 +64,7 @@ from ipf.wire.admin import Gate
 from ipf.wire.admin_routes import Operations
 from ipf.wire.admin_subscriptions import SubscriptionDesk
 from ipf.wire.bearer import Bearer
-from ipf.wire.channels import websocket
+from ipf.wire.channels import websocket_door
 from ipf.wire.http import FhirResource, site
 from ipf.wire.http_guard import HttpLimits
 from ipf.wire.mllp import MllpFactory
@@ -161,7 +161,7 @@ class Doors:
             "mapping": FhirResource(mapping, refuse),
             "admin": Beside(operators, self._watching.mounts(health, gate, watch)),
             "actuator": actuator.resource(health),
-            "websocket": websocket.resource(self._sockets, reactor, *self._session()),
+            "websocket": websocket_door.resource(self._sockets, reactor, *self._session()),
         }
         factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
         port = await self._listen(settings.http_listen, factory, "HTTP", HTTP)

@@ -63,8 +63,11 @@ from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
 from ipf.store.audit import PostgresAuditStore
+<<<<<<< ours
 from ipf.store.caretaker import Caretaker
 from ipf.store.embedded import EmbeddedPostgres
+=======
+>>>>>>> theirs
 from ipf.store.exports import PostgresExports
 from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.migrate import migrate
@@ -255,6 +258,8 @@ class Ipf(Service):
         settings = self._settings
         if settings.db_url and settings.fhir_db_url:
             return settings.db_url, settings.fhir_db_url
+        from ipf.store.embedded import EmbeddedPostgres  # not where the operator has a PostgreSQL
+
         postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
         await postgres.start()
         self._on_stop("embedded PostgreSQL", postgres.stop)

@@ -112,8 +112,14 @@ def _matching(maps: Mapping[str, StructureMap], pattern: str) -> list[str]:
 class Compiler:
     """Compiles groups on demand and remembers them.  `traced`: closures also note each rule that they run."""
 
-    def __init__(self, maps: Iterable[StructureMap], environment: Environment, *, traced: bool = False) -> None:
-        self.maps = {one.url: one for one in maps}
+    def __init__(
+        self,
+        maps: Iterable[StructureMap] | Mapping[str, StructureMap],
+        environment: Environment,
+        *,
+        traced: bool = False,
+    ) -> None:
+        self.maps = maps if isinstance(maps, Mapping) else {one.url: one for one in maps}
         self.environment = environment
         self.conversions: Mapping[str, Convert] = conversions(environment.offset)
         self.traced = traced
@@ -316,7 +322,7 @@ class Program:
 
     def _tracing(self) -> Program:
         if self._traced is None:
-            compiler = Compiler(self._compiler.maps.values(), self._compiler.environment, traced=True)
+            compiler = Compiler(self._compiler.maps, self._compiler.environment, traced=True)
             self._traced = Program(compiler, self.content)
         return self._traced
 

@@ -6,6 +6,7 @@ expected there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NoReturn
 
@@ -18,12 +19,12 @@ LITERALS = frozenset(("string", "number", "date"))
 
 
 class Cursor:
-    """Walks over the tokens of one text."""
+    """Walks over the tokens of one text; `until`: the first of these is the last that is read."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, until: Callable[[Token], bool] | None = None) -> None:
         self.text = text
         self.file = file
-        self._tokens = tokens(text, file)
+        self._tokens = tokens(text, file, until)
         self._index = 0
 
     @property

@@ -25,11 +25,11 @@ class Desk:
         self._aside = aside
         self._described: tuple[Library, Json] | None = None
 
-    def describe(self) -> Json:
-        """See `ports.MappingDesk.describe`."""
+    async def describe(self) -> Json:
+        """See `ports.MappingDesk.describe`.  Whoever asks first after a change waits until every map is parsed."""
         library = self._installation.library
         if self._described is None or self._described[0] is not library:
-            self._described = (library, _maps(library))
+            self._described = (library, await self._aside(lambda: _maps(library)))
         return {"epoch": self._installation.epoch, **self._described[1]}
 
     async def reload(self) -> Json:
@@ -40,7 +40,7 @@ class Desk:
             if problem.category is Category.UNAVAILABLE:
                 raise
             raise Problem(Category.INVALID, f"the maps in use stay: {problem}") from problem
-        return self.describe()
+        return await self.describe()
 
     async def trace(self, message_id: int) -> Json:
         """See `ports.MappingDesk.trace`."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ipf.mapping.cursor import Cursor
 from ipf.mapping.grammar_rules import read_rules
+from ipf.mapping.lexer import Token
 from ipf.mapping.model import Code, CodePair, ConceptTable, Constant, Group, Input, Parameter, Structure, StructureMap
 
 RELATIONSHIPS = {
@@ -31,6 +32,7 @@ RELATIONSHIPS = {
 """Written relationship -> code of http://hl7.org/fhir/concept-map-equivalence (R4)."""
 
 MODES = ("source", "queried", "target", "produced")
+_DECLARATIONS = frozenset(("uses", "imports", "conceptmap", "let", "group"))
 HEADERS = ("url", "name", "title", "status", "description")
 
 
@@ -69,6 +71,16 @@ def parse(text: str, file: str = "") -> StructureMap:
         groups=tuple(groups),
         file=file,
     )
+
+
+def parse_header(text: str, file: str = "") -> StructureMap:
+    """What stands before the first declaration: a map without structures and groups.  Raises FmlError."""
+    return StructureMap(**_header(Cursor(text, file, _is_declaration)), file=file)
+
+
+def _is_declaration(token: Token) -> bool:
+    """Whether a token surely is no part of a header; there it is not worth a look at the rest of the text."""
+    return token.place.column == 1 and token.kind == "name" and token.text in _DECLARATIONS
 
 
 def _header(cursor: Cursor) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Time is linear in the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ipf.errors import Category, Problem
@@ -82,9 +82,16 @@ def quote(text: str, mark: str = '"') -> str:
     return mark + escaped + mark
 
 
-def tokens(text: str, file: str) -> list[Token]:
-    """All tokens, then one of kind `end`."""
-    return list(_tokens(text, file))
+def tokens(text: str, file: str, until: Callable[[Token], bool] | None = None) -> list[Token]:
+    """All tokens, then one of kind `end`; `until`: no more after the first of these."""
+    if until is None:
+        return list(_tokens(text, file))
+    found: list[Token] = []
+    for token in _tokens(text, file):
+        found.append(token)
+        if until(token):
+            break
+    return found
 
 
 def _tokens(text: str, file: str) -> Iterator[Token]:

@@ -8,8 +8,8 @@ makes a new one.
 The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
 has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
 message type names, and those of packages, are parsed at start and compiled when they are first asked for.  Where
-another process has compiled everything (`ipf.checking`), those of message types wait for their first message as well:
-compiled maps are most of what a library weighs, and few hospitals send every type.
+another process has compiled everything (`ipf.checking`), all wait until they are asked for: maps are most of what a
+library weighs, and few hospitals send every type.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from ipf.mapping.model import StructureMap
 from ipf.mapping.placed import Vendors
 from ipf.mapping.run import Unmapped
 from ipf.mapping.structuremap import from_json
+from ipf.mapping.texts import Maps, read_folder, types_of
 from ipf.mapping.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
 from ipf.records import quick
 
-MESSAGES = "messages"
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""
 PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
-_FOLDERS = ("datatypes", "segments", MESSAGES)
 
 
 @quick
@@ -68,24 +67,25 @@ class Result:
 class Library:
     """Compiled maps by message type, and by canonical url.
 
-    `types`: maps by message type.  `compiled` False: these are known to compile, and do so when they are asked for.
+    `types`: canonicals by message type.  `compiled` False: all is known to be right, and a map is parsed and compiled
+    when it is asked for.
     """
 
     def __init__(
         self,
-        maps: list[StructureMap],
-        types: Mapping[str, StructureMap],
+        maps: Maps,
+        types: Mapping[str, str],
         environment: Environment,
         *,
         compiled: bool = True,
     ) -> None:
         self._compiler = Compiler(maps, environment)
         self._compiling = RLock()  # a thread compiles for a message, another for a trace
-        self._types = {message_type: content.url for message_type, content in types.items()}
+        self._types = dict(types)
         self._programs: dict[str, Program] = {}
         self._by_type: dict[str, Program] = {}
         self.memory = self._compiler.memory
-        self.maps = {content.url: content for content in maps}
+        self.maps = maps
         self.tables = environment.tables
         self.environment = environment
         self.packages = Packages()
@@ -109,17 +109,14 @@ class Library:
         `offset`: the zone of times in messages that name none.  `compiled` False: see the class.
         """
         packages = packages or Packages()
-        maps, types = _read_folder(folder)
-        known = {content.url: content for content in _of_packages(packages)}
-        known |= {content.url: content for content in maps}
+        maps = Maps(_of_packages(packages))
+        types = read_folder(folder, maps, parsed=compiled)
         for content in _installed_maps(installed):
-            known[content.url] = content
-            replaced = {message_type for message_type, one in types.items() if one.url == content.url}
-            types |= dict.fromkeys((*replaced, *_types(content)), content)
-        environment = Environment(
-            Models(_definitions(known.values(), packages)), _tables(folder, packages, installed), offset
-        )
-        library = cls(list(known.values()), types, environment, compiled=compiled)
+            maps.add(content.url, content)
+            types |= dict.fromkeys(types_of(content), content.url)
+        models = Models(_definitions(maps, packages) if packages.packages else ())
+        environment = Environment(models, _tables(folder, packages, installed), offset)
+        library = cls(maps, types, environment, compiled=compiled)
         library.packages = packages
         return library
 
@@ -170,16 +167,15 @@ class Library:
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
-        return Library([*(self.maps | {one.url: one for one in maps}).values()], {}, self.environment)
+        return Library(self.maps.with_more(maps), {}, self.environment)
 
     def with_vendor(
         self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
     ) -> Library:
         """These maps and tables with others that go before them; `types`: message types by the url of their map, which
         are compiled.  Problem MAPPING names file, line and column."""
-        known = self.maps | {one.url: one for one in maps}
         environment = replace(self.environment, tables=self.environment.tables.with_more(concept_maps))
-        made = Library([*known.values()], {name: known[url] for name, url in types.items()}, environment)
+        made = Library(self.maps.with_more(maps), types, environment)
         made.packages = self.packages
         return made
 
@@ -253,36 +249,6 @@ def message_key(tenant: str, source_system: str, source_id: str) -> bytes:
 # ---------------------------------------------------------------------------------------------------------- read
 
 
-def _read_folder(folder: Path) -> tuple[list[StructureMap], dict[str, StructureMap]]:
-    maps: list[StructureMap] = []
-    types: dict[str, StructureMap] = {}
-    for name in _FOLDERS:
-        for path in sorted((folder / name).glob("*.fml")):
-            content = _read(path, folder, maps)
-            maps.append(content)
-            if name == MESSAGES:
-                types |= dict.fromkeys((path.stem, *_types(content)), content)
-    return maps, types
-
-
-def _types(content: StructureMap) -> list[str]:
-    return content.meta("types").replace(",", " ").split()
-
-
-def _read(path: Path, folder: Path, known: list[StructureMap]) -> StructureMap:
-    name = path.relative_to(folder).as_posix()
-    try:
-        content = parse(path.read_text(encoding="utf-8"), name)
-    except UnicodeDecodeError as error:
-        raise Problem(Category.MAPPING, f"is not UTF-8 at byte {error.start}", name) from None
-    except OSError as error:
-        raise Problem(Category.MAPPING, f"cannot be read: {error.strerror}", name) from None
-    twin = next((one for one in known if one.url == content.url), None)
-    if twin is not None:
-        raise Problem(Category.MAPPING, f"has the url of {twin.file}: {content.url}", name)
-    return content
-
-
 def _of_packages(packages: Packages) -> Iterator[StructureMap]:
     for entry in packages.newest("StructureMap"):
         yield from_json(entry.resource(), entry.place)
@@ -322,10 +288,10 @@ def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) ->
     return tables
 
 
-def _definitions(maps: Iterable[StructureMap], packages: Packages) -> list[Json]:
+def _definitions(maps: Maps, packages: Packages) -> list[Json]:
     """The logical models that maps use, and what these are built on, as far as packages have them."""
     found: dict[str, Json] = {}
-    queue = [one.url for content in maps for one in content.structures]
+    queue = [one.url for content in maps.values() for one in content.structures]
     while queue:
         url = queue.pop()
         if url in found or url.startswith(V2_CANONICAL) or FHIR_CANONICAL.fullmatch(url):

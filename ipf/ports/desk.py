@@ -10,7 +10,7 @@ from ipf.ports.base import Json
 class MappingDesk(Protocol):
     """What is installed, reading it again, and how a stored message came to be what it is."""
 
-    def describe(self) -> Json:
+    async def describe(self) -> Json:
         """The maps in use, by message type and by canonical."""
 
     async def reload(self) -> Json:

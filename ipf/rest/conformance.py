@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.index import extract
@@ -24,8 +24,10 @@ from ipf.fhir.profiles.library import Structures
 from ipf.fhir.query import Query, parse_query
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.findings import Finding, failed
-from ipf.fhir.validation.validator import Validator
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
+
+if TYPE_CHECKING:
+    from ipf.fhir.validation.validator import Validator
 
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
 LOOK_SECONDS = 10
@@ -194,6 +196,8 @@ class Conformance:
             if found is None and (entry := self.packages.find(url, resource_type)) is not None:
                 found = entry.resource()
             return found
+
+        from ipf.fhir.validation.validator import Validator  # for the first who asks: it is no small part of a server
 
         terminology = Terminology(term)
         return Known(Validator(Structures(structure), terminology), terminology, stored)

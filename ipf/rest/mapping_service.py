@@ -106,7 +106,10 @@ class MappingService:
         if kind == "StructureMap" and operation:
             return await self._transform(request, method, rest[:-1])
         if len(rest) == 0 and method in ("GET", "POST"):
-            return self._search(request, kind) if method == "GET" else await self._install(request, kind, None)
+            if method == "POST":
+                return await self._install(request, kind, None)
+            found: Answer = await self._aside(lambda: self._search(request, kind))  # which may have to parse every map
+            return found
         if len(rest) == 1 and method in ("GET", "PUT", "DELETE"):
             if method == "GET":
                 return self._read(request, kind, rest[0])

@@ -11,7 +11,7 @@ MAPPING_BELL = "mapping"
 
 async def describe(desk: MappingDesk) -> Answer:
     """`GET /admin/mapping`."""
-    return _answer(desk.describe())
+    return _answer(await desk.describe())
 
 
 async def reload(desk: MappingDesk, bell: Bell) -> Answer:

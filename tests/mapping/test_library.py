@@ -12,6 +12,7 @@ from ipf.data import folder
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.hl7.message import Message
+from ipf.mapping.grammar import parse, parse_header
 from ipf.mapping.library import Library, LocalMapper
 from ipf.ports import Claimed
 from tests.mapping.support import message
@@ -85,6 +86,27 @@ class LibraryTests(TestCase):
         self.assertIs(library.program_for("ADT_A08"), library.program_for("ADT_A01"))
         problem = self.assertRaises(Problem, library.program_for, "ADT_A04")
         self.assertIs(problem.category, Category.UNMAPPED)
+
+    def test_what_is_known_to_be_right_is_parsed_when_it_is_looked_at(self) -> None:
+        """Canonicals and types are known from the headers; nothing else of a file has been read."""
+        self.write("segments/PV1.fml", '/// url = "urn:ipf:map:PV1"\ngroup PV1(source')
+        library = Library.load(self.folder, compiled=False)
+        self.assertEqual((len(library.maps), "urn:ipf:map:PV1" in library.maps), (3, True))
+        self.assertEqual(library.maps["urn:ipf:map:ADT_A01"], parse(MESSAGE))
+        self.assertIs(library.maps["urn:ipf:map:ADT_A01"], library.maps["urn:ipf:map:ADT_A01"])
+        problem = self.assertRaises(Problem, library.maps.get, "urn:ipf:map:PV1")
+        self.assertIn("segments/PV1.fml:2:", str(problem))
+        self.write("segments/PV2.fml", '/// url = "urn:ipf:map:PV1"\ngroup PV1(source')
+        problem = self.assertRaises(Problem, Library.load, self.folder, compiled=False)
+        self.assertIn("has the url of segments/PV1.fml", str(problem))
+
+    def test_the_header_says_what_the_whole_map_says(self) -> None:
+        """Of every map that comes with ipf, and where the first declaration is not at the beginning of a line."""
+        paths = list(folder("maps").rglob("*.fml"))
+        self.assertGreater(len(paths), 50)
+        for text in (*(path.read_text() for path in paths), 'map "urn:m" = "m"\n  group g(source s, target t) {}\n'):
+            found, whole = parse_header(text), parse(text)
+            self.assertEqual((found.url, found.name, found.metadata), (whole.url, whole.name, whole.metadata))
 
     def test_bundle(self) -> None:
         library = Library.load(self.folder)

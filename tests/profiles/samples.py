@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ipf.mapping.compile import Environment
 from ipf.mapping.library import Library
+from ipf.mapping.texts import Maps
 from ipf.profiles.archive import pack
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "etc/profiles-example/acme-adt"
@@ -85,4 +86,4 @@ def example() -> bytes:
 @cache
 def bare() -> Library:
     """A library without maps."""
-    return Library([], {}, Environment())
+    return Library(Maps(), {}, Environment())

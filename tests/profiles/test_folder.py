@@ -12,6 +12,7 @@ from ipf.errors import Category, Problem
 from ipf.hl7.header import scan_header
 from ipf.mapping.grammar import parse
 from ipf.mapping.library import Library
+from ipf.mapping.texts import Maps
 from ipf.ports import Claimed
 from ipf.ports.mapping import Origin
 from ipf.profiles.folder import ProfileFolder, swept
@@ -92,7 +93,7 @@ class FolderTests(FolderCase):
         self.write("b.tar.gz", small("b", "2.0", port=2601))
         self.folder.look(bare())
         second = self.folder.build(bare(), fresh=False)
-        third = self.folder.build(Library([], {}, bare().environment), fresh=False)
+        third = self.folder.build(Library(Maps(), {}, bare().environment), fresh=False)
         assert first is not None and second is not None and third is not None
         self.assertIs(first.profiles[0], second.profiles[0])
         self.assertEqual(self.loaded(second), ["a.tar.gz 1.0", "b.tar.gz 2.0"])
@@ -120,7 +121,7 @@ class FolderTests(FolderCase):
             '/// url = "urn:test:general"\ngroup Born(source pid : PID, target patient : Patient) {\n'
             "  pid.PID_7 as born -> patient.birthDate = born;\n}"
         )
-        general = Library([shared], {}, bare().environment)
+        general = Library(Maps([shared]), {}, bare().environment)
         self.write("a.tar.gz", small("a") | {"maps/a04.fml": uses})
         self.assertEqual(self.loaded(self.folder.build(general, fresh=True)), ["a.tar.gz 1.0"])
         for fresh in (True, False):
@@ -134,7 +135,7 @@ class FolderTests(FolderCase):
             '/// url = "urn:test:general"\ngroup Born(source pid : PID, target patient : Patient) {\n'
             "  pid.PID_30 as dead -> patient.deceased = true;\n}"
         )
-        other = Library([silent], {}, bare().environment)
+        other = Library(Maps([silent]), {}, bare().environment)
         self.assertEqual(self.loaded(self.folder.build(other, fresh=True)), ["a.tar.gz 1.0"], "its cases fail: told")
         self.assertIn("Patient.birthDate", self.folder.warnings["a.tar.gz"][0].message)
 

@@ -13,6 +13,7 @@ from ipf.fhir.validation.validator import Validator
 from ipf.mapping import placed
 from ipf.mapping.library import Library
 from ipf.mapping.placed import PlacedMapper
+from ipf.mapping.texts import Maps
 from ipf.ports import Claimed, Mapped
 from ipf.ports.audit import FHIR, Audit
 from ipf.ports.mapping import Origin
@@ -51,7 +52,7 @@ class PlacedTests(TestCase):
         live = Path(self.mktemp())
         live.mkdir()
         (live / "a.tar.gz").write_bytes(tar(small()))
-        self.library = Library([], {}, bare().environment)
+        self.library = Library(Maps(), {}, bare().environment)
         folder = ProfileFolder(live, Site({}, {}), swept(Path(self.mktemp()) / "profiles-1"))
         self.library.vendors = folder.build(self.library, fresh=True)
 

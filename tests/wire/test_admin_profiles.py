@@ -23,6 +23,7 @@ from ipf.errors import Category, Problem
 from ipf.installing import KnowingMapper, MappedByVendor
 from ipf.mapping.installation import Installation, InstalledMapper
 from ipf.mapping.library import Library
+from ipf.mapping.texts import Maps
 from ipf.ports import Installed
 from ipf.profiles import archive
 from ipf.readers import Listener
@@ -51,7 +52,7 @@ class ProfilesTest(TestCase):
         self.vendors = Vendors(settings, os.getpid(), at_once)
 
         def build(installed: Sequence[Installed], fresh: bool) -> Library:
-            library = Library([], {}, bare().environment)
+            library = Library(Maps(), {}, bare().environment)
             library.vendors = self.vendors.folder.build(library, fresh=fresh)
             return library
 

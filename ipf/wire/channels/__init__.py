@@ -15,7 +15,7 @@ from ipf.wire.channels.email import Email, MailServer
 from ipf.wire.channels.message import Message
 from ipf.wire.channels.rest_hook import RestHook
 from ipf.wire.channels.sealed import SealedChannel
-from ipf.wire.channels.websocket import Websocket
+from ipf.wire.channels.websocket_door import Websocket
 from ipf.wire.resolver import Permits
 
 

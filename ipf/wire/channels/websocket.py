@@ -32,12 +32,10 @@ from autobahn.websocket.types import ConnectionDeny
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
-from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from ipf.errors import Category, Problem
-from ipf.ports import Authenticate, Channel, Delivered, Notification, Session, SocketClient, SocketHub
-from ipf.telemetry import correlation
+from ipf.ports import Authenticate, Session, SocketClient, SocketHub
 
 log = Logger()
 
@@ -53,52 +51,10 @@ _PREFIX = "bearer-"
 _TOKEN = re.compile(r"bind-with-token\s*:?\s+(\S+)", re.IGNORECASE)
 
 
-class Websocket:
-    """`Channel` for what is not sent to an endpoint: clients are told by the hub (`stages/sockets.py`)."""
-
-    unavailable = None
-
-    def place(self, endpoint: str) -> str:
-        """Nothing is shared."""
-        return "websocket"
-
-    async def send(self, notification: Notification) -> Delivered:
-        """Acknowledged: there is nobody to ask.  A handshake goes to each client when it binds."""
-        return Delivered(None, 0, None, is_done=True)
-
-
-_: type[Channel] = Websocket
-
-
-async def everybody(bearer: str | None) -> Session:
-    """`Authenticate` where requests to /fhir are not authenticated either."""
-    return Session()
-
-
-def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> IResource:
-    """The resource to mount at `/websocket`."""
-    return _Upgrades(SocketFactory(hub, reactor, authenticate))
-
-
-class _Upgrades(Resource):
-    """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service."""
-
-    isLeaf = True
-
-    def __init__(self, factory: SocketFactory) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        make: Any = WebSocketResource
-        self._inner = make(factory)
-
-    def render(self, request: Any) -> Any:
-        """Twisted: answer a request, or hand its connection over."""
-        if (request.getHeader("upgrade") or "").strip().lower() == "websocket" and request.method == b"GET":
-            return self._inner.render(request)
-        request.setResponseCode(426)
-        for name, value in (("Server", "ipf"), ("Upgrade", "websocket"), ("Content-Type", "application/json")):
-            request.setHeader(name, value)
-        request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
-        return b'{"error":"bad_request","message":"a websocket is opened here: send Upgrade: websocket"}'
+def upgraded(hub: SocketHub, reactor: Any, authenticate: Authenticate) -> Any:
+    """Autobahn's resource, which takes the connection of a request over."""
+    make: Any = WebSocketResource
+    return make(SocketFactory(hub, reactor, authenticate))
 
 
 class SocketFactory(WebSocketServerFactory):
@@ -106,7 +62,7 @@ class SocketFactory(WebSocketServerFactory):
 
     noisy = False
 
-    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> None:
+    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate) -> None:
         super().__init__(reactor=reactor, server="ipf")  # type: ignore[no-untyped-call]  # Autobahn has no hints here
         self.protocol = SocketConnection
         options: Any = self

@@ -15,8 +15,8 @@ from twisted.web.client import Agent
 
 from ipf.errors import Category, Problem
 from ipf.ports import Notification, Session, SocketClient
-from ipf.wire.channels import websocket
-from ipf.wire.channels.websocket import Websocket, bearer_of, chosen_of, everybody, token_of
+from ipf.wire.channels.websocket import bearer_of, chosen_of, token_of
+from ipf.wire.channels.websocket_door import Websocket, everybody, resource
 from ipf.wire.http import site
 
 
@@ -85,8 +85,8 @@ class WebsocketTests(TestCase):
         self.callers: list[Caller] = []
 
     def listen(self, authenticate=everybody) -> None:
-        resource = websocket.resource(self.hub, reactor, authenticate)
-        port = reactor.listenTCP(0, site({"websocket": resource}, timeout=1.0), interface="127.0.0.1")
+        mounted = resource(self.hub, reactor, authenticate)
+        port = reactor.listenTCP(0, site({"websocket": mounted}, timeout=1.0), interface="127.0.0.1")
         self.number = port.getHost().port
         self.addCleanup(port.stopListening)
         self.addCleanup(self.end)

@@ -1,0 +1,96 @@
+"""The door of `/websocket`, and the channel of those who come in by it; what is spoken inside stands in `websocket`.
+
+Autobahn is imported for the first client, in a thread: it is 6 MiB, and many services never see a websocket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.web.resource import IResource, Resource
+from twisted.web.server import NOT_DONE_YET
+
+from ipf.ports import Authenticate, Channel, Delivered, Notification, Session, SocketHub
+from ipf.telemetry import correlation
+
+
+class Websocket:
+    """`Channel` for what is not sent to an endpoint: clients are told by the hub (`stages/sockets.py`)."""
+
+    unavailable = None
+
+    def place(self, endpoint: str) -> str:
+        """Nothing is shared."""
+        return "websocket"
+
+    async def send(self, notification: Notification) -> Delivered:
+        """Acknowledged: there is nobody to ask.  A handshake goes to each client when it binds."""
+        return Delivered(None, 0, None, is_done=True)
+
+
+_: type[Channel] = Websocket
+
+
+async def everybody(bearer: str | None) -> Session:
+    """`Authenticate` where requests to /fhir are not authenticated either."""
+    return Session()
+
+
+def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> IResource:
+    """The resource to mount at `/websocket`."""
+
+    def inside() -> Any:
+        from ipf.wire.channels.websocket import upgraded
+
+        return upgraded(hub, reactor, authenticate)
+
+    async def aside() -> Any:
+        return await deferToThread(inside)
+
+    return Upgrades(aside)
+
+
+class Upgrades(Resource):
+    """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service.
+
+    `inside`: makes the resource that takes connections over, for the first client.
+    """
+
+    isLeaf = True
+
+    def __init__(self, inside: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._make = inside
+        self._inside: Any = None
+
+    def render(self, request: Any) -> Any:
+        """Twisted: answer a request, or hand its connection over."""
+        if (request.getHeader("upgrade") or "").strip().lower() != "websocket" or request.method != b"GET":
+            return _refused(request)
+        if self._inside is not None:
+            return self._inside.render(request)
+        Deferred.fromCoroutine(self._render_later(request))
+        return NOT_DONE_YET
+
+    async def _render_later(self, request: Any) -> None:
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+        made = await self._make()
+        self._inside = self._inside or made
+        if gone:
+            return
+        body = self._inside.render(request)
+        if body is not NOT_DONE_YET:
+            request.write(body)
+            request.finish()
+
+
+def _refused(request: Any) -> bytes:
+    request.setResponseCode(426)
+    for name, value in (("Server", "ipf"), ("Upgrade", "websocket"), ("Content-Type", "application/json")):
+        request.setHeader(name, value)
+    request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
+    return b'{"error":"bad_request","message":"a websocket is opened here: send Upgrade: websocket"}'
