@@ -9,7 +9,7 @@ Source: HL7 v2.9 sections 2.9 (acknowledgement), 2.14.5 (ERR), 2.14.8 (MSA), tab
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from ipf.hl7.escape import DEFAULT_SEPARATORS, escape
@@ -93,20 +93,49 @@ def acknowledge(
     """
     if header is None:
         return _write(code, text, error_code, location, control_id, _timestamp(now))
+    head, middle, tail = _around(header, code)
+    msh = f"{head}{_timestamp(now)}{middle}{control_id}{tail}{header.field(10)}"
+    if code not in ACCEPTED:
+        msh += _details(header, text, error_code, location)
+    return (msh + "\r").encode(header.codec, "replace")
+
+
+def accepted(header: Header, *, now: datetime, control_id: str) -> bytes | None:
+    """The acknowledgement of a message that is safe (AA), in the mode it asks for; None when its sender wants none.
+
+    The bytes are those of `acknowledge`; what the headers of one sender have in common is made once.
+    """
+    frame = _acceptance(header) if header.pattern is None else _known_acceptance(header.pattern)
+    if frame is None:
+        return None
+    head, middle, tail = frame
+    return f"{head}{_timestamp(now)}{middle}{control_id}{tail}{header.field(10)}\r".encode(header.codec, "replace")
+
+
+def _acceptance(header: Header) -> tuple[str, str, str] | None:
+    code = acknowledgement_code(header.accept_ack, header.application_ack, "AA")
+    return _around(header, code) if code is not None else None
+
+
+_known_acceptance = lru_cache(maxsize=256)(_acceptance)
+
+
+def _around(header: Header, code: str) -> tuple[str, str, str]:
+    """What stands before our MSH-7, between that and our MSH-10, and from there to MSA-2."""
     separator = header.separators.field
     trigger = header.trigger
     kind = header.separators.component.join(("ACK", trigger, "ACK")) if trigger else "ACK"
     charset = header.field(18)
     field = header.field
-    msh = (
+    head = (
         f"MSH{separator}{field(2)}{separator}{field(5)}{separator}{field(6)}{separator}{field(3)}{separator}{field(4)}"
-        f"{separator}{_timestamp(now)}{separator}{separator}{kind}{separator}{control_id}{separator}{field(11)}"
-        f"{separator}{field(12) or FALLBACK_VERSION}{separator * 6 + charset if charset else ''}\r"
-        f"MSA{separator}{code}{separator}{field(10)}"
+        f"{separator}"
     )
-    if code not in ACCEPTED:
-        msh += _details(header, text, error_code, location)
-    return (msh + "\r").encode(header.codec, "replace")
+    tail = (
+        f"{separator}{field(11)}{separator}{field(12) or FALLBACK_VERSION}"
+        f"{separator * 6 + charset if charset else ''}\rMSA{separator}{code}{separator}"
+    )
+    return head, f"{separator}{separator}{kind}{separator}", tail
 
 
 def _write(
@@ -169,10 +198,19 @@ def _older_than_2_5(version: str) -> bool:
     return (int(parts[0]), int(parts[1])) < (2, 5)
 
 
-@lru_cache(maxsize=4)
-def _second(moment: datetime) -> str:
-    return moment.strftime("%Y%m%d%H%M%S%z")
+class _Seconds:
+    """The time in an acknowledgement is that of its second: written once for all that go out in it."""
+
+    def __init__(self) -> None:
+        self._began = datetime.min.replace(tzinfo=UTC)
+        self._text = ""
+
+    def text(self, now: datetime) -> str:
+        if not (_NONE <= now - self._began < _SECOND and now.tzinfo is self._began.tzinfo):
+            self._began = now.replace(microsecond=0)
+            self._text = now.strftime("%Y%m%d%H%M%S%z")
+        return self._text
 
 
-def _timestamp(now: datetime) -> str:
-    return _second(now.replace(microsecond=0))
+_NONE, _SECOND = timedelta(0), timedelta(seconds=1)
+_timestamp = _Seconds().text

@@ -18,6 +18,7 @@ from ipf.hl7.escape import Separators, separators_of, unescape
 _NULL = '""'
 _ACKNOWLEDGEMENTS = frozenset(("ACK", "MCF", "NAK"))
 _LONGEST_MSH = 64 * 1024
+_LONGEST_PATTERN = 1024
 
 
 class Header:
@@ -25,6 +26,8 @@ class Header:
 
     Unescaped, empty when absent or null: `source_system` (MSH-3.1), `source_id` (MSH-10), `message_code`, `trigger` and
     `structure` (MSH-9.1 to 9.3), `message_type` (`ADT_A01`).  `codec`: Python codec of the message.
+    `pattern`: the header that all messages share which differ from this one in MSH-7 and MSH-10 alone, where both are
+    empty; None where none is kept.  It is shared and must not be changed.
     """
 
     __slots__ = (
@@ -32,6 +35,7 @@ class Header:
         "fields",
         "message_code",
         "message_type",
+        "pattern",
         "separators",
         "source_id",
         "source_system",
@@ -43,6 +47,7 @@ class Header:
         self.fields = fields
         self.separators = separators
         self.codec = codec
+        self.pattern: Header | None = None
         parts = self.field(9).split(separators.component)
         self.message_code = _value(parts[0])
         self.trigger = _value(parts[1]) if len(parts) > 1 else ""
@@ -50,6 +55,23 @@ class Header:
         self.message_type = f"{self.message_code}_{self.trigger}" if self.trigger else self.message_code
         self.source_system = self.first(3)
         self.source_id = self.first(10)
+
+    def filled(self, time: str, control_id: str) -> Header:
+        """This pattern with MSH-7 and MSH-10 as a message has them, as sent."""
+        made = _new_header(Header)
+        made.fields = fields = self.fields.copy()
+        fields[7] = time
+        fields[10] = control_id
+        made.separators = self.separators
+        made.codec = self.codec
+        made.pattern = self
+        made.message_code = self.message_code
+        made.trigger = self.trigger
+        made.structure = self.structure
+        made.message_type = self.message_type
+        made.source_system = self.source_system
+        made.source_id = control_id if control_id.isalnum() else made.first(10)
+        return made
 
     def field(self, number: int) -> str:
         """MSH-`number` as sent, escapes and repetitions included; empty when absent."""
@@ -120,14 +142,36 @@ class Header:
         return self.message_code in _ACKNOWLEDGEMENTS
 
 
+_new_header = Header.__new__
+
+
 def scan_header(raw: bytes) -> Header:
-    """MSH of `raw` with whatever is in it.  Problem MALFORMED when there is no MSH with its separators."""
+    """MSH of `raw` with whatever is in it.  Problem MALFORMED when there is no MSH with its separators.
+
+    A sender's headers differ in time and control id alone, so the rest is read once (`_pattern`).
+    """
     if raw[:3] != b"MSH":
         raw = as_bytes_of_msh(raw)
     end = raw.find(b"\r", 0, _LONGEST_MSH)
     line = raw[: end if end >= 0 else _LONGEST_MSH]
     if end < 0 or b"\n" in line:
         line = line.partition(b"\n")[0]
+    if 3 < len(line) <= _LONGEST_PATTERN and line.isascii():
+        separator = line[3:4]
+        parts = line.split(separator, 10)
+        if len(parts) > 9:
+            time, control_id = parts[6], parts[9]
+            parts[6] = parts[9] = b""
+            return _pattern(separator.join(parts)).filled(time.decode("ascii"), control_id.decode("ascii"))
+    return _read(line)
+
+
+@lru_cache(maxsize=256)
+def _pattern(line: bytes) -> Header:
+    return _read(line)
+
+
+def _read(line: bytes) -> Header:
     text, codec = (line.decode("ascii"), "") if line.isascii() else _decoded(line)
     separator = text[3:4]
     fields = text.split(separator) if separator else [text]

@@ -43,10 +43,13 @@ def _patient(raw: bytes, header: Header) -> bytes:
         at = raw.find(after_lf)
         if at < 0:
             return b""
-    segment = raw[at + 1 : at + _LONGEST_START].partition(b"\r")[0].partition(b"\n")[0]
+    end = raw.find(b"\r", at + 1, at + _LONGEST_START)
+    segment = raw[at + 1 : end if end >= 0 else at + _LONGEST_START]
     fields = segment.split(separator, 4)
-    for number in (3, 2):
-        parts = fields[number].partition(repetition)[0].split(component) if len(fields) > number else [b""]
+    if b"\n" in segment:
+        fields = segment.partition(b"\n")[0].split(separator, 4)
+    for field in fields[3:1:-1]:
+        parts = (field.partition(repetition)[0] if repetition in field else field).split(component, 4)
         if parts[0] and parts[0] != b'""':
             return parts[0] + b"\x1f" + (parts[3] if len(parts) > 3 else b"")
     return b""

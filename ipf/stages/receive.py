@@ -29,7 +29,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.hl7.ack import acknowledge, acknowledgement_code
+from ipf.hl7.ack import accepted, acknowledge, acknowledgement_code
 from ipf.hl7.charset import DEFAULT_CODEC, DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.framing import KEPT_HEAD, Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, missing_part, scan_header
@@ -164,7 +164,7 @@ class Receiver:
             self._observe(result.value, received.source_system)
             if result is Outcome.CONFLICTING_DUPLICATE:
                 _warn("conflicting_duplicate", received, peer, "another content came with this id before")
-            answer(self._acknowledge(header, "AA"))
+            answer(accepted(header, now=self._now(), control_id=self._next_control_id()))
         elif isinstance(result, StoreUnreachable):
             self._observe("unavailable", received.source_system)
             _warn("not_taken", received, peer, result.text)
@@ -279,16 +279,16 @@ class Receiver:
             self._acknowledge(header, code, problem) if kept else self._acknowledge(header, "AE", StoreUnreachable())
         )
 
-    def _acknowledge(self, header: Header | None, code: str, problem: Problem | None = None) -> bytes | None:
+    def _next_control_id(self) -> str:
+        return f"{self._control_prefix}{next(self._control_numbers)}"
+
+    def _acknowledge(self, header: Header | None, code: str, problem: Problem) -> bytes | None:
         asked = code
         if header is not None and len(header.fields) > 15:
             wanted = acknowledgement_code(header.accept_ack, header.application_ack, code)
             if wanted is None:
                 return None
             asked = wanted
-        control_id = f"{self._control_prefix}{next(self._control_numbers)}"
-        if problem is None:
-            return acknowledge(header, asked, now=self._now(), control_id=control_id)
         return acknowledge(
             header,
             asked,
@@ -296,7 +296,7 @@ class Receiver:
             error_code=problem.rendering.err_code,
             location=problem.place,
             now=self._now(),
-            control_id=control_id,
+            control_id=self._next_control_id(),
         )
 
 

@@ -11,7 +11,8 @@ The SQL, and why it is right when many run at once, is in `inbox_sql.py`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from hashlib import blake2b
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.ports import (
@@ -30,7 +31,7 @@ from ipf.ports import (
 )
 from ipf.store import codes_sql, inbox_admin, inbox_pages, inbox_sql, message_desk, message_find, message_index
 from ipf.store.database import Database, Row
-from ipf.store.quoting import joined, printable, script
+from ipf.store.quoting import SEPARATOR, Joined, joined, printable, script
 from ipf.store.unmapped import note_call
 
 STATEMENTS = (
@@ -39,6 +40,9 @@ STATEMENTS = (
 )  # fmt: skip
 
 _Key = tuple[str, str, str]
+_EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
+_MARKS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between the fields of a line; the first that no field holds
+_MARKS_IN_LINE = 11
 _RETRIES = 3
 _PUT_OFF_ROUNDS = 40
 
@@ -53,38 +57,34 @@ class PostgresInbox:
         """See `ports.Inbox.store`.  Problem MALFORMED when a text field holds NUL, 0x1e or 0x1f: nothing is stored."""
         if not batch:
             return []
-        digests = [blake2b(message.raw, digest_size=16).digest() for message in batch]
-        call = _store_call(batch, digests)
-        rows = await _retried(lambda: self._database.many(call))
-        if len(rows) == len(batch):
+        call = _store_call(batch)
+        try:
+            new = await self._database.many(call)
+        except WriteConflict:
+            new = await _retried(lambda: self._database.many(call))
+        if len(new) == len(batch):
             return [Outcome.STORED] * len(batch)
-        stored: set[_Key] = {(row[0], row[1], row[2]) for row in rows}
-        return await self._outcomes(batch, digests, stored)
+        return await self._outcomes(batch, {row[0] for row in new})
 
-    async def _outcomes(self, batch: Sequence[Received], digests: Sequence[bytes], stored: set[_Key]) -> list[Outcome]:
+    async def _outcomes(self, batch: Sequence[Received], new: set[int]) -> list[Outcome]:
         """Tell first ones from repeats, and honest repeats from others with the same key."""
-        kept: dict[_Key, bytes] = {}
-        for message, digest in zip(batch, digests, strict=True):
-            if _key(message) in stored:
-                kept.setdefault(_key(message), digest)
-        kept.update(await self._digests({_key(message) for message in batch} - stored))
+        kept = await self._kept({_key(message) for message in batch})
         outcomes = []
-        for message, digest in zip(batch, digests, strict=True):
-            key = _key(message)
-            if key in stored:
-                stored.discard(key)
+        for message in batch:
+            id_, digest = kept.get(_key(message), (0, b""))
+            if id_ in new:
+                new.discard(id_)
                 outcomes.append(Outcome.STORED)
             else:
-                same = kept.get(key, digest) == digest
+                same = not digest or digest == sha256(message.raw).digest()  # without: the row was removed meanwhile
                 outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
         return outcomes
 
-    async def _digests(self, keys: set[_Key]) -> dict[_Key, bytes]:
-        if not keys:
-            return {}
+    async def _kept(self, keys: set[_Key]) -> dict[_Key, tuple[int, bytes]]:
+        """Identifier and digest of the rows that have these keys."""
         columns = zip(*sorted(keys), strict=True)
-        rows = await self._database.many(inbox_sql.DIGESTS.call(*(joined(column) for column in columns)))
-        return {(row[0], row[1], row[2]): bytes(row[3]) for row in rows}
+        rows = await self._database.many(inbox_sql.KEPT.call(*(joined(column) for column in columns)))
+        return {(row[0], row[1], row[2]): (row[3], bytes(row[4])) for row in rows}
 
     async def reject(self, rejected: Rejected) -> None:
         """See `ports.Inbox.reject`."""
@@ -168,46 +168,53 @@ def _key(message: Received) -> _Key:
     return (message.tenant, message.source_system, message.source_id)
 
 
-def _store_call(batch: Sequence[Received], digests: Sequence[bytes]) -> str:
-    """Column by column; a message alone as it is."""
+def _store_call(batch: Sequence[Received]) -> str:
+    """A message alone as it is; else a line for each, and all payloads.  MALFORMED where a name forbids that."""
     if len(batch) == 1:
-        return _store_one_call(batch[0], digests[0])
-    payloads = [_payload(message.raw) for message in batch]
-    return inbox_sql.STORE.call(
-        joined([message.tenant for message in batch]),
-        joined([message.received_at for message in batch]),
-        joined([message.source_protocol for message in batch]),
-        joined([message.source_system for message in batch]),
-        joined([message.source_id for message in batch]),
-        joined([message.message_type for message in batch]),
-        joined([message.correlation_id for message in batch]),
-        joined([message.ordering_key for message in batch]),
-        joined([message.listener for message in batch]),
-        joined([message.charset for message in batch]),
-        joined([message.raw_content_type for message in batch]),
-        joined([kind for kind, _ in payloads]),
-        joined([content for _, content in payloads]),
-        joined(digests),
-    )
+        return _store_one_call(batch[0])
+    kinds, payloads = _payloads(batch)
+    for mark in _MARKS:
+        lines = [
+            mark.join((
+                message.tenant, str((message.received_at - _EPOCH) // _MICROSECOND), message.source_protocol,
+                message.source_system, message.source_id, message.message_type, message.correlation_id,
+                "" if message.ordering_key is None else str(message.ordering_key),
+                message.listener, message.charset, message.raw_content_type, kind,
+            ))
+            for message, kind in zip(batch, kinds, strict=True)
+        ]  # fmt: skip
+        text = joined(lines)
+        if text.count(mark) == len(batch) * _MARKS_IN_LINE:
+            return inbox_sql.STORE.call(text, payloads, Joined(mark))
+    raise Problem(Category.MALFORMED, "a name holds every control character and cannot be stored")
 
 
-def _store_one_call(message: Received, digest: bytes) -> str:
+def _store_one_call(message: Received) -> str:
     """What senders wrote is held to the same rule as in a batch: a message is never refused for being alone."""
+    kinds, payload = _payloads((message,))
     return inbox_sql.STORE_ONE.call(
         message.tenant, message.received_at, message.source_protocol, joined((message.source_system,)),
         joined((message.source_id,)), joined((message.message_type,)), message.correlation_id, message.ordering_key,
-        message.listener, message.charset, message.raw_content_type, digest, message.raw,
+        message.listener, message.charset, message.raw_content_type, kinds[0], payload,
     )  # fmt: skip
 
 
-def _payload(raw: bytes) -> tuple[str, str | bytes]:
-    """("t", text) when the bytes are UTF-8 that a statement may hold, else ("x", bytes)."""
-    if b"\x00" in raw or b"\x1e" in raw or b"\x1f" in raw:
-        return "x", raw
+def _payloads(batch: Sequence[Received]) -> tuple[str, Joined]:
+    """The kind of each, and all of them: t, as text, where the bytes are UTF-8 that a statement may hold; else x."""
+    texts = [_text(message.raw) for message in batch]
+    kinds = "".join(["x" if text is None else "t" for text in texts])
+    return kinds, Joined(SEPARATOR.join([
+        "\\x" + message.raw.hex() if text is None else text for message, text in zip(batch, texts, strict=True)
+    ]))  # fmt: skip
+
+
+def _text(raw: bytes) -> str | None:
+    if b"\x1f" in raw or b"\x00" in raw:
+        return None
     try:
-        return "t", raw.decode()
+        return raw.decode()
     except UnicodeDecodeError:
-        return "x", raw
+        return None
 
 
 def _settle_call(settlements: Sequence[Settlement]) -> str:

@@ -32,60 +32,56 @@ from ipf.store.quoting import Statement
 WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
 
 # A payload that is UTF-8 without separators travels as text (kind t): hexadecimal (kind x) would double what is sent,
-# read and parsed, which is the larger part of the cost of storing a message.
+# read and parsed, which is the larger part of the cost of storing a message.  The other fields of a message are one
+# line, taken apart here: each further array costs a set of rows of its own.  `unnest` keeps the order of the batch, so
+# identifiers grow in it.  The rows that come back are those that are new.
 STORE = Statement(
     "inbox_store",
-    "text, text, text, text, text, text, text, text, text, text, text, text, text, text",
+    "text, text, text",
     r"""
 WITH input AS (
-    SELECT t.*, CASE WHEN kind = 't' THEN convert_to(coalesce(raw, ''), 'UTF8') ELSE raw::bytea END AS bytes
-    FROM unnest(
-        string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'),
-        string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f'), string_to_array($6, E'\x1f'),
-        string_to_array($7, E'\x1f'), string_to_array($8, E'\x1f', E'\x1e'), string_to_array($9, E'\x1f'),
-        string_to_array($10, E'\x1f'), string_to_array($11, E'\x1f'), string_to_array($12, E'\x1f'),
-        string_to_array($13, E'\x1f'), string_to_array($14, E'\x1f')
-    ) WITH ORDINALITY AS t(tenant, received_at, source_protocol, source_system, source_id, message_type,
-                           correlation_id, ordering_key, listener, charset, content_type, kind, raw, digest, n)
+    SELECT string_to_array(line, $3, '') AS f, coalesce(payload, '') AS payload
+    FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f')) AS t(line, payload) OFFSET 0
 ), bodies AS (
     INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
-    SELECT coalesce(tenant, ''), received_at::timestamptz, source_protocol, coalesce(source_system, ''),
-        coalesce(source_id, ''), coalesce(message_type, ''), correlation_id::uuid, ordering_key::bigint,
-        coalesce(listener, ''), coalesce(charset, ''), coalesce(content_type, ''), digest::bytea, bytes
-    FROM input ORDER BY n
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
+    SELECT coalesce(f[1], ''), timestamptz '1970-01-01 00:00Z' + f[2]::bigint * interval '1 microsecond', f[3],
+        coalesce(f[4], ''), coalesce(f[5], ''), coalesce(f[6], ''), f[7]::uuid, f[8]::bigint, coalesce(f[9], ''),
+        coalesce(f[10], ''), coalesce(f[11], ''),
+        CASE WHEN f[12] = 't' THEN convert_to(payload, 'UTF8') ELSE payload::bytea END
+    FROM input
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
-    RETURNING id, received_at, ordering_key, tenant, source_system, source_id
-), states AS (
-    INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
-    SELECT id, tenant, 'RECEIVED', received_at, ordering_key, now() FROM bodies
+    RETURNING id, tenant, received_at, ordering_key
 )
-SELECT tenant, source_system, source_id FROM bodies""",
+INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
+SELECT id, tenant, 'RECEIVED', received_at, ordering_key, now() FROM bodies
+RETURNING id""",
 )
 
 # The same for a message alone: taking arrays apart is a third of what one row costs.
 STORE_ONE = Statement(
     "inbox_store_one",
-    "text, timestamptz, text, text, text, text, uuid, bigint, text, text, text, bytea, bytea",
+    "text, timestamptz, text, text, text, text, uuid, bigint, text, text, text, text, text",
     """
 WITH body AS (
     INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+        CASE WHEN $12 = 't' THEN convert_to($13, 'UTF8') ELSE $13::bytea END)
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
     RETURNING id
-), state AS (
-    INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
-    SELECT id, $1, 'RECEIVED', $2, $8, now() FROM body
 )
-SELECT $1, $4, $5 FROM body""",
+INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
+SELECT id, $1, 'RECEIVED', $2, $8, now() FROM body
+RETURNING id""",
 )
 
-DIGESTS = Statement(
-    "inbox_digests",
+# Asked only when a batch had repeats: the row of each key, and what its payload was.
+KEPT = Statement(
+    "inbox_kept",
     "text, text, text",
     r"""
-SELECT b.tenant, b.source_system, b.source_id, b.content_digest
+SELECT b.tenant, b.source_system, b.source_id, b.id, sha256(b.raw_message)
 FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
      AS t(tenant, source_system, source_id)
 JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_system = coalesce(t.source_system, '')
@@ -262,5 +258,5 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, DIGESTS, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
+    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
 )  # fmt: skip

@@ -134,13 +134,13 @@ def _instant(value: datetime) -> str:
 
 
 def _checked(text: str) -> str:
-    if _FORBIDDEN.search(text):
+    if "\x00" in text or "\x1e" in text or "\x1f" in text:
         raise _refused()
     return text
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + (text.replace("'", "''") if "'" in text else text) + "'"  # to look is four times as fast
 
 
 def _refused() -> Problem:

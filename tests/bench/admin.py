@@ -33,10 +33,10 @@ FEED = 100
 _MESSAGES = """
 WITH sample AS (SELECT * FROM message_bodies ORDER BY id LIMIT 1), bodies AS (
     INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
     SELECT tenant, received_at - (:rows - n) * interval '0.1 second' - interval '1 minute', source_protocol,
         'SYS' || n % 20, 'FILL' || n, CASE WHEN n % 100 = 0 THEN 'ORU_R01' ELSE message_type END, md5('c' || n)::uuid,
-        n % 20000, listener, charset, raw_content_type, content_digest,
+        n % 20000, listener, charset, raw_content_type,
         convert_to(replace(replace(replace(convert_from(raw_message, 'UTF8'), 'SAMPLE', 'MRN' || n % 100000),
             'Hansen', 'Family' || n % 5000), 'Trygg', 'ORD' || n), 'UTF8')
     FROM sample, generate_series(1, :rows) AS n ORDER BY n

@@ -140,9 +140,9 @@ def _fill(one: ServiceProcess, rows: int) -> float:
 FILL = """
 WITH sample AS (SELECT * FROM message_bodies ORDER BY id LIMIT 1), bodies AS (
     INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, content_digest, raw_message)
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
     SELECT tenant, received_at - n * interval '1 second', source_protocol, source_system, 'FILL' || n, message_type,
-        gen_random_uuid(), n % 20000, listener, charset, raw_content_type, content_digest, raw_message
+        gen_random_uuid(), n % 20000, listener, charset, raw_content_type, raw_message
     FROM sample, generate_series(1, :rows) AS n
     RETURNING id, tenant, received_at, ordering_key
 )

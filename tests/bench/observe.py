@@ -26,9 +26,9 @@ FEED = 100  # messages per second
 ID = "lpad(to_hex(n), 8, '0') || '-0000-4000-8000-000000000000'"
 _BODIES = (
     "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,"
-    " correlation_id, listener, charset, raw_content_type, content_digest, raw_message)"
+    " correlation_id, listener, charset, raw_content_type, raw_message)"
     f" SELECT 'default', now() - ({MESSAGES} - n) * interval '7.7 seconds', 'HL7V2_MLLP', 'SYS' || n % 20, 'B' || n,"
-    f" 'ADT_A01', ({ID})::uuid, 'lab', 'utf-8', 'x', '', convert_to(repeat('MSH|lorem ', 60), 'UTF8')"
+    f" 'ADT_A01', ({ID})::uuid, 'lab', 'utf-8', 'x', convert_to(repeat('MSH|lorem ', 60), 'UTF8')"
     f" FROM generate_series(1, {MESSAGES}) n"
 )
 _STATES = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import hl7
 from twisted.trial.unittest import TestCase
 
-from ipf.hl7.ack import acknowledge, acknowledgement_code
+from ipf.hl7.ack import accepted, acknowledge, acknowledgement_code
 from ipf.hl7.header import scan_header
 from ipf.hl7.message import Message
 from tests.hl7.samples import SAMPLES
@@ -56,6 +56,22 @@ class AcknowledgeTests(TestCase):
             ack,
             b"MSH|^~\\&|IPF|HUB|REG|HOSP|20240115093001+0000||ACK^A04^ACK|OUR1|P^T|2.4\rMSA|AA|C1\r",
         )
+
+    def test_what_is_kept_for_a_sender_says_the_same(self) -> None:
+        """In every mode, for every sample and for characters that are not ASCII; the time is that of its second."""
+        texts = [f"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ADT^A04|C1|P|2.4|||{one}|{two}||" for one, two in MODES]
+        lines = [text.encode() for text in (*texts, *SAMPLES.values())]
+        lines += [b"MSH|^~\\&|REG||||||ADT^A04"]
+        lines += ["MSH|^~\\&|RÉG||||2024||ADT^A04|C1|P|2.6||||||8859/1".encode("latin-1")]
+        for line in lines:
+            for number, moment in enumerate((NOW, NOW + timedelta(seconds=0.5), NOW + timedelta(seconds=1), NOW)):
+                header = scan_header(line)
+                code = acknowledgement_code(header.accept_ack, header.application_ack, "AA")
+                expected = code and acknowledge(header, code, now=moment, control_id=f"OUR{number}")
+                self.assertEqual(accepted(header, now=moment, control_id=f"OUR{number}"), expected, line)
+        east = NOW.astimezone(timezone(timedelta(hours=2)))
+        self.assertIn(b"|20240115113001+0200|", accepted(scan_header(lines[0]), now=east, control_id="OUR1") or b"")
+        self.assertIn(b"|20240115093001+0000|", accepted(scan_header(lines[0]), now=NOW, control_id="OUR1") or b"")
 
     def test_separators_characters_and_version_are_the_senders(self) -> None:
         ack = acknowledge(

@@ -30,6 +30,14 @@ FAULTS = {
     b'MSH|^~\\&|""||||||ADT^A01|C1': (Category.REQUIRED, "MSH-3.1"),
 }
 
+PATTERNS = (
+    b"MSH|^~\\&|REG||||||ADT^A01|C1",
+    b"MSH|^~\\&|REG||||||ADT^A01",
+    b"MSH|^~\\&|REG||||2024||ADT^A01|C 1|P|2.3",
+    b'MSH#*~!?#R!T!D##HUB##20240101##ADT*A01*X#""#P#2.5######UNICODE UTF-8~8859/1',
+    "MSH|^~\\&|KÖLN||||2024||ADT^A01|C1|P|2.5||||||UNICODE UTF-8".encode(),
+)
+
 
 class HeaderTests(TestCase):
     def test_parts(self) -> None:
@@ -70,3 +78,29 @@ class HeaderTests(TestCase):
         for raw in (b"\xef\xbb\xbf" + text.encode(), b"\r\n " + text.encode(), text.encode("utf-16")):
             self.assertEqual(scan_header(raw).source_id, "C1", raw[:6])
         self.assertEqual(scan_header(text.encode("utf-16-be")).source_id, "C1")
+
+    def test_what_a_sender_repeats_is_read_once(self) -> None:
+        """Time and control id are those of the message; the rest is shared, and nobody changes it for others."""
+        end = b"||ADT^A01|%s|P|2.5.1|||AL|NE||8859/1\rPID|1"
+        first = scan_header(rb"MSH|^~\&|REG|HOSP|IPF|HUB|2024" + end % b"C1")
+        other = scan_header(rb"MSH|^~\&|REG|HOSP|IPF|HUB|2025" + end % b" C\\T\\^2 ")
+        self.assertIsNotNone(first.pattern)
+        self.assertIs(first.pattern, other.pattern)
+        self.assertEqual((first.field(7), first.source_id), ("2024", "C1"))
+        self.assertEqual((other.field(7), other.source_id, other.control_id), ("2025", "C&", " C\\T\\^2 "))
+        self.assertEqual((other.codec, other.accept_ack, other.field(18)), ("iso8859-1", "AL", "8859/1"))
+        first.source_id, first.fields[3] = "made", "changed"
+        again = scan_header(rb"MSH|^~\&|REG|HOSP|IPF|HUB|2024" + end % b"C1")
+        self.assertEqual((again.source_id, again.source_system, again.field(3)), ("C1", "REG", "REG"))
+        self.assertIsNot(scan_header(rb"MSH|^~\&|LAB|HOSP|IPF|HUB|2024" + end % b"C1").pattern, first.pattern)
+
+    def test_a_header_is_the_same_however_it_was_read(self) -> None:
+        """One too long for a pattern, one of too few fields and one in other characters, beside those that have one."""
+        for line in (*PATTERNS, *(text.encode().partition(b"\r")[0] for text in SAMPLES.values())):
+            long = line.split(line[3:4])
+            long += [b""] * (21 - len(long)) + [b"x" * 2000]
+            plain, read = scan_header(line), scan_header(line[3:4].join(long))
+            self.assertIsNone(read.pattern, line)
+            for name in ("separators", "codec", "source_id", "source_system", "message_type", "structure", "version"):
+                self.assertEqual(getattr(plain, name), getattr(read, name), (line, name))
+            self.assertEqual([plain.field(n) for n in range(1, 21)], [read.field(n) for n in range(1, 21)], line)

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
-from ipf.ports import Settlement, Status
+from ipf.ports import Outcome, Settlement, Status
 from ipf.store.inbox import PostgresInbox
 from tests import postgres
 from tests.contracts import inbox as contract
@@ -37,6 +37,16 @@ class PostgresInboxTest(contract.InboxContract):
         )
         self.assertIs(refused.category, Category.MALFORMED)
         self.assertEqual(sum((await self.inbox.counts()).values()), 0)
+
+    async def test_names_that_hold_what_stands_between_them(self) -> None:
+        """Any control character may be in a name; only a name with all of them must be stored alone."""
+        ids = ["a\x1eb", "\x1e\x1d\x1c", "\x02\x03'"]
+        self.assertEqual(await self.inbox.store([received(one) for one in ids]), [Outcome.STORED] * 3)
+        self.assertEqual([claim.source_id for claim in await self.inbox.claim("w", 5)], ids)
+        worst = received("".join(map(chr, range(1, 31))))
+        with self.assertRaises(Problem):
+            await self.inbox.store([worst, received("c")])
+        self.assertEqual(await self.inbox.store([worst]), [Outcome.STORED])
 
     async def test_many_claimers(self) -> None:
         """Four workers drain 400 rows of 20 keys: each row once, each key in order."""
@@ -91,9 +101,9 @@ class PostgresInboxTest(contract.InboxContract):
         """With 50,000 stored rows and statistics, the hot statements still walk their own indexes."""
         await self.database.many(
             "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type, "
-            "correlation_id, listener, charset, raw_content_type, content_digest, raw_message) "
+            "correlation_id, listener, charset, raw_content_type, raw_message) "
             "SELECT 'default', now(), 'HL7V2_MLLP', 'LAB', 'old' || n, 'ADT_A01', gen_random_uuid(), '', 'utf-8', '', "
-            "'\\x00', '\\x00' FROM generate_series(1, 50000) n;"
+            "'\\x00' FROM generate_series(1, 50000) n;"
             "INSERT INTO message_states (id, tenant, status, received_at, ready_at, ordering_key) "
             "SELECT id, tenant, 'DELIVERED', received_at, received_at, id FROM message_bodies;"
             "INSERT INTO message_states (id, tenant, status, received_at, ready_at) "

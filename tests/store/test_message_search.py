@@ -184,9 +184,9 @@ class SearchTest(TestCase):
         async with self.database.session() as slow:
             insert = (
                 "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id,"
-                " message_type, correlation_id, listener, charset, raw_content_type, content_digest, raw_message)"
+                " message_type, correlation_id, listener, charset, raw_content_type, raw_message)"
                 " SELECT 'default', now(), 'HL7V2_MLLP', 'S', 'late', 'ADT_A01', gen_random_uuid(), '', 'utf-8', '',"
-                " '', 'MSH|hansen' RETURNING id"
+                " 'MSH|hansen' RETURNING id"
             )
             (row,) = await slow.many(insert)
             await slow.many(

@@ -35,9 +35,9 @@ async def message(
     row = await database.one(
         f"""WITH b AS (
             INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-                correlation_id, listener, charset, raw_content_type, content_digest, raw_message)
+                correlation_id, listener, charset, raw_content_type, raw_message)
             VALUES ({literal(tenant)}, {literal(received)}, 'HL7V2_MLLP', {literal(system)}, 'M{number}', 'ADT_A01',
-                coalesce({literal(correlation)}::uuid, gen_random_uuid()), 'lab', 'utf-8', 'x', '', 'MSH|')
+                coalesce({literal(correlation)}::uuid, gen_random_uuid()), 'lab', 'utf-8', 'x', 'MSH|')
             RETURNING id)
         INSERT INTO message_states
             (id, tenant, status, received_at, ready_at, delivered_at, last_attempt_at, last_error)

@@ -15,7 +15,6 @@ CREATE TABLE message_bodies (
     listener text NOT NULL,                  -- name of the listener that took it
     charset text NOT NULL,                   -- codec of the text
     raw_content_type text NOT NULL,          -- MIME type of the payload
-    content_digest bytea NOT NULL,           -- 16 bytes of BLAKE2b over the payload: tells a repeat from a sender's fault
     raw_message bytea NOT NULL               -- the payload, byte for byte
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 -- Payloads out of line are not compressed: compressing base64 costs ten times what writing it does.
@@ -23,7 +22,7 @@ ALTER TABLE message_bodies ALTER COLUMN raw_message SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX message_bodies_source ON message_bodies (source_id, source_system, tenant);
 CREATE INDEX message_bodies_correlation ON message_bodies (correlation_id);
 -- The admin list and its counts, also when filtered by system or type, from the index alone.
-CREATE INDEX message_bodies_list ON message_bodies (received_at DESC, id DESC)
+CREATE INDEX message_bodies_list ON message_bodies (received_at, id)
     INCLUDE (source_system, message_type, tenant);
 
 CREATE TABLE message_states (
@@ -51,7 +50,7 @@ CREATE INDEX message_states_claim ON message_states (ready_at, id) WHERE status 
 CREATE INDEX message_states_order ON message_states (ordering_key, id)
     WHERE ordering_key IS NOT NULL AND status IN ('RECEIVED', 'TRANSFORMING', 'FAILED');
 CREATE INDEX message_states_lease ON message_states (leased_at) WHERE status = 'TRANSFORMING';
-CREATE INDEX message_states_list ON message_states (tenant, status, received_at DESC, id DESC);
+CREATE INDEX message_states_list ON message_states (tenant, status, received_at, id);
 
 CREATE TABLE rejects (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- row identifier

@@ -11,7 +11,7 @@ ALTER TABLE message_states
 CREATE INDEX message_states_conversions ON message_states (original_id, id) WHERE original_id IS NOT NULL;
 -- The list shows messages, not conversions.
 DROP INDEX message_states_list;
-CREATE INDEX message_states_list ON message_states (tenant, status, received_at DESC, id DESC)
+CREATE INDEX message_states_list ON message_states (tenant, status, received_at, id)
     WHERE original_id IS NULL;
 
 CREATE TABLE unmapped_codes (
