@@ -1,15 +1,17 @@
 """The converting half of the composition root: builds the convert stage, inside the service or as a process of its own.
 
 `python -m ipf.converter` is what the service starts `IPF_WORKER_PROCESSES` times.  Such a process reads the same
-environment, claims messages, maps them and writes FHIR resources; it ends when its standard input closes, so it never
-outlives its parent, and hands back what it has not begun.  Besides `ipf.service` this is the only module that imports
-the reactor.
+environment, claims messages, maps them and writes FHIR resources.  It ends when its standard input closes, so it never
+outlives its parent, or when it is asked to (SIGTERM; SIGINT, which a terminal sends to every process of the service):
+it finishes what it has in hand and hands back what it has not begun.  Besides `ipf.service` this is the only module
+that imports the reactor.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -328,6 +330,8 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     """Convert until the parent is gone."""
     parent = _Parent()
     stdio.StandardIO(parent, reactor=reactor)
+    for number in (signal.SIGTERM, signal.SIGINT):  # in place of Twisted's, which drop what is in hand
+        signal.signal(number, lambda number, frame: reactor.callFromThread(parent.connectionLost))
     assert settings.db_url and settings.fhir_db_url
     serve_parameters(settings)
     urls = settings.db_url, settings.fhir_db_url

@@ -107,11 +107,11 @@ class ServiceProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
 
-    def kill_converter(self) -> None:
-        """kill -9 of one converter process, if one is running."""
+    def kill_converter(self, number: int = signal.SIGKILL) -> None:
+        """kill -9 (or another signal) of one converter process, if one is running."""
         converters = [pid for pid in children_of(self.pid) if b"ipf.converter" in _command_line(pid)]
         if converters:
-            os.kill(converters[0], signal.SIGKILL)
+            os.kill(converters[0], number)
 
     def stop(self, seconds: float = 30.0) -> int:
         """SIGTERM, and its exit status."""

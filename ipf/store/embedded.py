@@ -134,6 +134,8 @@ class EmbeddedPostgres:
         """Start the server of a prepared directory unless it runs already."""
         if self.running():
             return
+        if not self._is_ours():
+            raise Problem(Category.UNAVAILABLE, f"the data directory {self.data_dir} was replaced under the service")
         (self.cluster / "postmaster.pid").unlink(missing_ok=True)
         log_file = self.data_dir / "postgres.log"
         said_before = log_file.stat().st_size
@@ -184,6 +186,15 @@ class EmbeddedPostgres:
         file.write(str(os.getpid()))
         file.flush()
         self._lock = file
+
+    def _is_ours(self) -> bool:
+        """Whether the directory is still the one whose lock is held, and not another that took its place."""
+        try:
+            return self._lock is not None and os.path.samestat(
+                os.fstat(self._lock.fileno()), (self.data_dir / "lock").stat()
+            )
+        except OSError:
+            return False
 
     def _drop_lock(self) -> None:
         if self._lock is not None:

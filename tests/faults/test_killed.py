@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 
 from twisted.trial.unittest import TestCase
 
@@ -26,6 +27,19 @@ class KilledTests(TestCase):
     def test_a_converter_process_is_killed(self) -> None:
         """Its rows are taken up again at once, by the process that replaces it."""
         asyncio.run(self._kill_converters(5))
+
+    def test_a_converter_process_is_asked_to_end(self) -> None:
+        """SIGTERM, or Ctrl-C for all processes: what it has in hand is finished, and no message has lost an attempt."""
+        asyncio.run(self._ask_converters())
+
+    async def _ask_converters(self) -> None:
+        async with Scenario(IPF_WORKER_PROCESSES="1") as scenario:
+            scenario.feed.start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                await scenario.feed.until(len(scenario.feed.accepted) + 100, 60)
+                scenario.service.kill_converter(number)
+            await self._end(scenario)
+            self.assertEqual(scenario.sql("ipf", "SELECT max(attempt_count) FROM ingested_messages"), [["0"]])
 
     async def _kills(self, count: int, **environment: str) -> None:
         chance = random.Random(count)

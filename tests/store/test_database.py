@@ -238,6 +238,16 @@ class OutageTest(TestCase):
         await caretaker.look()
         self.assertTrue(self.server.running())
 
+    async def test_a_directory_that_was_replaced(self) -> None:
+        """Its server is another's now, and is left alone."""
+        await self.server.shut_down()
+        lock = self.server.data_dir / "lock"
+        lock.rename(lock.with_name("aside"))
+        for _ in range(2):
+            refused = await self.assertFailure(started(self.server.start_up()), Problem)
+            self.assertIn("was replaced", refused.text)
+            lock.touch()
+
     async def test_a_server_that_cannot_start(self) -> None:
         """Is tried again, less and less often; the line has the server's own reason."""
         clock = Clock()
