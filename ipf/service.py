@@ -63,11 +63,7 @@ from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex
 from ipf.stages.worker import Worker
 from ipf.store.audit import PostgresAuditStore
-<<<<<<< ours
 from ipf.store.caretaker import Caretaker
-from ipf.store.embedded import EmbeddedPostgres
-=======
->>>>>>> theirs
 from ipf.store.exports import PostgresExports
 from ipf.store.message_desk import PostgresMessageDesk
 from ipf.store.migrate import migrate
