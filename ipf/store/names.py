@@ -54,6 +54,20 @@ INSERT INTO index_units (partition_id, unit) SELECT $1, unnest(string_to_array($
 STATEMENTS = (NAMES, ADD_PARTITIONS, ADD_PARAMETERS, ADD_UNITS)
 
 
+class UnknownParameter(Exception):
+    """A search parameter that this process knows no number of."""
+
+
+class _Numbers(dict[str, str]):
+    """Numbers of a resource type's parameters by code."""
+
+    def __missing__(self, code: str) -> str:
+        raise UnknownParameter(code)
+
+
+_NONE = _Numbers()
+
+
 class Names:
     """What this process knows of the numbers."""
 
@@ -63,7 +77,7 @@ class Names:
         self._partitions: dict[str, int] = {}
         self._tenants: dict[int, str] = {}
         self._parameters: dict[Parameter, int] = {}
-        self._numbers: dict[str, dict[str, str]] = {}
+        self._numbers: dict[str, _Numbers] = {}
         self._units: set[tuple[str, str]] = set()
 
     def partition(self, tenant: str) -> int:
@@ -79,8 +93,8 @@ class Names:
         return self._parameters.get((resource_type, code), NO_NUMBER)
 
     def numbers(self, resource_type: str) -> Mapping[str, str]:
-        """The numbers of a resource type's parameters by code, as text; those that were added."""
-        return self._numbers.get(resource_type, {})
+        """The numbers of a resource type's parameters by code, as text; UnknownParameter for one that is not known."""
+        return self._numbers.get(resource_type, _NONE)
 
     async def load(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
         """Look again when one of these is not known yet (others may have added it)."""
@@ -119,7 +133,7 @@ class Names:
                 self._tenants[number] = name
             else:
                 self._parameters[name, code] = number
-                self._numbers.setdefault(name, {})[code] = str(number)
+                self._numbers.setdefault(name, _Numbers())[code] = str(number)
 
     def _unknown_tenants(self, tenants: Iterable[str]) -> list[str]:
         return sorted({tenant for tenant in tenants if tenant not in self._partitions})

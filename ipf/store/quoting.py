@@ -66,8 +66,13 @@ def joined(values: Iterable[Value]) -> Joined:
     return Joined(text)
 
 
+def array(texts: Iterable[str]) -> Joined:
+    """Numbers or booleans, as PostgreSQL writes them, as the literal of an array of their type."""
+    return Joined("{" + ",".join(texts) + "}")
+
+
 class Joined(str):
-    """A text made by `joined`: checked already, quoted as it is."""
+    """A text made by `joined` or `array`: checked already, quoted as it is."""
 
     __slots__ = ()
 

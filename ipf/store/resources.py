@@ -42,7 +42,7 @@ from ipf.store import writes as writing
 from ipf.store.asks import VERSION_COLUMNS, Condition, version
 from ipf.store.database import Database, Row, Session
 from ipf.store.divided import DividedTransaction
-from ipf.store.names import Names
+from ipf.store.names import Names, UnknownParameter
 from ipf.store.quoting import Statement, joined, script
 from ipf.store.search_run import Many, Search
 
@@ -289,9 +289,14 @@ class PostgresFhirTransaction:
             return
         groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
         tenants = {item.tenant for group in groups for item in group}
-        await self._names.add(tenants, writing.parameters_of(writes))
+        await self._names.add(tenants)
         await self._names.add_units(writing.units_of(writes))
-        await self._session.commit(script(*writing.commit_calls(writes, self._names)))
+        try:
+            calls = script(*writing.commit_calls(writes, self._names))
+        except UnknownParameter:  # seldom, so that nobody looks for new ones before
+            await self._names.add((), writing.parameters_of(writes))
+            calls = script(*writing.commit_calls(writes, self._names))
+        await self._session.commit(calls)
 
     async def _commit_many(self, writes: Writes) -> None:
         """The statements one by one, each of bounded size and written aside: no one of them holds up the reactor.

@@ -127,6 +127,27 @@ class FhirStoreContract(Writing):
         self.assertIsNone(await self.store.read("other", "Patient", "p"))
         self.assertEqual(await self.store.counts(), {})
 
+    async def test_tenants_and_instants_at_once(self) -> None:
+        """What the changes of one transaction do not share is kept for each: tenant, instant, type, index entries."""
+        rids = [await self.store.new_rid() for _ in range(4)]
+        other = {"resourceType": "Basic", "id": "p", "identifier": [{"value": "1"}]}
+        await self.write(
+            change(rids[0], identified("p", "1")),
+            change(rids[1], identified("p", "1"), tenant="north", at=T0.replace(second=7)),
+            change(rids[2], other, at=T0.replace(second=9)),
+            change(rids[3], identified("q", "1"), 1, tenant="north"),
+        )
+        for tenant, type_, id_, rid, second in (
+            ("default", "Patient", "p", 0, T0.second), ("north", "Patient", "p", 1, 7), ("default", "Basic", "p", 2, 9),
+            ("north", "Patient", "q", 3, T0.second),
+        ):  # fmt: skip
+            found = await self.store.read(tenant, type_, id_)
+            assert found is not None
+            self.assertEqual((found.rid, found.last_updated.second), (rids[rid], second))
+        for tenant, expected in (("default", ["p"]), ("north", ["p", "q"])):
+            page = await self.store.search(tenant, parse_criteria("Patient?identifier=urn:mrn|1"))
+            self.assertEqual(ids(page.matches), expected)
+
     async def test_several_versions_at_once(self) -> None:
         """Two versions of one resource in one plan: both in the history, the last is current and found."""
         rid = await self.store.new_rid()

@@ -8,7 +8,7 @@ from decimal import Decimal
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
-from ipf.store.quoting import Statement, identifier, joined, literal, printable, script, statements_of
+from ipf.store.quoting import Statement, array, identifier, joined, literal, printable, script, statements_of
 from tests import postgres
 
 VALUES = (
@@ -44,6 +44,7 @@ class QuotingTest(TestCase):
         self.assertEqual(statement.prepare(), "PREPARE f(text, integer) AS SELECT $1, $2")
         self.assertEqual(statement.call("a'b", 1), "EXECUTE f('a''b',(1))")
         self.assertEqual(statement.call(joined(["a'", None, 2]), None), "EXECUTE f('a''\x1f\x1e\x1f2',NULL)")
+        self.assertEqual(statement.call(array(["1", "-2"]), array([])), "EXECUTE f('{1,-2}','{}')")
         self.assertEqual(Statement("g", "", "SELECT 1").call(), "EXECUTE g")
         self.assertEqual(identifier('a"b'), '"a""b"')
         self.assertEqual(script("", "A", "", "B"), "A;\nB")
@@ -54,8 +55,8 @@ class QuotingTest(TestCase):
         database = await postgres.database(self, "ipf", size=1)
         for text in ("it's", "\\x00", "$1 %s {} \\' --", "ünï \U0001f600", "", "\r\n\t\x01"):
             self.assertEqual(await database.one(f"SELECT {literal(text)}"), (text,))
-            array = f"SELECT string_to_array({quoted([text, text])}, E'\\x1f')"
-            self.assertEqual(await database.one(array), ([text, text],))
+            both = f"SELECT string_to_array({quoted([text, text])}, E'\\x1f')"
+            self.assertEqual(await database.one(both), ([text, text],))
 
 
 def quoted(values: list[str]) -> str:

@@ -70,8 +70,8 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
             ("fhir_ask('1', 'Patient', 'p', '1', '1', 'v1', '', '')",
              ("index_text_pkey", "resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
             ("fhir_read(1, 'Patient', 'p')", ("resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
-            ("fhir_update_resources('1', '1', '2', '2024-01-01Z', 'f', 1)", ("resources_pkey",)),
-            ("fhir_remove_index_text('1', '1', 'v1', '1')", ("index_text_pkey",)),
+            ("fhir_update_resources('{1}', '{1}', '{2}', '2024-01-01Z', '{f}', 1)", ("resources_pkey",)),
+            ("fhir_remove_index_text('1', '{1}', 'v1', '{1}')", ("index_text_pkey",)),
         ):  # fmt: skip
             plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN EXECUTE {call}"))
             for index in indexes:
