@@ -41,7 +41,7 @@ from ipf.ports.delivery import (
     Terms,
 )
 from ipf.ports.desk import MappingDesk
-from ipf.ports.http import Answer, Handler, Identify, Request
+from ipf.ports.http import Answer, Credential, Handler, Identify, Request
 from ipf.ports.inbox import (
     OPEN_STATES,
     Backoff,
@@ -129,6 +129,7 @@ __all__ = [
     "CodeQueue",
     "Compose",
     "Conversion",
+    "Credential",
     "Delivered",
     "DeliveryEnd",
     "DeliveryQueue",

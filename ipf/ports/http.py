@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ipf.ports.base import DEFAULT_TENANT
@@ -14,12 +14,26 @@ if TYPE_CHECKING:
     from ipf.ports.resources import Version
 
 
+class Credential:
+    """An `Authorization` header, one object for as long as a connection repeats it byte for byte.
+
+    `known`: what was found out about it by whoever reads it (`wire/bearer.py`), who also says how long that holds.
+    """
+
+    __slots__ = ("known", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.known: object = None
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
-    `address`: of the caller's end of the connection; "" when it has none.
+    `address`: of the caller's end of the connection; "" when it has none.  `credential`: of its `Authorization` header,
+    when it came over a connection.
     """
 
     method: str
@@ -32,12 +46,16 @@ class Request:
     tenant: str = DEFAULT_TENANT
     caller: Caller = OPEN
     address: str = ""
+    credential: Credential | None = field(default=None, compare=False, repr=False)
 
-    def by(self, caller: Caller) -> Request:
-        """The same request of this caller; on the way of every request, and so without `dataclasses.replace`."""
+    def by(self, caller: Caller, tenant: str = "") -> Request:
+        """The same request of this caller, in this tenant when one is named.
+
+        On the way of every request, and so without `dataclasses.replace`.
+        """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
-            self.tenant, caller, self.address,
+            tenant or self.tenant, caller, self.address, self.credential,
         )  # fmt: skip
 
 

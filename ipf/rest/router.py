@@ -103,6 +103,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_MOST_TENANTS = 1000  # whose repositories are kept
 _LARGE_ANSWER = 50_000  # bytes from which on an answer is written anew (as XML, indented, in parts) aside
 
 
@@ -115,6 +116,16 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
 
     `identify`: None = authentication is off, and everybody may do everything.
     """
+    of_tenants: dict[str, Repository] = {}
+
+    def own_of(tenant: str) -> Repository:
+        """The repository for requests of a tenant; made once for each of those that ask."""
+        found = of_tenants.get(tenant)
+        if found is None:
+            if len(of_tenants) >= _MOST_TENANTS:
+                of_tenants.clear()
+            found = of_tenants[tenant] = replace(repository, tenant=tenant)
+        return found
 
     async def handle(request: Request) -> Answer:
         form, look, began = Format.JSON, PLAIN, repository.clock()
@@ -124,8 +135,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
             request, look = split(request)
             if identify is not None:
                 request = await identify(request)
-            own = repository if request.tenant == repository.tenant else replace(repository, tenant=request.tenant)
-            answer = hidden(await perform(request, own))
+            answer = hidden(await perform(request, own_of(request.tenant)))
             if len(answer.body) >= _LARGE_ANSWER and (look is not PLAIN or form is Format.XML):
                 answer, sent = await repository.aside(partial(_presented, answer, look, form))
             else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Caller, Request
@@ -52,6 +52,6 @@ def placing(identify: Identify, tenancy: Tenancy) -> Identify:
         request = await identify(request)
         if request.caller.is_anonymous:
             return request
-        return replace(request, tenant=tenancy.of(request.caller))
+        return request.by(request.caller, tenancy.of(request.caller))
 
     return identified

@@ -1,7 +1,8 @@
 """`Authorization: Bearer ...` in, the `Caller` out: the one place where a request gets its caller.
 
 A verified token is remembered by its hash until it ends, so that the second request with it costs microseconds; all
-are forgotten when the keys change.  A refused token is not remembered.
+are forgotten when the keys change.  A refused token is not remembered.  A connection that repeats its header has it
+neither hashed nor looked for: its `Credential` knows the caller, under the same conditions.
 
 Source: RFC 6750; interface specification "FHIR surface", "Channel security" (the websocket's `bearer-` protocol).
 """
@@ -12,6 +13,8 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from math import inf
+from typing import NamedTuple
 
 from ipf.ports import ANONYMOUS, Caller, Request, Session
 from ipf.security.access import Unauthorized, may_hold
@@ -21,6 +24,14 @@ from ipf.wire.oidc import KeySource
 
 _MOST_KEPT = 10_000
 _PREFIX = "bearer "
+
+
+class _Known(NamedTuple):
+    """What a connection's `Credential` was found to be.  `era`: of one Bearer, while its keys are the same."""
+
+    era: object
+    until: float
+    caller: Caller
 
 
 class Bearer:
@@ -41,25 +52,36 @@ class Bearer:
         self._tenancy = tenancy or Tenancy()
         self._kept: dict[bytes, Caller] = {}
         self._generation = -1
+        self._era = object()
 
     async def identify(self, request: Request) -> Request:
         """The request with its caller; ANONYMOUS without a token.  Problem UNAUTHORIZED, or UNAVAILABLE."""
+        credential = request.credential
+        if credential is not None and type(known := credential.known) is _Known:
+            self._look()
+            if known.era is self._era and self._now() < known.until and request.path not in self._open_paths:
+                return request.by(known.caller)
         header = request.headers.get("authorization")
         if not header or request.path in self._open_paths:
             return request.by(ANONYMOUS)
         if header[: len(_PREFIX)].lower() != _PREFIX:
             raise Unauthorized("a bearer token is required")
-        token = header[len(_PREFIX) :].strip()
-        return request.by(self._remembered(_key(token)) or await self.caller_of(token))
+        caller = await self.caller_of(header[len(_PREFIX) :].strip())
+        if credential is not None and self._generation == self._source.generation:
+            credential.known = _Known(self._era, self._until(caller), caller)
+        return request.by(caller)
 
     async def caller_of(self, token: str) -> Caller:
         """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
         if len(token) > LONGEST:
             raise _refusal(TokenRefused("it is too long"))
+        self._look()
         key = _key(token)
-        caller = self._remembered(key)
+        caller = self._kept.get(key)
         if caller is not None:
-            return caller
+            if self._now() < self._until(caller):
+                return caller
+            del self._kept[key]
         try:
             caller = await self._verified(token)
         except TokenRefused as refused:
@@ -68,17 +90,16 @@ class Bearer:
             self._keep(key, caller)
         return caller
 
-    def _remembered(self, key: bytes) -> Caller | None:
-        """The caller of a token that was verified before, with keys that are still in use."""
+    def _look(self) -> None:
+        """Forget what was verified with keys that are no longer in use."""
         self._source.look()
         if self._generation != self._source.generation:
-            self._generation = self._source.generation
+            self._generation, self._era = self._source.generation, object()
             self._kept.clear()
-        caller = self._kept.get(key)
-        if caller is None or caller.expires_at is None or self._now() < caller.expires_at + self._rules.skew:
-            return caller
-        del self._kept[key]
-        return None
+
+    def _until(self, caller: Caller) -> float:
+        """When the token of a caller is no longer taken."""
+        return inf if caller.expires_at is None else caller.expires_at + self._rules.skew
 
     async def _verified(self, token: str) -> Caller:
         keys = await self._source.current()

@@ -11,12 +11,9 @@ Source: interface specification "Correlation"; RFC 9110.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from time import perf_counter
 from typing import Any
-from urllib.parse import parse_qsl
 
 import orjson
 from twisted.internet.defer import Deferred
@@ -26,10 +23,11 @@ from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
 from ipf.errors import Category, Problem
-from ipf.ports import Answer, Handler, Request
+from ipf.ports import Answer, Handler
 from ipf.telemetry import correlation, metrics
-from ipf.wire.http_guard import HttpLimits, channel_class
+from ipf.wire.http_guard import HttpLimits
 from ipf.wire.http_request import DEFAULT_MAX_BODY, BoundedRequest
+from ipf.wire.http_short import channel_class
 from ipf.wire.observe import SCHEMA_VERSION
 from ipf.wire.routes import route_of
 
@@ -38,10 +36,7 @@ log = Logger()
 Refuse = Callable[[Problem], Answer]
 """Renders a Problem; `rest/outcome.py` for the FHIR surface."""
 
-_MOST_PARAMETERS = 500
-_CORRELATION, _TRACEPARENT = correlation.HEADER.encode(), correlation.TRACEPARENT.encode()
 _OBSERVED = b"/admin/observe"
-_HOST = re.compile(r"[A-Za-z0-9.\-_\[\]:]{1,255}")
 
 
 class FhirResource(Resource):
@@ -60,86 +55,21 @@ class FhirResource(Resource):
 
     def render(self, request: Any) -> int:
         """Twisted: answer a request; the answer is written later."""
-        Deferred.fromCoroutine(self._serve(_Exchange(request)))
+        Deferred.fromCoroutine(self._serve(request))
         return NOT_DONE_YET
 
-    async def _serve(self, exchange: _Exchange) -> None:
+    async def _serve(self, web: Any) -> None:
+        correlation_id = web.correlate()
         try:
-            request = exchange.request(self._base_url)
-            answer = await self._handle(request)
+            answer = await self._handle(web.asked(self._base_url, correlation_id))
         except Problem as problem:
             answer = self._refuse(problem)
         except Exception:
             text = "event=request_failed correlation_id={correlation_id}"
-            log.failure(text, Failure(), correlation_id=exchange.correlation_id)
-            internal = Problem(Category.INTERNAL, f"internal error; correlation id {exchange.correlation_id}")
+            log.failure(text, Failure(), correlation_id=correlation_id)
+            internal = Problem(Category.INTERNAL, f"internal error; correlation id {correlation_id}")
             answer = self._refuse(internal)
-        exchange.write(answer)
-
-
-class _Exchange:
-    """One request and the way back to its client."""
-
-    def __init__(self, web: Any) -> None:
-        self._web = web
-        self.correlation_id = correlation.accept(web.getHeader(_CORRELATION), web.getHeader(_TRACEPARENT))
-
-    def request(self, base_url: str | None) -> Request:
-        """The request as a value.  Problem TOO_LARGE or VALUE when it cannot be read."""
-        web = self._web
-        if web.refused is not None:
-            raise web.refused
-        headers = {
-            _lower(name): values[0].decode("latin-1") if len(values) == 1 else b", ".join(values).decode("latin-1")
-            for name, values in web.requestHeaders.getAllRawHeaders()
-        }
-        try:
-            path = tuple([segment.decode() for segment in web.postpath])
-            pairs = _pairs(web.uri.partition(b"?")[2].decode("ascii"))
-        except ValueError as refused:
-            raise Problem(Category.VALUE, "the URL cannot be read") from refused
-        while path and not path[-1]:
-            path = path[:-1]
-        base = base_url or _base_url(web, headers.get("host", ""))
-        method = web.method.decode("latin-1")
-        body, address = web.content.read(), getattr(web.getClientAddress(), "host", None) or ""
-        return Request(method, path, pairs, headers, body, base, self.correlation_id, address=address)
-
-    def write(self, answer: Answer) -> None:
-        """Send the answer, unless the client has gone."""
-        self._web.answer(answer, self.correlation_id)
-
-
-@lru_cache(maxsize=256)
-def _lower(name: bytes) -> str:
-    return name.decode("latin-1").lower()
-
-
-def _pairs(query: str) -> tuple[tuple[str, str], ...]:
-    """The parameters of a URL, decoded, in order.  ValueError when they cannot be read or are too many."""
-    if "%" in query or "+" in query:
-        return tuple(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS))
-    if not query:
-        return ()
-    parts = query.split("&")
-    if len(parts) > _MOST_PARAMETERS:
-        raise ValueError
-    return tuple([(name, value) for name, _, value in [part.partition("=") for part in parts if part]])
-
-
-def _base_url(web: Any, host: str) -> str:
-    """The address under which the caller knows the resource that serves it."""
-    if not _HOST.fullmatch(host):
-        address = web.getHost()
-        host = f"{getattr(address, 'host', 'localhost')}:{getattr(address, 'port', 80)}"
-    return _joined(web.channel.isSecure(), host, tuple(web.prepath))
-
-
-@lru_cache(maxsize=64)
-def _joined(is_secure: bool, host: str, prefix: tuple[bytes, ...]) -> str:
-    """The same for all requests of a client."""
-    path = "/".join(part.decode("latin-1") for part in prefix)
-    return f"{'https' if is_secure else 'http'}://{host}/{path}".rstrip("/")
+        web.answer(answer, correlation_id)
 
 
 class QuietSite(Site):

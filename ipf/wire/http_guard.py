@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall
@@ -24,8 +25,10 @@ from twisted.internet.protocol import connectionDone
 from twisted.internet.tcp import Server
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
+from twisted.web.http_headers import Headers
 
 from ipf.errors import Category, Problem
+from ipf.ports import Credential
 
 SLOWEST_BYTES = 16 * 1024  # a second, of a long body
 _GZIP = 16 + zlib.MAX_WBITS
@@ -71,6 +74,7 @@ class GuardedChannel(HTTPChannel):
     _peer: Any = None
     _host: Any = None
     _secure: bool | None = None
+    _credential: Credential | None = None
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes from the client."""
@@ -102,6 +106,19 @@ class GuardedChannel(HTTPChannel):
         self._stop_deadline()
         self.stop_idle()
         super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def credential(self, headers: Headers) -> Credential | None:
+        """What stands for `Authorization` of a request: the same object as before when it is the same text.
+
+        The comparison takes a time that does not tell where they differ, as a proxy may bring many clients.
+        """
+        values = headers.getRawHeaders(b"authorization")
+        if not values:
+            return None
+        raw = values[0] if len(values) == 1 else b", ".join(values)
+        if self._credential is None or not compare_digest(self._credential.raw, raw):
+            self._credential = Credential(raw)
+        return self._credential
 
     # What Twisted finds out anew for each request, and does not change while a connection lasts.
 
@@ -184,12 +201,6 @@ class GuardedChannel(HTTPChannel):
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         self._deadline = None
-
-
-def channel_class(limits: HttpLimits) -> type[GuardedChannel]:
-    """The channel of a listener with these limits."""
-    members = {"header_bytes": limits.header_bytes, "seconds": limits.seconds, "totalHeadersSize": limits.header_bytes}
-    return type("GuardedChannel", (GuardedChannel,), members | {"MAX_LENGTH": limits.header_bytes})
 
 
 def unpacked(encoding: str, body: bytes, limit: int) -> bytes:

@@ -8,26 +8,25 @@ Source: RFC 9110, RFC 9112.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
 from io import BytesIO
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from twisted.python.failure import Failure
-from twisted.web.http import NO_BODY_CODES, RESPONSES, datetimeToString, parse_qs
-from twisted.web.http_headers import Headers
+from twisted.web.http import parse_qs
 from twisted.web.server import Request as WebRequest
 
 from ipf.errors import Category, Problem
-from ipf.ports import Answer
+from ipf.ports import Answer, Request
 from ipf.telemetry import correlation
-from ipf.wire.http_guard import HSTS, REPLACED, SECURITY_HEADERS, cors_headers, unpacked
+from ipf.wire.http_asked import base_url, fields_of, host_of, pairs_of, unreadable
+from ipf.wire.http_guard import HSTS, SECURITY_HEADERS, cors_headers, unpacked
+from ipf.wire.http_written import written
 
 DEFAULT_MAX_BODY = 64 * 1024 * 1024
 _MOST_DISCARDED = 4  # times the limit: so much is read and dropped so that a client can read why; then the line is cut
-_SECURITY = b"".join(b"%b: %b\r\n" % header for header in SECURITY_HEADERS)
+_CORRELATION, _TRACEPARENT = correlation.HEADER.encode(), correlation.TRACEPARENT.encode()
 
 
 class BoundedRequest(WebRequest):
@@ -148,52 +147,48 @@ class BoundedRequest(WebRequest):
         for name, value in cors_headers(self.origins, origin, asked):
             self.responseHeaders.addRawHeader(name, value)
 
+    def correlate(self) -> str:
+        """The correlation id of the request; a fresh one when it brings none."""
+        return correlation.accept(self.getHeader(_CORRELATION), self.getHeader(_TRACEPARENT))
+
+    def asked(self, base: str | None, correlation_id: str) -> Request:
+        """The request as a value.  Problem TOO_LARGE or VALUE when it cannot be read.
+
+        `base`: what links begin with; None = as the caller addressed the server.
+        """
+        if self.refused is not None:
+            raise self.refused
+        fields = fields_of(self.requestHeaders.getAllRawHeaders())
+        try:
+            path = [segment.decode() for segment in self.postpath or ()]
+            pairs = pairs_of(self._query.decode("ascii"))
+        except ValueError as refused:
+            raise unreadable() from refused
+        while path and not path[-1]:
+            path.pop()
+        channel: Any = self.channel
+        credential = channel.credential(self.requestHeaders)
+        base = base or base_url(fields.get("host", ""), self.host, channel.isSecure(), self.prepath or ())
+        content: Any = self.content
+        return Request(
+            self.method.decode("latin-1"), tuple(path), pairs, fields, content.read(), base, correlation_id,
+            address=host_of(self.client), credential=credential,
+        )  # fmt: skip
+
     def answer(self, answer: Answer, correlation_id: str) -> None:
         """Send an answer as one piece, unless the client has gone, and be done with the request."""
         if self.gone:
             return
         self.code, self.startedWriting = answer.status, 1
-        parts = [b"%b %d %b\r\n" % (self.clientproto, answer.status, RESPONSES.get(answer.status, b"Unknown Status"))]
-        parts += self._head(answer, correlation_id)
-        if answer.status not in NO_BODY_CODES:
-            kind = b"Content-Type: %b\r\n" % answer.content_type.encode("latin-1") if answer.body else b""
-            parts.append(b"Content-Length: %d\r\n%b" % (len(answer.body), kind))
-        parts.append(b"\r\n")
-        if answer.status not in NO_BODY_CODES and self.method != b"HEAD":
-            parts.append(answer.body)
         channel: Any = self.channel
-        channel.send(b"".join(parts))
+        channel.send(
+            written(
+                answer,
+                correlation_id,
+                version=self.clientproto,
+                is_head=self.method == b"HEAD",
+                is_secure=channel.isSecure(),
+                more=self.responseHeaders.getAllRawHeaders(),
+            )
+        )
         self.finish()  # type: ignore[no-untyped-call]  # Twisted has no types here
-
-    def _head(self, answer: Answer, correlation_id: str) -> Iterator[bytes]:
-        for name, values in self.responseHeaders.getAllRawHeaders():
-            yield from (b"%b: %b\r\n" % (name, value) for value in values)
-        yield _security({name.lower() for name, _ in answer.headers} & REPLACED)
-        if self.channel.isSecure():
-            yield b"%b: %b\r\n" % HSTS
-        yield b"Server: ipf\r\nDate: %b\r\n" % _date(int(time()))
-        yield b"%b: %b\r\n" % (correlation.HEADER.encode(), correlation_id.encode())
-        for own, text in answer.headers:
-            yield b"%b: %b\r\n" % (_header_name(own), b" ".join(text.encode().splitlines()))
-
-
-def _security(replaced: set[str]) -> bytes:
-    """Without those that the answer says itself."""
-    if not replaced:
-        return _SECURITY
-    return b"".join(b"%b: %b\r\n" % one for one in SECURITY_HEADERS if one[0].decode().lower() not in replaced)
-
-
-@lru_cache(maxsize=2)
-def _date(second: int) -> bytes:
-    """The same for all answers of a second."""
-    written: Any = datetimeToString(second)
-    return bytes(written)
-
-
-@lru_cache(maxsize=256)
-def _header_name(name: str) -> bytes:
-    """As Twisted writes it."""
-    headers = Headers()
-    headers.addRawHeader(name, b"")
-    return next(iter(headers.getAllRawHeaders()))[0]
