@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -212,6 +213,8 @@ class EmbeddedPostgres:
         log_file.touch(mode=0o600)
         self._socket_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = _server_user()
+        if self._socket_folder() != self.cluster:  # which an operator may have put elsewhere by a link
+            _check_own(self._socket_folder(), owner)
         if owner is not None:
             for path in (self.cluster, log_file, self._socket_folder()):
                 os.chown(path, *owner)
@@ -311,6 +314,14 @@ def _pause(reactor: Any, seconds: float) -> Deferred[None]:
     waiting: Deferred[None] = Deferred()
     reactor.callLater(seconds, waiting.callback, None)
     return waiting
+
+
+def _check_own(folder: Path, owner: tuple[int, int] | None) -> None:
+    """Problem UNAVAILABLE unless a folder is our own: in that of another user, the socket could be another server's."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), owner[0] if owner else -1):
+        raise Problem(Category.UNAVAILABLE, f"{folder} belongs to another user: it must be removed first")
+    folder.chmod(0o700)
 
 
 def _binaries() -> Path:

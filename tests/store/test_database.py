@@ -208,6 +208,19 @@ class OutageTest(TestCase):
             self.assertNotIn("s3cret", failed.detail)
             self.assertEqual(failed.text, "the store cannot be reached")
 
+    async def test_the_folder_of_the_socket_is_our_own(self) -> None:
+        """Where it is under the temporary directory, anybody could have made it before us."""
+        folder = Path(tempfile.mkdtemp(prefix="ipf-long-"))
+        elsewhere = Path(tempfile.mkdtemp(prefix="ipf-elsewhere-"))
+        server = EmbeddedPostgres(folder / ("long" * 30), reactor, databases=(), extra=postgres.FAST)
+        place = Path(server.url("one").partition("host=")[2].split(" ")[0])
+        self.addCleanup(shutil.rmtree, folder)
+        self.addCleanup(shutil.rmtree, elsewhere)
+        self.addCleanup(place.unlink)
+        place.symlink_to(elsewhere)
+        refused = await self.assertFailure(started(server.start()), Problem)
+        self.assertIn(str(place), refused.text)
+
     async def test_one_service_a_directory(self) -> None:
         """A second start says who is there and where."""
         second = EmbeddedPostgres(self.server.data_dir, reactor)
