@@ -57,7 +57,7 @@ from ipf.packaged import serve_parameters
 from ipf.rest.commit import refresh
 from ipf.settings import Settings
 from ipf.stages.audit_retention import EVERY_SECONDS, AuditRetention
-from ipf.stages.convert import report_recovery
+from ipf.stages.convert_lines import report_recovery
 from ipf.stages.export import Export
 from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex

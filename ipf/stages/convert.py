@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 from constantly import NamedConstant
+from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure as Failed
 
@@ -35,13 +36,13 @@ from ipf.ports import (
     Mapped,
     Mapper,
     Settlement,
-    StaleRecovery,
     Status,
     UnmappedCode,
 )
 from ipf.records import quick
 from ipf.rest.bundle_entries import entries_of
 from ipf.rest.unit import Unit, UnitResult
+from ipf.stages.convert_lines import report_end, row_of
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
@@ -139,11 +140,12 @@ class Converter:
         self._held: dict[int, Claimed] = {}
         self._reasons: dict[int, str] = {}
         self._stopping = False
+        self._gate = DeferredLock()
+        self._is_doubtful = False
 
     async def step(self) -> bool:
         """Claim one batch and bring every message of it to an end; False when nothing was due."""
-        claims = await self._inbox.claim(self._worker, self._batch_size)
-        self._held.update((claim.id, claim) for claim in claims)
+        claims = await self._claim()
         waiting = list(claims)
         size = even(len(claims), self._wave_size)
         try:
@@ -156,6 +158,25 @@ class Converter:
             for claim in claims:
                 self._held.pop(claim.id, None)
         return bool(claims)
+
+    async def _claim(self) -> Sequence[Claimed]:
+        """The next batch.  First, what a claim took whose answer never came goes back, and does not wait to be stale.
+
+        One at a time, since nothing else tells a claim that was lost from one that is under way.
+        """
+        await self._gate.acquire()
+        try:
+            if self._is_doubtful:
+                lost = await self._inbox.give_back(self._worker, list(self._held))
+                if lost:
+                    log.warn("{count} messages are claimed again: the answer to their claim was lost", count=lost)
+            self._is_doubtful = True
+            claims = await self._inbox.claim(self._worker, self._batch_size)
+            self._is_doubtful = False
+            self._held.update((claim.id, claim) for claim in claims)
+            return claims
+        finally:
+            self._gate.release()
 
     def stop(self) -> None:
         """Hand back what is claimed and not begun; `step` then ends early."""
@@ -334,52 +355,6 @@ def receipt_key(message: Claimed) -> str:
     """Names this conversion in the FHIR database, also if the inbox is ever created anew with the same row numbers."""
     key = f"message/{message.correlation_id}"
     return key if message.original_id is None else f"{key}/conversion/{message.id}"
-
-
-def row_of(message: Claimed) -> dict[str, Any]:
-    """How log lines name a row: the message, and which further conversion of it this is."""
-    if message.original_id is None:
-        return {"message_id": message.id}
-    return {"message_id": message.original_id, "conversion_id": message.id}
-
-
-def report_end(message: Claimed, end: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
-    """The specification's `event=` line of a settled row."""
-    common: dict[str, Any] = {
-        **row_of(message),
-        "source_system": message.source_system,
-        "source_id": message.source_id,
-        "message_type": message.message_type,
-    }
-    if end.status is Status.DELIVERED:
-        line = event_line("delivered", **common, map_url=end.map_url)
-        log.info(line, correlation_id=message.correlation_id)
-    elif end.status is Status.DEAD_LETTER:
-        line = event_line("dlq", **common, attempt_count=end.attempt_count, last_error=end.error)
-        log.emit(dlq_level, line, correlation_id=message.correlation_id)
-    else:
-        wait = backoff.delay_ms(end.attempt_count)
-        line = event_line(
-            "retry_scheduled", **common, attempt_count=end.attempt_count, backoff_ms=wait, last_error=end.error
-        )
-        log.info(line, correlation_id=message.correlation_id)
-
-
-def report_recovery(row: StaleRecovery, meter: Meter, dlq_level: NamedConstant) -> None:
-    """Count a row whose worker was lost, and write its line."""
-    dead = row.settled is Status.DEAD_LETTER
-    if dead:
-        meter.dead_lettered("stale")
-    line = event_line(
-        "dlq" if dead else "stale_recovered",
-        message_id=row.id,
-        source_system=row.source_system,
-        source_id=row.source_id,
-        message_type=row.message_type,
-        attempt_count=row.attempt_count,
-        last_error="the worker that held the message was lost",
-    )
-    log.emit(dlq_level if dead else LogLevel.warn, line, correlation_id=row.correlation_id)
 
 
 def as_problem(error: Exception, correlation_id: str) -> Problem:

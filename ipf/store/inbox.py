@@ -110,6 +110,11 @@ class PostgresInbox:
         call = inbox_sql.LOOK_AGAIN.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
+    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+        """See `ports.Inbox.give_back`."""
+        call = inbox_sql.GIVE_BACK.call(worker, joined(held))
+        return len(await _retried(lambda: self._database.many(call)))
+
     async def renew(self, claims: Sequence[Claimed]) -> None:
         """See `ports.Inbox.renew`."""
         if claims:

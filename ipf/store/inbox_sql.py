@@ -150,6 +150,16 @@ WHERE s.id = p.id AND s.status::text IN ('RECEIVED', 'FAILED') AND s.ready_at > 
       AND e.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'))""",
 )
 
+GIVE_BACK = Statement(
+    "inbox_give_back",
+    "text, text",
+    r"""
+UPDATE message_states SET status = 'RECEIVED', ready_at = now(), claimed_by = NULL, leased_at = NULL
+WHERE status = 'TRANSFORMING' AND leased_at IS NOT NULL AND claimed_by = $1
+  AND id <> ALL (string_to_array($2, E'\x1f')::bigint[])
+RETURNING id""",
+)
+
 RENEW = Statement(
     "inbox_renew",
     "text, text",
@@ -258,5 +268,5 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
+    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
 )  # fmt: skip

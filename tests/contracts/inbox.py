@@ -207,6 +207,18 @@ class InboxContract(TestCase):
         assert row is not None
         self.assertIsNone(row.next_attempt_at)
 
+    async def test_what_a_worker_does_not_hold_is_given_back_untried(self) -> None:
+        """Its own only, and none that it holds; the one that held it before has lost it."""
+        await self.inbox.store([received("1", key=1), received("2", key=2), received("3")])
+        lost, held = await self.inbox.claim("w", 2)
+        await self.inbox.claim("other", 1)
+        self.assertEqual(await self.inbox.give_back("w", [held.id]), 1)
+        self.assertEqual(await self.inbox.give_back("w", [held.id]), 0)
+        (again,) = await self.inbox.claim("w", 50)
+        self.assertEqual((again.id, again.attempt_count, again.fence > lost.fence), (lost.id, 0, True))
+        self.assertEqual(await self.inbox.settle([ended(lost), ended(held), ended(again)]), [False, True, True])
+        self.assertEqual(await self.inbox.give_back("other", []), 1)
+
     # -- the operator
 
     async def test_pages(self) -> None:

@@ -101,6 +101,14 @@ class MemoryInbox:
             row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
         return [_claimed(row) for row in taken]
 
+    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+        """See `ports.Inbox.give_back`."""
+        self._check()
+        rows = [row for row in self.rows.values() if row.claimed_by == worker and row.id not in held]
+        for row in rows:
+            row.status, row.ready_at, row.claimed_by, row.leased_at = Status.RECEIVED, self._clock(), None, None
+        return len(rows)
+
     async def renew(self, claims: Sequence[Claimed]) -> None:
         """See `ports.Inbox.renew`."""
         self._check()

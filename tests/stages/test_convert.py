@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
 from ipf.rest.unit import Unit, UnitResult
-from ipf.stages.convert import Converter, even, next_wave, receipt_key, row_of
+from ipf.stages.convert import Converter, even, next_wave, receipt_key
+from ipf.stages.convert_lines import row_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
@@ -42,8 +44,17 @@ class ScriptedInbox:
         self.settled: list[Settlement] = []
         self.lost: set[int] = set()
         self.away = 0
+        self.unanswered = 0
+        self.given_back: list[list[int]] = []
+
+    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+        self.given_back.append(list(held))
+        return 1
 
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
+        if self.unanswered:
+            self.unanswered -= 1
+            raise StoreUnreachable
         return list(self.batches.pop(0)) if self.batches else []
 
     async def settle(self, ends: Sequence[Settlement]) -> list[bool]:
@@ -103,9 +114,12 @@ class ConvertTests(TestCase):
         self.answers: dict[str, Problem] = {}
         self.quiet = Quiet()
         self.waits = 0
+        self.held_up: Deferred[None] | None = None
 
     async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
         self.submitted.append(list(units))
+        if self.held_up is not None:
+            await self.held_up
         return [self.answers.get(unit.correlation_id, UnitResult()) for unit in units]
 
     async def nothing(self) -> None:
@@ -237,6 +251,23 @@ class ConvertTests(TestCase):
         await self.converter(inbox).step()
         self.assertEqual(inbox.settled[0].status, Status.DELIVERED)
         self.assertEqual(self.waits, 3 + 1)  # three times for the store, once for the reactor after the mapping
+
+    async def test_a_claim_without_an_answer_is_undone_before_the_next(self) -> None:
+        """What other batches hold stays theirs."""
+        inbox = ScriptedInbox([message(1)], [message(2)])
+        converter = self.converter(inbox)
+        answered: Deferred[None] = Deferred()
+        self.held_up = answered
+        first = Deferred.fromCoroutine(converter.step())
+        inbox.unanswered = 1
+        await self.assertFailure(Deferred.fromCoroutine(converter.step()), StoreUnreachable)
+        second = Deferred.fromCoroutine(converter.step())
+        self.assertEqual(inbox.given_back, [[1]])
+        answered.callback(None)
+        await first
+        await second
+        await converter.step()
+        self.assertEqual((len(inbox.given_back), [end.id for end in inbox.settled]), (1, [1, 2]))
 
     async def test_a_lost_lease_counts_nothing(self) -> None:
         inbox = ScriptedInbox([message(1)])
