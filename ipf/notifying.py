@@ -6,13 +6,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
 from ipf.converter import Stores, TwoBells, now, worker_name
 from ipf.doors import channel_policy
+from ipf.errors import StoreUnreachable
 from ipf.ports import Backoff, Channels, Compose
 from ipf.ports.delivery import Sieve
 from ipf.rest.commit import refresh
 from ipf.rest.compose import Composer
 from ipf.rest.subscription_status import set_status
+from ipf.security.vault import Vault
 from ipf.settings import Settings
 from ipf.stages.activate import Activate, SetStatus
 from ipf.stages.deliver import Deliver
@@ -25,7 +30,11 @@ from ipf.store.grants import PostgresGrants
 from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels
 
+log = Logger()
+
 Closer = Callable[[], Awaitable[object]]
+
+_LOOKED_AT = 1000  # Subscriptions whose secrets are tried at start
 
 
 class Notifying:
@@ -81,10 +90,23 @@ class Notifying:
         activation.start()
         deliver.start()
         self.sockets.start()
+        Deferred.fromCoroutine(self._look_at_secrets())
         on_stop("handshakes", partial(self._activate.stop, seconds, self._reactor))
         on_stop("activation", partial(activation.stop, seconds))
         on_stop("delivery", partial(deliver.stop, seconds))
         on_stop("websockets", partial(self.sockets.stop, seconds))
+
+    async def _look_at_secrets(self) -> None:
+        """Say at once that stored secrets cannot be opened: each notification that needs one would fail instead."""
+        try:
+            found = await self._stores.deliveries.healths(None, _LOOKED_AT)
+        except StoreUnreachable:
+            return  # the store says so itself
+        vault = Vault(self._settings.secret_key)
+        locked = [one.id for one in found if not vault.opens(one.resource)]
+        if locked:
+            text = "event=secrets_unreadable count={count} first={first} IPF_SECRET_KEY does not open their headers"
+            log.warn(text, count=len(locked), first=f"Subscription/{locked[0]}")
 
     def _activation(self) -> Worker:
         activate = self._activate

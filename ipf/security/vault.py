@@ -80,6 +80,16 @@ class Vault:
         name, value = parts(header)
         return header if not name or name.lower() in _OPEN_NAMES else f"{name}: {self.seal(value)}"
 
+    def opens(self, subscription: Json) -> bool:
+        """Whether every sealed header of a stored Subscription can be opened."""
+        channel = subscription.get("channel")
+        try:
+            for header in channel.get("header", ()) if isinstance(channel, dict) else ():
+                self.open(parts(header)[1])
+        except Sealed:
+            return False
+        return True
+
     def shown(self, body: bytes, sent: Json) -> bytes:
         """The answer to who has just sent this Subscription: what he sent in clear is in clear."""
         channel = sent.get("channel")

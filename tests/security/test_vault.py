@@ -57,6 +57,10 @@ class VaultTests(TestCase):
             with self.assertRaises(Sealed) as caught:
                 vault.open(text)
             self.assertNotIn("s3cret", str(caught.exception))
+            self.assertFalse(vault.opens(subscription("Accept: a/b", f"Authorization: {text}")))
+        for vault in (Vault(KEY), Vault(f"a-newer-key-of-ours {KEY}")):
+            self.assertTrue(vault.opens(subscription("Accept: a/b", f"Authorization: {sealed}")))
+        self.assertTrue(Vault().opens({"resourceType": "Subscription"}))
 
     def test_what_is_no_secret_stays(self) -> None:
         sealed = Vault(KEY).sealed(subscription("Accept: a/b", "X-Key: k"))
