@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -301,6 +302,16 @@ async def recover_stale(settings: Settings, stores: Stores) -> Sequence[StaleRec
     return await stores.inbox.recover_stale(settings.worker_stale_seconds, backoff_of(settings))
 
 
+def steady_timers(reactor: Any) -> None:
+    """Let the reactor's timers go by the machine's steady clock, before any is set.
+
+    Twisted's go by the time of day: when that is set back by an hour they all stand still for an hour, polls, renewals
+    of leases and time limits included; set forward they all fire at once.
+    """
+    ahead = time.time() - time.monotonic()
+    reactor.seconds = lambda: time.monotonic() + ahead
+
+
 def tune_collector() -> None:
     """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves).
 
@@ -368,6 +379,7 @@ def main() -> None:
     except InvalidSetting as wrong:
         sys.exit(f"ipf: {wrong}")
     reactor = _reactor(settings)
+    steady_timers(reactor)
     later = partial(reactor.callLater, 0)
     human = settings.log_format == "human"
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human, later)

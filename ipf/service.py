@@ -42,6 +42,7 @@ from ipf.converter import (
     now,
     open_stores,
     recover_stale,
+    steady_timers,
     tune_collector,
     worker_name,
 )
@@ -129,6 +130,7 @@ class Ipf(Service):
 
     def startService(self) -> None:
         """Begin to start; a failure ends the process."""
+        steady_timers(reactor)
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addErrback(self._cannot_start)

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -28,6 +29,27 @@ BOUND = [
     ("systemd:domain=INET:index=0", False, "systemd:domain=INET:index=0"),
     ("tcp:2575", True, "tcp:2575"),
 ]
+
+
+JUMP = """
+import time
+of_day, ahead = time.time, 0
+time.time = lambda: of_day() + ahead
+from twisted.internet import reactor
+from ipf.converter import steady_timers
+steady_timers(reactor)
+began = time.monotonic()
+def jump(seconds):
+    global ahead
+    ahead = seconds
+def end():
+    print(time.monotonic() - began)
+    reactor.stop()
+reactor.callLater(0.3, end)
+reactor.callLater(0.1, jump, 3600)
+reactor.callLater(0.2, jump, -3600)
+reactor.run()
+"""
 
 
 class ServiceTests(TestCase):
@@ -56,6 +78,14 @@ class ServiceTests(TestCase):
                 opening = Deferred.fromCoroutine(listen(reactor, f"tcp:{port}", Factory(), "MLLP lab", MLLP))
                 failed = await self.assertFailure(opening, Problem)
                 self.assertTrue(str(failed).startswith("IPF_MLLP_LISTEN: MLLP lab cannot listen on tcp:"), failed)
+
+    def test_timers_do_not_follow_the_time_of_day(self) -> None:
+        """A clock that is set back by an hour while a timer runs does not hold it up, set forward does not fire it."""
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+        command = [sys.executable, "-c", JUMP]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
+        took = float(done.stdout)
+        self.assertTrue(0.3 <= took < 20, took)
 
     def test_dead_workers_of_this_machine(self) -> None:
         child = subprocess.Popen([sys.executable, "-c", ""])

@@ -45,6 +45,8 @@ _MARKS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between the fields of a l
 _MARKS_IN_LINE = 11
 _RETRIES = 3
 _PUT_OFF_ROUNDS = 40
+PUT_OFF_SECONDS = 60.0  # the longest that a claim puts a row off (`inbox_sql.CLAIM`)
+_CLOCK_SECONDS = 10.0  # by which the clocks of processes may differ
 
 
 class PostgresInbox:
@@ -131,8 +133,11 @@ class PostgresInbox:
         return [(settlement.id, settlement.fence) in settled for settlement in settlements]
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
-        """See `ports.Inbox.recover_stale`."""
-        call = inbox_sql.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
+        """See `ports.Inbox.recover_stale`.  Rows that wait since the clock was set back go on as well."""
+        longest = max(backoff.max_ms / 1000, PUT_OFF_SECONDS) + _CLOCK_SECONDS
+        call = script(
+            inbox_sql.PULL_IN.call(longest), inbox_sql.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
+        )
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:

@@ -246,6 +246,15 @@ RECOVER_STALE = Statement(
     _recover("leased_at < now() - $1 * interval '1 second'"),
 )
 
+# Rows that are due later than any rule puts them off: the clock was set back since.  They go now.
+PULL_IN = Statement(
+    "inbox_pull_in",
+    "double precision",
+    """
+UPDATE message_states SET ready_at = now(), next_attempt_at = CASE WHEN status::text = 'FAILED' THEN now() END
+WHERE status IN ('RECEIVED', 'FAILED') AND ready_at > now() + $1 * interval '1 second'""",
+)
+
 RECOVER_WORKER = Statement(
     "inbox_recover_worker",
     "text, double precision, double precision, double precision, integer",
@@ -268,5 +277,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, RECOVER_WORKER, HOLDERS, REJECT,
+    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, PULL_IN, RECOVER_WORKER,
+    HOLDERS, REJECT,
 )  # fmt: skip

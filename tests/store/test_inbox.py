@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
-from ipf.ports import Outcome, Settlement, Status
+from ipf.ports import Backoff, Outcome, Settlement, Status
 from ipf.store.inbox import PostgresInbox
 from tests import postgres
 from tests.contracts import inbox as contract
@@ -97,6 +97,20 @@ class PostgresInboxTest(contract.InboxContract):
         )
         self.assertEqual(waiting[0], 0)
 
+    async def test_a_clock_that_was_set_back(self) -> None:
+        """What became due by the clock of before goes on now; what waits for its turn or its next attempt waits."""
+        await self.inbox.store([received(f"{number}") for number in range(5)])
+        minutes = {1: 60, 2: 60, 3: 0.9, 4: 4, 5: 10}  # by id; the longest backoff is five minutes here
+        for id_, later in minutes.items():
+            status = "RECEIVED" if id_ in (1, 3) else "FAILED"
+            await self.database.many(
+                f"UPDATE message_states SET status = '{status}', ready_at = now() + {later} * interval '1 minute',"
+                f" next_attempt_at = now() + {later} * interval '1 minute' WHERE id = {id_}"
+            )
+        self.assertEqual(await self.inbox.claim("w", 50), [])
+        await self.inbox.recover_stale(60, Backoff(1000, 2.0, 300_000, 5))
+        self.assertEqual([claim.id for claim in await self.inbox.claim("w", 50)], [1, 2, 5])
+
     async def test_full_table_plans(self) -> None:
         """With 50,000 stored rows and statistics, the hot statements still walk their own indexes."""
         await self.database.many(
@@ -114,6 +128,7 @@ class PostgresInboxTest(contract.InboxContract):
             ("inbox_claim('w', 50)", "message_states_claim"),
             ("inbox_claim('w', 50)", "message_states_order"),
             ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_"),
+            ("inbox_pull_in(310)", "message_states_claim"),
             ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '')", "message_states_pkey"),
             ("inbox_get(1)", "message_bodies_pkey"),
         ):
