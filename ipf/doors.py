@@ -201,7 +201,8 @@ class Doors:
         """What tells the audit trail of requests."""
         if self._trail is None:
             return None
-        rules = AuditRules(self._settings.audit_reads, self._settings.audit_searches)
+        settings = self._settings
+        rules = AuditRules(settings.audit_reads, settings.audit_searches, tenancy_of(settings).is_enabled)
         return observer(rules, self._trail.note, now, new_correlation_id, aside, self._trail.note_later)
 
     def _subscriptions(self) -> SubscriptionDesk:

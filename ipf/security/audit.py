@@ -50,10 +50,14 @@ NewId = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
-    """What is recorded of requests to /fhir.  `reads`, `searches`: also those that succeed."""
+    """What is recorded of requests to /fhir.  `reads`, `searches`: also those that succeed.
+
+    `divided`: there are tenants, so what nobody who is known has asked for is no tenant's: operators see it.
+    """
 
     reads: bool = False
     searches: bool = False
+    divided: bool = False
 
     def surface(self, interaction: str, request: Request, status: int) -> str | None:
         """Where the record of a request is shown; None: there is none."""
@@ -61,6 +65,8 @@ class AuditRules:
         if (path and path[0] in _UNAUDITED) or request.method == "OPTIONS":
             return None
         if path and TYPE in (path[0], path[-1]):
+            return ADMIN
+        if self.divided and (request.caller.is_anonymous or request.caller.is_open):
             return ADMIN
         if status >= 400:
             return FHIR

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from ipf.fhir.json import dumps, loads
-from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request, Version
+from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import audited, observer
@@ -270,6 +270,16 @@ class AuditSuite(Suite):
         self.assertEqual(await self.trail.found(tenant="south"), [])
         record = self.trail.noted[0]
         self.assertEqual((await self.trail.send("GET", f"AuditEvent/{record.id}", tenant="south")).status, 404)
+
+    async def test_with_tenants_what_nobody_asked_is_no_tenants(self) -> None:
+        """A refused token names no tenant: what it asked for may be about another tenant's patient."""
+        for divided, surface in ((False, FHIR), (True, ADMIN)):
+            self.trail.rules = AuditRules(divided=divided)
+            for caller, status in ((ANONYMOUS, 401), (OPEN, 404), (Caller("ada"), 401)):  # OPEN: not even looked at
+                answer = await self.trail.send("GET", "Patient/another", caller=caller)
+                self.assertEqual(answer.status, status)
+                expected = surface if caller != Caller("ada") else FHIR
+                self.assertEqual(self.trail.noted[-1].surface, expected, (divided, caller))
 
     async def test_what_cannot_be_asked(self) -> None:
         for query, status in (("_sort=outcome", 400), ("_cursor=x", 400), ("_cursor=..x", 400), ("agent.name=x", 400)):
