@@ -32,11 +32,12 @@ OWN_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
 
 VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v.body, v.deleted, v.method"
 
+# The limit comes before the versions are joined: else PostgreSQL may read all versions of what it found.
 _MATCHES = f"""
     SELECT {VERSION_COLUMNS}
-    FROM index_text t JOIN resources r ON r.rid = t.rid
-    JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-    WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val ORDER BY t.rid LIMIT 2"""
+    FROM (SELECT r.rid, r.resource_type, r.id, r.version_id FROM index_text t JOIN resources r ON r.rid = t.rid
+          WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val ORDER BY t.rid LIMIT 2) r
+    JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id LIMIT 2"""
 
 ASK = Statement(
     "fhir_ask",

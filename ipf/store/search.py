@@ -132,7 +132,9 @@ class SearchSql:
             behind = [] if after is None else [self._behind(after, "d.rid")]
             order = f"d.rid{' DESC' if self._descending() else ''}"
             rids = walk.numbers(behind, order, self._add(limit, "bigint"))
-            rows = f"SELECT {VERSION_COLUMNS} FROM ({rids}) d JOIN resources r ON r.rid = d.rid {_VERSIONS}"
+            # An order of its own: it cannot be joined otherwise than from here to the one version of each.
+            current = f"SELECT r.* FROM ({rids}) d JOIN resources r ON r.rid = d.rid ORDER BY {order}"
+            rows = f"SELECT {VERSION_COLUMNS} FROM ({current}) r {_VERSIONS}"
             settings = "" if walk.probes_only else PLANNER
             return self._call(f"{rows} ORDER BY {self._order_by([])}", settings, walk.stable)
         stable = self._is_stable()

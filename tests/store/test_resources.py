@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from ipf.fhir.query import Query, Sort, parse_criteria
 from ipf.ports import Asks
+from ipf.store.asks import ASK, MATCH
+from ipf.store.names import Names
 from ipf.store.resources import PostgresFhirStore
+from ipf.store.search import SearchSql
 from tests import postgres
 from tests.contracts import resources as contract
 from tests.contracts.resources import identified, ids, patient
@@ -65,7 +69,12 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
             "FROM generate_series(1, 50000) n;"
             "INSERT INTO index_text SELECT 1, 1, 'v' || n || E'\\ts', -n FROM generate_series(1, 50000) n"
         )
+        await self.database.many(
+            "INSERT INTO resource_versions SELECT -1, n, 1, now(), 'PUT', false, gen_random_uuid(), '{}' "
+            "FROM generate_series(2, 300) n; UPDATE resources SET version_id = 300 WHERE rid = -1"
+        )
         await self.database.many("ANALYZE")
+        await self._see_one_version_alone()
         for call, indexes in (
             ("fhir_ask('1', 'Patient', 'p', '1', '1', 'v1', '', '')",
              ("index_text_pkey", "resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
@@ -78,3 +87,25 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
                 self.assertIn(index, plan)
             for table in ("resources", "resource_versions", "index_text"):
                 self.assertNotIn(f"Seq Scan on {table}", plan)
+
+    async def _see_one_version_alone(self) -> None:
+        """Of a resource with 300 versions that an identifier or an id finds, the current one is read and no other."""
+        sql = SearchSql("default", parse_criteria("Patient?identifier=s|v1"), cast(Names, cast(Any, _FirstNumbers())))
+        for query in (
+            "EXECUTE fhir_ask('1', 'Patient', 'x1', '1', '1', E'v1\\ts', '', '')",
+            "EXECUTE fhir_match('1', '1', E'v1\\ts')",
+            sql.page(21).text,
+        ):
+            plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN (ANALYZE, TIMING OFF) {query}"))
+            self.assertIn("actual rows=1.00", plan)
+            self.assertNotIn("actual rows=300.00", plan)
+        for statement in (ASK, MATCH):  # whatever the statistics say
+            self.assertRegex(statement.sql, r"ORDER BY t\.rid LIMIT 2\) r\s+JOIN resource_versions v")
+
+
+class _FirstNumbers:
+    def partition(self, tenant: str) -> int:
+        return 1
+
+    def parameter(self, resource_type: str, code: str) -> int:
+        return 1

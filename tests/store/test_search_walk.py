@@ -43,6 +43,7 @@ class WalkTest(TestCase):
             sql = page(criteria)
             self.assertEqual(sql.count("FROM resources"), 0, sql)
             self.assertIn("LIMIT (21)) d JOIN resources r", sql)
+            self.assertIn("ON r.rid = d.rid ORDER BY d.rid) r JOIN resource_versions v", sql)
             self.assertEqual(sql.count("OFFSET 0"), fenced, sql)
             self.assertEqual(sql.startswith(PLANNER), planned, sql)
 
