@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IListeningPort
 from ipf import __version__
 from ipf.converter import Stores, TwoBells, now, trail_of
 from ipf.installing import MappedByVendor, aside, mapper_of
-from ipf.listening import HTTP, MLLP, bound, is_protected, listen
+from ipf.listening import HTTP, MLLP, bound, is_protected, listen, most_senders, raise_file_limit
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
@@ -131,6 +131,7 @@ class Doors:
         self._installation = installation
         self.desk = Desk(installation, stores.inbox, aside)
         self._on_stop = on_stop
+        self._most_senders = settings.mllp_max_connections
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
         self._trail = trail_of(settings, stores, reactor)
         self.keys = key_source(settings) if settings.auth_enabled else None
@@ -269,6 +270,7 @@ class Doors:
     async def open_mllp(self) -> None:
         """Every MLLP listener; from now on messages are accepted."""
         settings, stores, bell = self._settings, self._stores, self._bell
+        self._most_senders = most_senders(settings, raise_file_limit())
         commit = (TracedCommit if stores.spans else GroupCommit)(
             stores.inbox,
             reactor,
@@ -308,7 +310,7 @@ class Doors:
         limits = Limits(
             message=settings.mllp_max_frame_bytes,
             discard=8 * settings.mllp_max_frame_bytes,
-            connections=settings.mllp_max_connections,
+            connections=self._most_senders,
             frame_timeout=settings.mllp_frame_timeout_seconds,
         )
         gate = sender_gate(settings, listener)

@@ -5,6 +5,7 @@ Part of the composition root.  Whatever cannot be used is a Problem whose place 
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from ipf.settings import Settings
 
 log = Logger(namespace="ipf.doors")
 
+_FILES = 65_536  # sockets and files that the service asks for
+_SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
 HTTP, MLLP = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN"
 _UNUSABLE = (CannotListenError, ValueError, TypeError, LookupError, OSError, OverflowError)
 
@@ -35,6 +38,30 @@ def bound(endpoint: str, is_protected: bool) -> str:
     if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
         return endpoint
     return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
+
+
+def raise_file_limit() -> int:
+    """Let this process open as many files as it may, up to a bound; how many that are.
+
+    A login shell allows 1,024, which is fewer than the senders that one listener takes: those beyond would take the
+    last file from HTTP and PostgreSQL as well.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def most_senders(settings: Settings, files: int) -> int:
+    """How many connections each MLLP listener may have, so that files are left for all else."""
+    share = max(1, files - _SPARE_FILES) // max(1, len(settings.mllp_listen))
+    most = min(settings.mllp_max_connections, max(1, share))
+    if most < settings.mllp_max_connections:
+        text = "IPF_MLLP_MAX_CONNECTIONS: {most} connections a listener, since this process may open {files} files only"
+        log.warn(text, most=most, files=files)
+    return most
 
 
 def check_places(settings: Settings, reactor: Any) -> None:

@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.converter import is_dead, worker_name
 from ipf.errors import Problem
-from ipf.listening import MLLP, bound, check_places, listen
+from ipf.listening import MLLP, bound, check_places, listen, most_senders
 from ipf.settings import Listener, Settings
 
 HOST = socket.gethostname()
@@ -52,6 +52,13 @@ reactor.run()
 """
 
 
+RAISED = """
+import resource
+from ipf.listening import raise_file_limit
+print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
 class ServiceTests(TestCase):
     def test_unprotected_listeners_bind_loopback(self) -> None:
         for endpoint, is_protected, expected in BOUND:
@@ -78,6 +85,17 @@ class ServiceTests(TestCase):
                 opening = Deferred.fromCoroutine(listen(reactor, f"tcp:{port}", Factory(), "MLLP lab", MLLP))
                 failed = await self.assertFailure(opening, Problem)
                 self.assertTrue(str(failed).startswith("IPF_MLLP_LISTEN: MLLP lab cannot listen on tcp:"), failed)
+
+    def test_files_are_left_for_all_else(self) -> None:
+        two = Settings(mllp_listen=(Listener("a", "tcp:1"), Listener("b", "tcp:2")), mllp_max_connections=5000)
+        for files, most in ((65_536, 5000), (4096, 1792), (600, 44), (100, 1)):
+            self.assertEqual(most_senders(two, files), most)
+
+    def test_the_limit_of_a_login_shell_is_raised(self) -> None:
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+        command = ["bash", "-c", f"ulimit -Sn 1024; ulimit -Hn 4096; exec {sys.executable} -c '{RAISED}'"]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
+        self.assertEqual(done.stdout.decode(), "4096 (4096, 4096)\n")
 
     def test_timers_do_not_follow_the_time_of_day(self) -> None:
         """A clock that is set back by an hour while a timer runs does not hold it up, set forward does not fire it."""

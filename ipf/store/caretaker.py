@@ -72,7 +72,7 @@ class Caretaker:
         now = self._clock.seconds()
         if self._gone_since is None:
             self._gone_since, self._wait = now, LOOK_SECONDS
-            self._next = now + (GRACE_SECONDS if self._server.left_in_order() else 0.0)
+            self._next = now + (GRACE_SECONDS if self._server.left_in_order() else LOOK_SECONDS)
             log.error("event=postgres_gone the embedded PostgreSQL has ended; it is started", event="postgres_gone")
         if now >= self._next:
             await self._start()

@@ -162,13 +162,13 @@ class EmbeddedPostgres:
         return self.pid() is not None
 
     def pid(self) -> int | None:
-        """The live process that `postmaster.pid` names, if it works in this cluster."""
+        """The live process that `postmaster.pid` names, if it works in this cluster.  OSError: nobody can see that now."""
         try:
             pid = int((self.cluster / "postmaster.pid").read_text().splitlines()[0])
             process = psutil.Process(pid)
             ours = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == self.cluster
             return pid if ours else None
-        except (OSError, ValueError, IndexError, psutil.Error):
+        except (FileNotFoundError, ValueError, IndexError, psutil.Error):
             return None
 
     # -- the lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -247,9 +248,20 @@ class OutageTest(TestCase):
         clock.advance(GRACE_SECONDS - 0.1)
         await caretaker.look()
         self.assertFalse(self.server.running())
-        clock.advance(0.1)
+        clock.advance(0.2)
         await caretaker.look()
         self.assertTrue(self.server.running())
+
+    async def test_a_server_that_cannot_be_seen(self) -> None:
+        """No files to be had is no reason to start a second server beside one that runs."""
+        caretaker, before = Caretaker(self.server, Clock()), self.server.pid()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            await self.assertFailure(started(caretaker.look()), OSError)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(self.server.pid(), before)
 
     async def test_a_directory_that_was_replaced(self) -> None:
         """Its server is another's now, and is left alone."""
