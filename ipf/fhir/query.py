@@ -136,7 +136,7 @@ def forget() -> None:
     _token_index.cache_clear()
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)  # about a kilobyte each
 def _criteria(text: str, strict: bool) -> Query:
     resource_type, _, search = text.partition("?")
     if _PLAIN_TOKEN.fullmatch(search):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from sys import intern
 from typing import NamedTuple
 
 from ipf.errors import Category, Problem
@@ -109,7 +110,7 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
         elif kind != "space":
             comment = "\n".join(comments) if comments else ""
             comments = []
-            meaning = _meaning(kind, content) if kind in _WITH_MARKS else content
+            meaning = _meaning(kind, content) if kind in _WITH_MARKS else intern(content)  # the same few words again
             yield Token(kind, meaning, position, end, Place(line, position - line_start + 1), comment)
         if kind in _OVER_LINES and "\n" in content:
             line += content.count("\n")

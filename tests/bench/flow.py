@@ -152,19 +152,23 @@ SELECT id, tenant, 'DELIVERED', received_at, ordering_key, received_at, received
 
 
 def memory(folder: Path) -> None:
-    """Resident memory of the service's processes: idle, and after 100,000 messages."""
+    """Resident memory of the service's processes: idle, after a first message, and after 100,000."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
-        run_load(asyncio.sleep(4))  # the converter process is still loading its maps
+        run_load(asyncio.sleep(4))  # the converter process is still starting
         _print_memory(one, "idle", "target 150 MiB")
+        run_load(_many(one, 1))
+        _print_memory(one, "after a first ADT^A01", "its maps are compiled")
         run_load(_many(one, 100_000))
         _print_memory(one, "after 100,000 messages", "target 250 MiB")
 
 
 def _print_memory(one: ServiceProcess, when: str, target: str) -> None:
     converters = [pid for pid in children_of(one.pid) if "ipf.converter" in _command(pid)]
-    main, children = memory_mib(one.pid), [memory_mib(pid) for pid in converters]
-    each = " + ".join(f"{value:.0f}" for value in [main, *children])
-    line(f"{when}: main + converters", f"{each} MiB", f"{target}; together {main + sum(children):.0f} MiB")
+    values = [memory_mib(pid) for pid in (one.pid, *converters)]
+    each = " + ".join(f"{value:.0f}" for value in values)
+    shared = sum(memory_mib(pid, "Pss") for pid in (one.pid, *converters))
+    beside = f"{target}; together {sum(values):.0f} MiB, {shared:.0f} with shared pages counted once"
+    line(f"{when}: main + converters", f"{each} MiB", beside)
 
 
 def _command(pid: int) -> str:
