@@ -162,7 +162,7 @@ class EmbeddedPostgres:
         return self.pid() is not None
 
     def pid(self) -> int | None:
-        """The live process that `postmaster.pid` names, if it works in this cluster.  OSError: nobody can see that now."""
+        """The live process that `postmaster.pid` names, if it works in this cluster.  OSError: nobody can see it."""
         try:
             pid = int((self.cluster / "postmaster.pid").read_text().splitlines()[0])
             process = psutil.Process(pid)
