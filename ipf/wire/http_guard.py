@@ -116,9 +116,10 @@ class GuardedChannel(HTTPChannel):
         if not values:
             return None
         raw = values[0] if len(values) == 1 else b", ".join(values)
-        if self._credential is None or not compare_digest(self._credential.raw, raw):
-            self._credential = Credential(raw)
-        return self._credential
+        kept = self._credential
+        if kept is None or not (kept.raw is raw or compare_digest(kept.raw, raw)):
+            kept = self._credential = Credential(raw)
+        return kept
 
     # What Twisted finds out anew for each request, and does not change while a connection lasts.
 

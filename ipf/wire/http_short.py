@@ -1,12 +1,9 @@
 """The short way of a request that repeats the headers of the one before it on its connection.
 
 A client sends the same headers with each of its reads.  What they mean is found out once: where a GET or HEAD for the
-FHIR surface arrives whole, and what stands behind its first line is byte for byte what stood behind the last one, the
-headers are not read again, and none of Twisted's own request is made.  Whatever differs goes Twisted's way, which
-alone decides what is well-formed and within the limits; a connection remembers the last block that passed there.
-
-A block may hold a token: it is kept no longer than its connection, and compared in a time that does not tell where the
-bytes differ, since one connection of a proxy may carry many clients.
+FHIR surface arrives whole, and its headers were heard before (`http_heard.py`), they are not read again, and none of
+Twisted's own request is made.  Whatever differs goes Twisted's way, which alone decides what is well-formed and within
+the limits; a connection remembers the last block that passed there, and no longer than it lasts.
 
 Source: RFC 9112.
 """
@@ -14,51 +11,21 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import re
-from hmac import compare_digest
 from time import perf_counter
 from typing import Any
 
 from twisted.python.failure import Failure
-from twisted.web.http_headers import Headers
 
 from ipf.ports import Answer, Request
 from ipf.telemetry import correlation
-from ipf.wire.http_asked import base_url, fields_of, host_of, pairs_of
+from ipf.wire.http_asked import base_url, host_of, pairs_of
 from ipf.wire.http_guard import GuardedChannel, HttpLimits
+from ipf.wire.http_heard import Heard, Meaning
 from ipf.wire.http_written import written
 
 _LONGEST = 32 * 1024  # bytes of a request that is remembered
 _LINE = re.compile(rb"(GET|HEAD) /([a-z]+)(?:/([!-$&->@-~]*))?(?:\?([!-~]*))? HTTP/1\.1")
 _OF_ONE = (b"expect", b"content-encoding", b"origin")  # what asks more of a server than an answer
-
-
-class Heard:
-    """Headers that a connection has sent: as bytes, from the end of the first line to the empty one, and as read."""
-
-    __slots__ = ("headers", "meant", "raw")
-
-    def __init__(self, raw: bytes, headers: Headers) -> None:
-        self.raw = raw
-        self.headers = headers
-        self.meant: Meaning | None = None
-
-
-class Meaning:
-    """What headers mean for each request that repeats them; found out when the first one does."""
-
-    __slots__ = ("bases", "correlation", "credential", "fields", "traceparent")
-
-    def __init__(self, headers: Headers, channel: GuardedChannel) -> None:
-        self.fields = fields_of(headers.getAllRawHeaders())
-        self.correlation = _last(headers, correlation.HEADER)
-        self.traceparent = _last(headers, correlation.TRACEPARENT)
-        self.credential = channel.credential(headers)
-        self.bases: dict[bytes, str] = {}
-
-
-def _last(headers: Headers, name: str) -> bytes | None:
-    values = headers.getRawHeaders(name.encode())
-    return values[-1] if values else None
 
 
 class ShortRequest:
@@ -130,17 +97,16 @@ class ShortChannel(GuardedChannel):
 
     def _is_repeated(self, heard: Heard, data: bytes) -> bool:
         """Answer a request that repeats what was heard; whether this is one."""
-        at = len(data) - len(heard.raw)
-        if at <= 0 or len(data) > self.header_bytes or not compare_digest(data[at:], heard.raw):
+        found = heard.repeated(data) if len(data) <= self.header_bytes else None
+        if found is None:
             return False
+        at, meant = found
         line = _LINE.fullmatch(data, 0, at)
         own: Any = self
         resource = None if line is None or own.transport.disconnecting else own.requestFactory.direct.get(line[2])
         if line is None or resource is None:
             return False
-        if heard.meant is None:
-            heard.meant = Meaning(heard.headers, self)
-        request = ShortRequest(self, heard.meant, line)
+        request = ShortRequest(self, meant, line)
         own.requests.append(request)
         if own.timeOut:
             own._savedTimeOut = own.setTimeout(None)
@@ -163,7 +129,7 @@ class ShortChannel(GuardedChannel):
             return
         headers = self.requests[-1].requestHeaders
         if self._transferDecoder is None and self.persistent and not any(map(headers.hasHeader, _OF_ONE)):
-            self._heard = Heard(data[at:], headers)
+            self._heard = Heard(data[at:], headers, self.credential(headers))
 
     def requestDone(self, request: Any) -> None:
         """Twisted: a request is answered.  Its own way is for what came or waits meanwhile."""

@@ -14,7 +14,6 @@ from ipf.telemetry import correlation
 from ipf.wire import http_short
 from ipf.wire.http import FhirResource
 from ipf.wire.http_guard import HttpLimits
-from ipf.wire.http_short import Meaning
 from tests.wire.test_http import Handlers, refuse
 from tests.wire.test_http_guard import GuardedConnection
 
@@ -42,6 +41,41 @@ HEADS = (
     ("Host: x", "Bad Header: a"),
     ("Host: x", "X-A: " + "a" * 3000, "X-B: " + "b" * 900),
 )  # fmt: skip
+FIRST = (
+    "Host: x",
+    "Authorization: Bearer a.b.c",
+    "Accept: a/b",
+    "X-Request-Id: 1",
+    f"traceparent: {TRACE}",
+    "If-None-Match: *",
+)
+OTHERS: tuple[tuple[tuple[int, str], bool], ...] = (
+    ((3, "X-Request-Id: 2"), True),
+    ((3, "X-Request-Id:another, and longer"), True),
+    ((4, "traceparent: 00-1190f7a42b6e7cc08a112f6d3c1b9e55-00f067aa0ba902b7-01"), True),
+    ((4, "traceparent: nonsense"), True),
+    ((5, 'If-None-Match: W/"1", W/"2"'), True),
+    ((0, "Host: y"), False),
+    ((1, "Authorization: Bearer a.b.d"), False),
+    ((2, "Accept: a/c"), False),
+    ((3, "x-request-id: 1"), False),
+    ((3, "X-Request-Id : 2"), False),
+    ((3, "X-Request-Id:  2"), False),
+    ((3, "X-Request-Id: 2 "), False),
+    ((3, "X-Request-Id: 2\t2"), False),
+    ((3, "X-Request-Id: 2\x002"), False),
+    ((3, "X-Request-Id: 2\r2"), False),
+    ((3, "X-Request-Id: 2\n2"), False),
+    ((3, "X-Request-Id: \xfc"), False),
+    ((3, "X-Request-Id:"), False),
+    ((3, "X-Request-Id"), False),
+    ((3, " X-Request-Id: 2"), False),
+    ((3, "tracestate: 1"), False),
+    ((3, "Content-Length: 5"), False),
+    ((3, "X-Request-Id: 2\r\nX-Request-Id: 3"), False),
+    ((5, "If-None-Match: *\r\n\r\nGET /fhir/b HTTP/1.1"), False),
+    ((5, "If-None-Match: *\r\nContent-Length: 9"), False),
+)
 LIMITS = HttpLimits(header_bytes=4096, origins=("https://app.example.org",))
 
 
@@ -52,13 +86,14 @@ def sent(line: str, head: tuple[str, ...] = HEADS[1], version: str = "HTTP/1.1",
 
 class ShortTests(TestCase):
     def setUp(self) -> None:
-        self.meanings = 0
+        self.short = 0
+        made = http_short.ShortRequest
 
-        def counted(*given: Any) -> Meaning:
-            self.meanings += 1
-            return Meaning(*given)
+        def counted(*given: Any) -> http_short.ShortRequest:
+            self.short += 1
+            return made(*given)
 
-        self.patch(http_short, "Meaning", counted)
+        self.patch(http_short, "ShortRequest", counted)
         self.patch(correlation, "new_correlation_id", lambda: ID)
         self.addCleanup(lambda: self.flushLoggedErrors(RuntimeError))
 
@@ -79,7 +114,6 @@ class ShortTests(TestCase):
 
     def test_it_is_the_same_on_both_ways(self) -> None:
         """Every line after every block of headers, which was sent once, and twice, before."""
-        shortened = 0
         for head in HEADS:
             for line in LINES:
                 expected = self.told(self.connection(), sent(line, head))
@@ -87,13 +121,13 @@ class ShortTests(TestCase):
                 first = self.told(again, sent("GET /fhir/Patient/0", head))
                 if first[2]:
                     continue
-                self.meanings = 0
                 for _ in range(2):
                     self.assertEqual(self.told(again, sent(line, head)), expected, (line, head))
                     if expected[2]:
                         break
-                shortened += self.meanings
-        self.assertEqual(shortened, 7 * 10 - 1)  # heads that may be repeated, by short lines; one pair is too large
+        self.assertEqual(
+            self.short, 2 * (7 * 10 - 1)
+        )  # heads that may be repeated, by short lines; one pair is too large
 
     def test_refusals_and_errors(self) -> None:
         for result, status in (
@@ -104,9 +138,9 @@ class ShortTests(TestCase):
             connection = self.connection(result)
             for method in ("GET", "HEAD"):
                 self.told(connection, sent(f"{method} /fhir/a", ("X-A: " + method,)))
-                self.meanings = 0
+                self.short = 0
                 short = self.told(connection, sent(f"{method} /fhir/a", ("X-A: " + method,)))[0]
-                self.assertEqual(self.meanings, 1)
+                self.assertEqual(self.short, 1)
                 self.assertEqual(short[9:12], status)
                 self.assertEqual(short, self.told(self.connection(result), sent(f"{method} /fhir/a", ("X-A: b",)))[0])
 
@@ -117,6 +151,31 @@ class ShortTests(TestCase):
             self.assertEqual(request.headers["authorization"], f"Bearer {token}")
             assert request.credential is not None
             self.assertEqual(request.credential.raw, f"Bearer {token}".encode())
+
+    def test_what_is_another_with_each_request(self) -> None:
+        """An id or a trace may change on the short way; nothing else, and nothing that is not a plain value."""
+        for (number, line), is_short in OTHERS:
+            head = (*FIRST[:number], line, *FIRST[number + 1 :])
+            expected = self.told(self.connection(), sent("GET /fhir/a", head))
+            connection = self.connection()
+            self.told(connection, sent("GET /fhir/0", FIRST))
+            self.short = 0
+            self.assertEqual(self.told(connection, sent("GET /fhir/a", head)), expected, line)
+            self.assertEqual(self.short, int(is_short), line)
+            if is_short:  # and what came first is still known
+                self.assertEqual(self.told(connection, sent("GET /fhir/a", head)), expected, line)
+                request = self.told(connection, sent("GET /fhir/a", FIRST))[1][0]
+                self.assertEqual((request.headers["x-request-id"], self.short), ("1", 3))
+
+    def test_what_is_there_twice_or_folded_does_not_change(self) -> None:
+        for more in (("X-Request-Id: 0",), (" and more",)):
+            first = ("Host: x", "X-Request-Id: 1", *more, "Accept: a/b")
+            connection = self.connection()
+            self.told(connection, sent("GET /fhir/a", first))
+            other = ("Host: x", "X-Request-Id: 2", *more, "Accept: a/b")
+            found = self.told(connection, sent("GET /fhir/a", other))
+            self.assertEqual(found, self.told(self.connection(), sent("GET /fhir/a", other)))
+        self.assertEqual(self.short, 0)
 
     def test_a_credential_stays_while_it_is_the_same(self) -> None:
         """Also where other headers change; and it is another for another connection."""
@@ -163,7 +222,7 @@ class ShortTests(TestCase):
         connection.transport.clear()
         connection.protocol.connectionLost(Failure(ConnectionDone()))
         self.handlers.waiting[0].callback(None)
-        self.assertEqual((self.handlers.finished, connection.transport.value(), self.meanings), (1, b"", 1))
+        self.assertEqual((self.handlers.finished, connection.transport.value(), self.short), (1, b"", 1))
 
     def test_blank_lines_and_old_versions(self) -> None:
         connection = self.connection()
@@ -194,7 +253,7 @@ class ShortTests(TestCase):
         for _ in range(4):
             connection.clock.advance(9)
             connection.send(sent("GET /fhir/0"))
-        self.assertEqual(self.meanings, 1)
+        self.assertEqual(self.short, 3)
         connection.clock.advance(9.5)
         self.assertFalse(connection.transport.disconnecting)
         connection.clock.advance(1)
