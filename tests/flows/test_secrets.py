@@ -231,7 +231,7 @@ class SecretsTests(TestCase):
     async def _failing_starts(self) -> None:
         gone = f"postgresql://ipf:{SECRET}db@127.0.0.1:{free_port()}/ipf?connect_timeout=1"
         table = {
-            "a database that is away": {"IPF_DB_URL": gone, "IPF_FHIR_DB_URL": gone},
+            "a database that is away": {"IPF_DB_URL": gone, "IPF_FHIR_DB_URL": gone.replace("/ipf?", "/fhir?")},
             "no URL": {"IPF_DB_URL": f"{SECRET} is no URL", "IPF_FHIR_DB_URL": f"host={SECRET} password={SECRET}"},
             "one database": {"IPF_DB_URL": gone},
             "a short key": {"IPF_SECRET_KEY": SECRET},
