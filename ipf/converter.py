@@ -50,6 +50,7 @@ from ipf.rest.unit import Unit, UnitResult
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.audit import AuditLog
 from ipf.stages.convert import Converter
+from ipf.stages.convert_waves import ALONE, Pace
 from ipf.stages.index_messages import IndexMessages
 from ipf.stages.traced import TracedMapper, traced_submit
 from ipf.stages.worker import Breather, Worker
@@ -82,7 +83,6 @@ _INBOX_BELLS = frozenset(("inbox", BELL))
 _LOOK_SECONDS = 5.0  # a lost ring costs no more
 _INDEX_SECONDS = 1.0  # how often an idle process looks for messages that search does not know yet
 _SWITCH_SECONDS = 0.0005
-CONCURRENCY = 2  # one batch is mapped while another waits for PostgreSQL
 
 
 def now() -> datetime:
@@ -232,7 +232,7 @@ class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
     def __init__(
-        self, settings: Settings, stores: Stores, installation: Installation, reactor: Any, name: str
+        self, settings: Settings, stores: Stores, installation: Installation, reactor: Any, name: str, pace: Pace
     ) -> None:
         mapper = mapper_of(settings, installation, reactor)
         self._settings = settings
@@ -261,12 +261,13 @@ class ConvertingPart:
             pause=Breather(reactor),
             wait=lambda: deferLater(reactor, 0.25),
             batch_size=settings.worker_batch_size,
+            pace=pace,
             dlq_level=level_named(settings.dlq_log_level),
             is_mapped=MappedByVendor(installation, now),
         )
         poll = settings.worker_poll_ms / 1000
         self._worker = Worker(
-            self.converter.step, bell, "inbox", poll, reactor, name="convert", concurrency=CONCURRENCY
+            self.converter.step, bell, "inbox", poll, reactor, name="convert", concurrency=pace.batches
         )
         index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
         indexing = IndexMessages(index, partial(deferLater, reactor), reactor.seconds)
@@ -346,10 +347,10 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     assert settings.db_url and settings.fhir_db_url
     serve_parameters(settings)
     urls = settings.db_url, settings.fhir_db_url
-    stores = await open_stores(*urls, reactor, size=CONCURRENCY + 2, divided=is_divided(settings))
+    stores = await open_stores(*urls, reactor, size=ALONE.batches + 2, divided=is_divided(settings))
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
     installation = await open_installation(settings, stores, reactor, accepted_profiles(settings), tune_collector)
-    part = ConvertingPart(settings, stores, installation, reactor, name)
+    part = ConvertingPart(settings, stores, installation, reactor, name, ALONE)
     tune_collector()
     part.start()
     LoopingCall(metrics.flush).start(0.5)

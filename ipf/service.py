@@ -59,6 +59,7 @@ from ipf.rest.commit import refresh
 from ipf.settings import Settings
 from ipf.stages.audit_retention import EVERY_SECONDS, AuditRetention
 from ipf.stages.convert_lines import report_recovery
+from ipf.stages.convert_waves import BESIDE_SENDERS
 from ipf.stages.export import Export
 from ipf.stages.jobs import Jobs
 from ipf.stages.reindex import Reindex
@@ -353,7 +354,7 @@ class Ipf(Service):
         """In converter processes, or in this one."""
         settings = self._settings
         if settings.worker_processes == 0:
-            part = ConvertingPart(settings, stores, installation, reactor, worker_name())
+            part = ConvertingPart(settings, stores, installation, reactor, worker_name(), BESIDE_SENDERS)
             part.start()
             self._on_stop("conversion", partial(part.stop, settings.stop_seconds))
             return

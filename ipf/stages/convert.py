@@ -43,6 +43,7 @@ from ipf.records import quick
 from ipf.rest.bundle_entries import entries_of
 from ipf.rest.unit import Unit, UnitResult
 from ipf.stages.convert_lines import report_end, row_of
+from ipf.stages.convert_waves import BESIDE_SENDERS, Pace, even, next_wave
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
@@ -117,7 +118,7 @@ class Converter:
         pause: Callable[[], Awaitable[object]],
         wait: Callable[[], Awaitable[object]],
         batch_size: int = 50,
-        wave_size: int = 16,
+        pace: Pace = BESIDE_SENDERS,
         dlq_level: NamedConstant = LogLevel.warn,
         is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
     ) -> None:
@@ -134,7 +135,7 @@ class Converter:
         self._pause = pause
         self._wait = wait
         self._batch_size = batch_size
-        self._wave_size = wave_size
+        self._wave_size = pace.wave
         self._dlq_level = dlq_level
         self._is_mapped = is_mapped
         self._held: dict[int, Claimed] = {}
@@ -329,26 +330,6 @@ class Converter:
         if end.status is Status.DEAD_LETTER:
             self._meter.dead_lettered(reason)
         report_end(message, end, self._backoff, self._dlq_level)
-
-
-def even(count: int, most: int) -> int:
-    """The size of as few waves as hold `count` messages, about alike: a small one costs nearly as much as a large."""
-    return -(-count // max(1, -(-count // most)))
-
-
-def next_wave(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], list[Claimed]]:
-    """Split off at most `size` messages with at most one of each ordering key, in order; and the rest."""
-    wave: list[Claimed] = []
-    rest: list[Claimed] = []
-    keys: set[int] = set()
-    for message in waiting:
-        if len(wave) >= size or (message.ordering_key is not None and message.ordering_key in keys):
-            rest.append(message)
-        else:
-            wave.append(message)
-        if message.ordering_key is not None:
-            keys.add(message.ordering_key)
-    return wave, rest
 
 
 def receipt_key(message: Claimed) -> str:

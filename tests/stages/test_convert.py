@@ -12,8 +12,9 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
 from ipf.rest.unit import Unit, UnitResult
-from ipf.stages.convert import Converter, even, next_wave, receipt_key
+from ipf.stages.convert import Converter, receipt_key
 from ipf.stages.convert_lines import row_of
+from ipf.stages.convert_waves import even, next_wave
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
@@ -287,6 +288,21 @@ class WaveTests(TestCase):
         ]:
             found = next_wave(waiting, size)
             self.assertEqual(([m.id for m in found[0]], [m.id for m in found[1]]), (wave, rest))
+
+    def test_long_messages_share_no_wave(self) -> None:
+        """The first of them goes whatever its length; those behind it keep their order."""
+        short = replace(message(1), raw=b"x" * 30_000)
+        long = replace(message(2, key=7), raw=b"x" * 90_000)
+        behind = message(3, key=7)
+        for waiting, ids in [
+            ([short, short, short, short], [1, 1, 1]),
+            ([long, short, behind], [2]),
+            ([short, long, behind], [1]),
+            ([replace(long, raw=b"x" * 900_000), short], [2]),
+        ]:
+            wave, rest = next_wave(waiting, 50)
+            self.assertEqual([one.id for one in wave], ids)
+            self.assertEqual([one.id for one in wave + rest], [one.id for one in waiting])
 
     def test_waves_are_about_alike(self) -> None:
         table = {(50, 16): 13, (48, 16): 16, (17, 16): 9, (16, 16): 16, (1, 16): 1, (0, 16): 0, (3, 1): 1}
