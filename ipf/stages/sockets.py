@@ -294,8 +294,8 @@ class Sockets:
 
 def _texts(notification: Notification, bound: Bound) -> list[bytes]:
     body = None if notification.body is None else masked(notification.body)  # it may bring a Subscription
-    if bound.by_token:
-        return [body or b""]
+    if bound.by_token and body is not None:
+        return [body]
     ping = f"ping {notification.subscription_id}".encode()
     return [ping] if body is None else [ping, body]
 
