@@ -47,6 +47,7 @@ from ipf.rest.audited import audited
 from ipf.rest.commit import commit
 from ipf.rest.elsewhere import Elsewhere
 from ipf.rest.unit import Unit, UnitResult
+from ipf.security.audit import tails
 from ipf.settings import InvalidSetting, Settings, read
 from ipf.stages.audit import AuditLog
 from ipf.stages.convert import Converter
@@ -68,7 +69,6 @@ from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
-from ipf.telemetry.correlation import new_correlation_id
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import Spans, open_spans
@@ -88,6 +88,11 @@ _SWITCH_SECONDS = 0.0005
 def now() -> datetime:
     """The clock of the whole house."""
     return datetime.now(UTC)
+
+
+def milliseconds() -> int:
+    """The same in milliseconds since 1970."""
+    return int(time.time() * 1000)
 
 
 @dataclass
@@ -243,7 +248,7 @@ class ConvertingPart:
         url = settings.fhir_url
         submit: Submit = stores.submit if url is None else elsewhere(url, settings, reactor)
         if self._trail is not None and url is None:
-            submit = audited(submit, self._trail.note, now, new_correlation_id)
+            submit = audited(submit, self._trail.note, now, tails())
         if settings.validation_mode != "off":
             submit = judging(submit, settings, stores)
         if stores.spans is not None:

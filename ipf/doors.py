@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
 from ipf import __version__
-from ipf.converter import Stores, TwoBells, now, trail_of
+from ipf.converter import Stores, TwoBells, milliseconds, now, trail_of
 from ipf.installing import MappedByVendor, aside, mapper_of
 from ipf.listening import HTTP, MLLP, bound, is_protected, listen, most_senders, raise_file_limit
 from ipf.mapping.desk import Desk, as_claimed
@@ -36,7 +36,7 @@ from ipf.rest.repository import Repository
 from ipf.rest.router import Observe, handler
 from ipf.rest.subscription_status import set_status
 from ipf.rest.terminology import TenantTerminology
-from ipf.security.audit import AuditRules
+from ipf.security.audit import AuditRules, tails
 from ipf.security.tenancy import Tenancy, placing
 from ipf.security.tokens import Rules
 from ipf.security.vault import Vault
@@ -133,7 +133,7 @@ class Doors:
         self._on_stop = on_stop
         self._most_senders = settings.mllp_max_connections
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
-        self._trail = trail_of(settings, stores, reactor)
+        self._trail, self._tails = trail_of(settings, stores, reactor), tails()
         self.keys = key_source(settings) if settings.auth_enabled else None
         self.bearer = None if self.keys is None else bearer_of(self.keys, settings)
 
@@ -196,7 +196,7 @@ class Doors:
 
     def _watch(self, gate: Gate) -> admin_audit.Watch | None:
         """What tells the audit trail of operators."""
-        return None if self._trail is None else admin_audit.watcher(self._trail.note, gate.who, now, new_correlation_id)
+        return None if self._trail is None else admin_audit.watcher(self._trail.note, gate.who, now, self._tails)
 
     def _observer(self) -> Observe | None:
         """What tells the audit trail of requests."""
@@ -204,7 +204,7 @@ class Doors:
             return None
         settings = self._settings
         rules = AuditRules(settings.audit_reads, settings.audit_searches, tenancy_of(settings).is_enabled)
-        return observer(rules, self._trail.note, now, new_correlation_id, aside, self._trail.note_later)
+        return observer(rules, self._trail.note, milliseconds, self._tails, aside, self._trail.note_later)
 
     def _subscriptions(self) -> SubscriptionDesk:
         """What operators ask about subscriptions."""

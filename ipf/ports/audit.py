@@ -7,46 +7,77 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
 
 from ipf.ports.mapping import Origin
 
 FHIR, ADMIN = "fhir", "admin"
 """Surfaces: what the FHIR trail shows, and what operators alone see (the admin API, reading of the trail itself)."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-@dataclass(slots=True)  # not frozen: that would triple the cost of making one, and one is made for every request
-class Audit:
-    """One thing that was done.  Never changed once it is made.
 
-    `id`: UUID version 7, so that ids grow with `recorded_at`, which has whole milliseconds.  `interaction`: `create`,
-    `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`: C R U D E.  `outcome`:
-    0, 4 or 8; `status`: of the HTTP answer, 0 = there was none.  `agent`: subject or client of the token; `agent_name`:
-    the client; `user`: `fhirUser`.  `target`: what was asked for, such as `Patient?name=x`.  `entities`: what was
-    written or shown (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: whom it is about.
-    `origin`: of a message of a vendor profile, what the profile adds.
+class Kind(NamedTuple):
+    """What very many records have in common: whose, what was done, how it ended, and by whom.
+
+    `interaction`: `create`, `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`:
+    C R U D E.  `outcome`: 0, 4 or 8; `status`: of the HTTP answer, 0 = there was none.  `agent`: subject or client of
+    the token; `agent_name`: the client; `user`: `fhirUser`.
     """
 
     tenant: str
-    id: str
-    recorded_at: datetime
-    duration_ms: int
     surface: str
     interaction: str
     action: str
     outcome: int
     status: int
     agent: str
-    correlation_id: str
     agent_name: str = ""
     issuer: str = ""
     user: str = ""
     address: str = ""
-    target: str = ""
+
+
+class Audit(NamedTuple):
+    """One thing that was done.
+
+    `at`: its end, in milliseconds since 1970; `tail`: what makes its id unique (`7xxx-xxxx-xxxxxxxxxxxx`).  `target`:
+    what was asked for, such as `Patient?name=x`; None = the first of `entities`.  `entities`: what was written or shown
+    (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: whom it is about, beside those.  `origin`: of a message
+    of a vendor profile, what the profile adds.
+    """
+
+    kind: Kind
+    at: int
+    tail: str
+    duration_ms: int
+    correlation_id: str
+    target: str | None = ""
     entities: tuple[str, ...] = ()
     patients: tuple[str, ...] = ()
     origin: Origin | None = None
+
+    @property
+    def id(self) -> str:
+        """UUID version 7, so that ids grow with time."""
+        return beginning(self.at) + self.tail
+
+    @property
+    def recorded_at(self) -> datetime:
+        """The end of what was done."""
+        return moment_of(self.at)
+
+    @property
+    def asked(self) -> str:
+        """What was asked for."""
+        return base_of(self.entities[0]) if self.target is None else self.target
+
+    @property
+    def everyone(self) -> list[str]:
+        """All patients whom it is about."""
+        named = (base_of(one) for one in self.entities if one.startswith("Patient/"))
+        return list(dict.fromkeys((*named, *self.patients)))
 
 
 MOST_ENTITIES = 500
@@ -54,8 +85,32 @@ MOST_ENTITIES = 500
 Trail = Callable[[Audit], None]
 """Takes a record at once and keeps it; never raises, never waits."""
 
-Later = Callable[[Callable[[], Audit]], None]
+Unmade = tuple[Callable[..., Audit], tuple[object, ...]]
+"""What makes a record, and its arguments."""
+
+Later = Callable[[Unmade], None]
 """Takes what makes a record, and makes and keeps it within a moment; never raises, never waits."""
+
+
+def base_of(reference: str) -> str:
+    """A reference without its version."""
+    return reference.partition("/_history/")[0]
+
+
+def millisecond_of(moment: datetime) -> int:
+    """Whole milliseconds since 1970."""
+    return int(moment.timestamp() * 1000 + 0.0005)  # so that what is whole stays so; times have whole microseconds
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """The moment so many milliseconds after 1970 began."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def beginning(milliseconds: int) -> str:
+    """How the ids of a millisecond begin."""
+    text = f"{milliseconds:012x}"
+    return f"{text[:8]}-{text[8:]}-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +131,40 @@ class AuditFilter:
     outcomes: frozenset[int] | None = None
     interactions: frozenset[str] | None = None
 
+    def allows(self, kind: Kind) -> bool:
+        """Whether what is asked of kinds holds (everything but `keys`, `ids` and times)."""
+        return (
+            self.surface in (None, kind.surface)
+            and (self.agents is None or kind.agent in self.agents)
+            and (self.actions is None or kind.action in self.actions)
+            and (self.outcomes is None or kind.outcome in self.outcomes)
+            and (self.interactions is None or kind.interaction in self.interactions)
+        )
+
 
 def keys_of(audit: Audit) -> list[str]:
     """What a record is found by: `e:` what it is about, `a:` who did it, `c:` its correlation id."""
-    about = {entity.partition("/_history/")[0] for entity in audit.entities}
+    about = set(map(base_of, audit.entities))
     keys = [f"e:{one}" for one in sorted(about.union(audit.patients))]
-    keys.append(f"a:{audit.agent}\t{audit.issuer}")
-    if audit.user:
-        keys.append(f"a:{audit.user}")
+    keys += agent_keys(audit.kind)
     if audit.correlation_id:
         keys.append(f"c:{audit.correlation_id}")
     return keys
 
 
+def agent_keys(kind: Kind) -> list[str]:
+    """Of the keys, those that say who did it."""
+    keys = [f"a:{kind.agent}\t{kind.issuer}"]
+    if kind.user:
+        keys.append(f"a:{kind.user}")
+    return keys
+
+
 class AuditStore(Protocol):
-    """The rows.  Everything is of one tenant, but for `purge`."""
+    """The records.  Everything is of one tenant, but for `page` without one and `purge`."""
 
     async def append(self, audits: Sequence[Audit]) -> None:
-        """Store all, durable when it returns; those that are there already are left as they are."""
+        """Store all, durable when it returns; the same ones together once more change nothing."""
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
@@ -107,4 +178,4 @@ class AuditStore(Protocol):
         """How many match."""
 
     async def purge(self, before: datetime, limit: int) -> int:
-        """Remove at most `limit` records that are older; how many were."""
+        """Remove records that are older, at most `limit` rows of them; how many records were."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -15,9 +16,9 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.ports import Answer, Clock, Request
 from ipf.ports.aside import LARGE, Aside, here
-from ipf.ports.audit import FHIR, Audit, Later, Trail
+from ipf.ports.audit import FHIR, Later, Trail, Unmade
 from ipf.rest.unit import Outcome, Unit, UnitResult
-from ipf.security.audit import AuditRules, NewId, patients_of, record, recorded, written
+from ipf.security.audit import AuditRules, NewTail, audit_of, interaction_of, kind_of, patients_of, record, written
 
 if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
     from ipf.rest.judged import Submit
@@ -30,38 +31,46 @@ _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 
 def observer(
-    rules: AuditRules, trail: Trail, clock: Clock, new_id: NewId, aside: Aside = here, later: Later | None = None
+    rules: AuditRules,
+    trail: Trail,
+    milliseconds: Callable[[], int],
+    new_tail: NewTail,
+    aside: Aside = here,
+    later: Later | None = None,
 ) -> Observe:
     """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault.
 
-    `aside`: where the many resources of a large Bundle are looked through.  `later`: who makes records of small
-    answers, many at a time; None = each is made at once.
+    `milliseconds`: since 1970, now.  `aside`: where the many resources of a large Bundle are looked through.  `later`:
+    who makes records of small answers, many at a time; None = each is made at once.
     """
 
-    async def note_aside(make: Callable[[], Audit], correlation_id: str) -> None:
+    async def note_aside(noted: Unmade, correlation_id: str) -> None:
+        make, arguments = noted
         try:
-            trail(await aside(make))
+            trail(await aside(partial(make, *arguments)))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=correlation_id)
 
     def observe(request: Request, answer: Answer, began: datetime) -> None:
         try:
-            make = recorded(request, answer, rules, began, clock(), new_id)
-            if make is None:
+            interaction = interaction_of(request)
+            surface = rules.surface(interaction, request, answer.status)
+            if surface is None:
                 return
+            noted = (audit_of, (request, answer, began, milliseconds(), new_tail(), surface, interaction))
             if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
-                later(make)
+                later(noted)
             elif len(answer.about) >= LARGE:
-                Deferred.fromCoroutine(note_aside(make, request.correlation_id))
+                Deferred.fromCoroutine(note_aside(noted, request.correlation_id))
             else:
-                trail(make())
+                trail(audit_of(*noted[1]))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
 
 
-def audited(submit: Submit, trail: Trail, clock: Clock, new_id: NewId) -> Submit:
+def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Submit:
     """`submit` for converted messages: each that was stored, or refused, is a transaction of its caller."""
 
     async def store(units: Sequence[Unit]) -> list[UnitResult | Problem]:
@@ -85,9 +94,8 @@ def audited(submit: Submit, trail: Trail, clock: Clock, new_id: NewId) -> Submit
             ends = (end for end in result.entries if end.outcome not in _NOT_WRITTEN)
             versions = [end.version for end in ends if end.version is not None]
         trail(record(
-            unit.tenant, unit.caller, new_id(), began, ended,
-            surface=FHIR, interaction="transaction", action="E", status=status, correlation_id=unit.correlation_id,
-            entities=written(versions), patients=patients_of(versions), origin=unit.origin,
+            kind_of(unit.tenant, unit.caller, FHIR, "transaction", "E", status), new_tail(), began, ended,
+            unit.correlation_id, "", written(versions), patients_of(versions), unit.origin,
         ))  # fmt: skip
 
     return store

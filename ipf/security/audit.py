@@ -9,16 +9,17 @@ admin surface.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache, partial
-from itertools import islice
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import chain
+from random import Random
 from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Caller, Request, Version
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Kind, millisecond_of
 from ipf.ports.mapping import Origin
 
 ANONYMOUS = "anonymous"
@@ -39,13 +40,15 @@ _LOOKING = frozenset((
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
 # Stored bodies are written by us, without blanks; in a text a quotation mark is escaped, so no text looks like this.
-_REFERENCE = re.compile(rb'"reference":"([^"\\]*Patient/[^"\\]*)"')
+_REFERENCE, _IS_PATIENT = b'"reference":"', b"Patient/"
 _PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _PATIENT_PARAMETERS = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
+_MILLISECOND = timedelta(milliseconds=1)
 _BATCH = re.compile(rb'"type"\s*:\s*"batch"')
 
-NewId = Callable[[], str]
+NewTail = Callable[[], str]
+"""Gives the next `Audit.tail`; asked by one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ def check_unchanging(resource_type: str, method: str) -> None:
 def interaction_of(request: Request) -> str:
     """The name of the interaction as FHIR has it (`search` and `history` of every kind under one name)."""
     method, path = "GET" if request.method == "HEAD" else request.method, request.path
+    if len(path) == 2 and path[0][:1] not in "$_" and path[1][:1] not in "$_":
+        return _BY_METHOD_AND_ID.get(method, "operation")
     if not path:
         return "search" if method == "GET" else "batch" if _BATCH.search(request.body, 0, 4096) else "transaction"
     if any(part.startswith("$") for part in path):
@@ -108,104 +113,126 @@ def outcome_of(status: int) -> int:
     return 8 if status == 401 or status >= 500 else 4
 
 
+def tails() -> NewTail:
+    """What gives tails: 12 bits that count, so that records of one millisecond keep their order, and 62 random bits.
+
+    Random bits are drawn when the count begins anew, so no tail comes twice, whatever becomes of the clock.
+    """
+    return chain.from_iterable(_tails(Random().getrandbits)).__next__  # seeded by the operating system; no secret
+
+
+def _tails(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
+    while True:
+        node = f"{0x8000_0000_0000_0000 | random_bits(62):016x}"
+        for number in range(0, 0x1000, 0x100):
+            yield [f"7{one:03x}-{node[:4]}-{node[4:]}" for one in range(number, number + 0x100)]
+
+
 def audit_of(
-    request: Request, answer: Answer, rules: AuditRules, began: datetime, ended: datetime, new_id: NewId
-) -> Audit | None:
-    """The record of a request that was answered; None when there is none by the rules."""
-    make = recorded(request, answer, rules, began, ended, new_id)
-    return None if make is None else make()
-
-
-def recorded(
-    request: Request, answer: Answer, rules: AuditRules, began: datetime, ended: datetime, new_id: NewId
-) -> Callable[[], Audit] | None:
-    """What makes the record of a request that was answered, now or later; None when there is none by the rules."""
-    interaction = interaction_of(request)
-    surface = rules.surface(interaction, request, answer.status)
-    if surface is None:
-        return None
-    return partial(_record, request, answer, began, ended, new_id(), surface, interaction)
-
-
-def _record(
-    request: Request, answer: Answer, began: datetime, ended: datetime, id: str, surface: str, interaction: str
+    request: Request, answer: Answer, began: datetime, ended: int, tail: str, surface: str, interaction: str
 ) -> Audit:
-    path, about = request.path, answer.about
-    entities, patients = (written(about), patients_of(about)) if about else ((), ())
-    if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
-        entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
-    if request.query or not patients:
-        patients += tuple(one for one in asked_patients(request, entities) if one not in patients)
-    return record(
-        request.tenant, request.caller, id, began, ended,
-        surface=surface, interaction=interaction, action=_ACTIONS.get(interaction, "E"), status=answer.status,
-        correlation_id=request.correlation_id, address=request.address, target=target_of(request),
-        entities=entities, patients=patients,
+    """The record of a request that was answered.  `ended`: milliseconds since 1970; `surface`: `AuditRules.surface`."""
+    path, about, caller = request.path, answer.about, request.caller
+    target: str | None = None
+    entities: tuple[str, ...]
+    patients: tuple[str, ...] = ()
+    if len(about) == 1:
+        one = about[0]
+        entities = (f"{one.resource_type}/{one.id}/_history/{one.version_id}",)
+        if _IS_PATIENT in one.body:
+            patients = patients_of(about)
+        if len(path) != 2 or path[1] != one.id or path[0] != one.resource_type or request.query:
+            target = target_of(request)
+    else:
+        entities, patients, target = written(about), patients_of(about), target_of(request)
+        if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
+            entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
+    if request.query:
+        patients = tuple(dict.fromkeys((*patients, *asked_patients(request))))[:MOST_ENTITIES]
+    kind = _kind(
+        request.tenant, surface, interaction, _ACTIONS.get(interaction, "E"), answer.status,
+        caller.subject, caller.client, caller.issuer, caller.user, request.address,
+    )  # fmt: skip
+    lasted = ended - millisecond_of(began)
+    return Audit(
+        kind, ended, tail, lasted if lasted > 0 else 0, request.correlation_id, target, entities, patients, None
+    )  # fmt: skip
+
+
+def kind_of(
+    tenant: str, caller: Caller, surface: str, interaction: str, action: str, status: int, address: str = ""
+) -> Kind:
+    """What the records of such doings of `caller` have in common; the same object for the same."""
+    return _kind(
+        tenant, surface, interaction, action, status, caller.subject, caller.client, caller.issuer, caller.user, address
+    )
+
+
+@lru_cache(maxsize=4096)
+def _kind(
+    tenant: str, surface: str, interaction: str, action: str, status: int, subject: str, client: str, issuer: str,
+    user: str | None, address: str,
+) -> Kind:  # fmt: skip
+    agent = clean(subject or client) or ANONYMOUS
+    return Kind(
+        tenant, surface, interaction, action, outcome_of(status), status,
+        agent, clean(client), clean(issuer), clean(user or ""), clean(address, 64),
     )  # fmt: skip
 
 
 def record(
-    tenant: str,
-    caller: Caller,
-    id: str,
+    kind: Kind,
+    tail: str,
     began: datetime,
     ended: datetime,
-    *,
-    surface: str,
-    interaction: str,
-    action: str,
-    status: int,
     correlation_id: str,
-    address: str = "",
-    target: str = "",
-    entities: tuple[str, ...] = (),
+    target: str | None,
+    entities: tuple[str, ...],
     patients: tuple[str, ...] = (),
     origin: Origin | None = None,
 ) -> Audit:
-    """A record of what `caller` did between two moments."""
-    recorded = ended.replace(microsecond=ended.microsecond // 1000 * 1000)
-    lasted = ended - began
-    milliseconds = lasted.days * 86_400_000 + lasted.seconds * 1000 + lasted.microseconds // 1000
-    agent, client, issuer, user = _named(caller.subject, caller.client, caller.issuer, caller.user)
-    return Audit(
-        tenant, id, recorded, max(milliseconds, 0), surface, interaction, action, outcome_of(status), status,
-        agent, correlation_id, client, issuer, user, clean(address, 64), target,
-        entities[:MOST_ENTITIES], patients[:MOST_ENTITIES], origin,
-    )  # fmt: skip
+    """A record of what was done between two moments; at most MOST_ENTITIES of each are given."""
+    lasted = (ended - began) // _MILLISECOND
+    lasted = lasted if lasted > 0 else 0
+    return Audit(kind, millisecond_of(ended), tail, lasted, correlation_id, target, entities, patients, origin)
 
 
-@lru_cache(maxsize=2048)
-def _named(subject: str, client: str, issuer: str, user: str | None) -> tuple[str, str, str, str]:
-    """How a caller is named in all its records: agent, client, issuer, user."""
-    return clean(subject or client) or ANONYMOUS, clean(client), clean(issuer), clean(user or "")
-
-
-def written(versions: Iterable[Version]) -> tuple[str, ...]:
+def written(versions: Sequence[Version]) -> tuple[str, ...]:
     """References to these versions: as many as a record names."""
-    some = islice(versions, MOST_ENTITIES)
-    return tuple(f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in some)
+    return tuple([f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in versions[:MOST_ENTITIES]])
 
 
-def patients_of(versions: Iterable[Version]) -> tuple[str, ...]:
-    """The patients whom these resources are, or refer to anywhere, in order: as many as a record names."""
+def patients_of(versions: Sequence[Version]) -> tuple[str, ...]:
+    """The patients to whom these resources refer anywhere, in order, but for those among them: as many as a record
+    names."""
     found: dict[str, None] = {}
+    seen: set[bytes] = set()
     for version in versions:
-        if len(found) >= MOST_ENTITIES:
-            break
-        if version.resource_type == "Patient":
-            found[f"Patient/{version.id}"] = None
-        for reference in _REFERENCE.findall(version.body):
-            matched = _PATIENT.fullmatch(reference.decode())
-            if matched is not None:
-                found[matched[1]] = None
-    return tuple(found)
+        if _IS_PATIENT in version.body:
+            _look_for_patients(version.body, found, seen)
+            if len(found) >= 2 * MOST_ENTITIES:
+                break
+    own = {f"Patient/{one.id}" for one in versions[:MOST_ENTITIES] if one.resource_type == "Patient"} if found else ()
+    return tuple([one for one in found if one not in own][:MOST_ENTITIES])
 
 
-def asked_patients(request: Request, entities: Sequence[str]) -> Iterable[str]:
-    """The patients that a request names: in its path, or as a parameter of a search."""
-    for entity in entities[:1]:
-        if entity.startswith("Patient/"):
-            yield entity.partition("/_history/")[0]
+def _look_for_patients(body: bytes, found: dict[str, None], seen: set[bytes]) -> None:
+    """Add the patients that a body refers to; a text that was seen before is not read again."""
+    at = body.find(_IS_PATIENT)
+    while at >= 0:
+        start, end = body.rfind(b'"', 0, at) + 1, body.find(b'"', at)
+        if body.endswith(_REFERENCE, 0, start):
+            reference = body[start:end]
+            if reference not in seen:
+                seen.add(reference)
+                matched = _PATIENT.fullmatch(reference.decode()) if b"\\" not in reference else None
+                if matched is not None:
+                    found[matched[1]] = None
+        at = body.find(_IS_PATIENT, at + len(_IS_PATIENT) if end < 0 else end)
+
+
+def asked_patients(request: Request) -> Iterable[str]:
+    """The patients that a request names as a parameter of a search."""
     for name, value in request.query:
         if name.partition(":")[0] in _PATIENT_PARAMETERS:
             for one in value.split(","):

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ipf.fhir.json import dumps
 from ipf.ports import Json, Version
-from ipf.ports.audit import Audit
+from ipf.ports.audit import Audit, base_of
 from ipf.ports.mapping import Origin
 
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
@@ -50,34 +50,34 @@ def audit_event(audit: Audit) -> Json:
         "id": audit.id,
         "meta": {"versionId": "1", "lastUpdated": _instant(audit.recorded_at)},
         "type": {"system": TYPE_SYSTEM, "code": "rest", "display": "RESTful Operation"},
-        "subtype": [{"system": SUBTYPE_SYSTEM, "code": audit.interaction, "display": audit.interaction}],
-        "action": audit.action,
+        "subtype": [{"system": SUBTYPE_SYSTEM, "code": audit.kind.interaction, "display": audit.kind.interaction}],
+        "action": audit.kind.action,
         "period": {"start": _instant(began), "end": _instant(audit.recorded_at)},
         "recorded": _instant(audit.recorded_at),
-        "outcome": str(audit.outcome),
+        "outcome": str(audit.kind.outcome),
     }
-    if audit.status:
-        event["outcomeDesc"] = f"HTTP {audit.status}"
+    if audit.kind.status:
+        event["outcomeDesc"] = f"HTTP {audit.kind.status}"
     event["agent"] = _agents(audit)
-    event["source"] = {"site": audit.tenant, "observer": {"display": "ipf"}, "type": [_SOURCE]}
+    event["source"] = {"site": audit.kind.tenant, "observer": {"display": "ipf"}, "type": [_SOURCE]}
     event["entity"] = _entities(audit)
     return event
 
 
 def _agents(audit: Audit) -> list[Json]:
-    identifier = {"value": audit.agent}
-    if audit.issuer:
-        identifier = {"system": audit.issuer, "value": audit.agent}
-    who: Json = {"reference": audit.user} if "/" in audit.user else {}
-    who |= {"identifier": identifier, "display": audit.agent}
-    person = bool(audit.user)
+    identifier = {"value": audit.kind.agent}
+    if audit.kind.issuer:
+        identifier = {"system": audit.kind.issuer, "value": audit.kind.agent}
+    who: Json = {"reference": audit.kind.user} if "/" in audit.kind.user else {}
+    who |= {"identifier": identifier, "display": audit.kind.agent}
+    person = bool(audit.kind.user)
     code = {"system": _PARTICIPATION, "code": "enterer"} if person else {"system": _DICOM, "code": "110153"}
-    agent: Json = {"type": {"coding": [code]}, "who": who, "altId": audit.agent}
-    if audit.agent_name:
-        agent["name"] = audit.agent_name
+    agent: Json = {"type": {"coding": [code]}, "who": who, "altId": audit.kind.agent}
+    if audit.kind.agent_name:
+        agent["name"] = audit.kind.agent_name
     agent["requestor"] = True
-    if audit.address:
-        agent["network"] = {"address": audit.address, "type": "2"}
+    if audit.kind.address:
+        agent["network"] = {"address": audit.kind.address, "type": "2"}
     return [agent] if audit.origin is None or not audit.origin.agent_system else [agent, _sender(audit.origin)]
 
 
@@ -98,7 +98,7 @@ def _entities(audit: Audit) -> list[Json]:
     entities: list[Json] = []
     shown = set()
     for reference in audit.entities:
-        shown.add(reference.partition("/_history/")[0])
+        shown.add(base_of(reference))
         is_patient = reference.startswith("Patient/")
         kind, role = (_PERSON, _PATIENT_ROLE) if is_patient else (_OBJECT, _RESOURCE_ROLE)
         entities.append({"what": {"reference": reference}, "type": kind, "role": role})
@@ -107,8 +107,8 @@ def _entities(audit: Audit) -> list[Json]:
         for one in audit.patients
         if one not in shown
     ]
-    if audit.target:
-        query = b64encode(audit.target.encode("utf-8", "replace")).decode()
+    if audit.asked:
+        query = b64encode(audit.asked.encode("utf-8", "replace")).decode()
         entities.append({"type": _OBJECT, "role": _QUERY_ROLE, "query": query})
     if audit.correlation_id:
         identifier = {"type": {"text": "X-Correlation-Id"}, "value": audit.correlation_id}

@@ -13,14 +13,13 @@ Source: interface specification "FHIR AuditEvent resources", rule 5.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports.audit import Audit, AuditStore
+from ipf.ports.audit import Audit, AuditStore, Unmade
 from ipf.telemetry.logs import event_line
 
 log = Logger()
@@ -56,7 +55,8 @@ class AuditLog:
         self._count = count
         self._pause = pause
         self._waiting: deque[Audit] = deque()
-        self._unmade: list[Callable[[], Audit]] = []
+        self._tried: deque[list[Audit]] = deque()
+        self._unmade: list[Unmade] = []
         self._timer: Any = None
         self._writing: Deferred[None] | None = None
         self._dropped = 0
@@ -66,30 +66,40 @@ class AuditLog:
     @property
     def waiting(self) -> int:
         """Records that are not written yet, without those being written."""
-        return len(self._waiting) + len(self._unmade)
+        return len(self._unmade) + self._kept
+
+    @property
+    def _kept(self) -> int:
+        return len(self._waiting) + (sum(map(len, self._tried)) if self._tried else 0)
 
     def note(self, audit: Audit) -> None:
         """Keep a record; `ports.audit.Trail`."""
-        if len(self._waiting) >= self._most:
-            self._drop(1)
-            return
-        self._waiting.append(audit)
+        self._keep([audit])
         self._wake()
 
-    def note_later(self, make: Callable[[], Audit]) -> None:
+    def note_later(self, unmade: Unmade) -> None:
         """Make a record and keep it; `ports.audit.Later`.  Many in a row cost less than each on its own."""
-        self._unmade.append(make)
+        self._unmade.append(unmade)
         if len(self._unmade) >= MOST_UNMADE:
             self._make()
-        self._wake()
+        if self._timer is None:
+            self._wake()
 
     def _make(self) -> None:
         unmade, self._unmade = self._unmade, []
-        for make in unmade:
+        made = []
+        for make, arguments in unmade:
             try:
-                self.note(make())
+                made.append(make(*arguments))
             except Exception:
                 log.failure("event=audit_not_written")
+        self._keep(made)
+
+    def _keep(self, audits: list[Audit]) -> None:
+        room = self._most - self._kept
+        self._waiting.extend(audits if len(audits) <= room else audits[:room])
+        if len(audits) > room:
+            self._drop(len(audits) - room)
 
     def _wake(self) -> None:
         if self._timer is None and self._writing is None:
@@ -102,7 +112,7 @@ class AuditLog:
             self._timer.cancel()
             self._timer = None
         timeout: Any = None
-        if self._waiting and self._writing is None:
+        if self._kept and self._writing is None:
             self._begin()
         if self._writing is not None:
             done: Deferred[None] = Deferred()
@@ -113,9 +123,10 @@ class AuditLog:
             timeout.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        if self._waiting:
-            self._drop(len(self._waiting))
+        if self._kept:
+            self._drop(self._kept)
             self._waiting.clear()
+            self._tried.clear()
 
     def _give_up(self) -> None:
         for done in self._release():
@@ -135,8 +146,7 @@ class AuditLog:
     async def _write(self) -> None:
         """Store batch after batch; then sleep, or try again later when the store is away."""
         delay = None
-        while self._waiting and delay is None:
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+        while delay is None and (batch := self._next()):
             delay = await self._store_batch(batch)
             self._make()
         self._writing = None
@@ -145,6 +155,13 @@ class AuditLog:
         for done in self._release():
             done.callback(None)
 
+    def _next(self) -> list[Audit]:
+        """What is to be stored together.  What may have been stored already, when its answer was lost, must come again
+        as it was."""
+        if self._tried:
+            return self._tried.popleft()
+        return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+
     async def _store_batch(self, batch: list[Audit]) -> float | None:
         """Seconds to wait before the next attempt, or None."""
         try:
@@ -152,8 +169,8 @@ class AuditLog:
         except StoreUnreachable as problem:
             if not self._away:
                 self._away = True
-                log.warn(event_line("audit_delayed", waiting=len(batch) + len(self._waiting), reason=problem.text))
-            self._waiting.extendleft(reversed(batch))
+                log.warn(event_line("audit_delayed", waiting=len(batch) + self._kept, reason=problem.text))
+            self._tried.appendleft(batch)
             return RETRY_SECONDS
         except Exception as failed:
             reason = failed.text if isinstance(failed, Problem) else type(failed).__name__
@@ -176,7 +193,7 @@ class AuditLog:
             try:
                 await self._store.append(part)
             except StoreUnreachable:
-                self._waiting.extendleft(reversed(part))
+                self._tried.append(part)
             except Exception:
                 await self._one_by_one(part)
             else:
@@ -184,6 +201,6 @@ class AuditLog:
 
     def _drop(self, count: int) -> None:
         if self._dropped == 0:
-            log.warn(event_line("audit_dropped", waiting=len(self._waiting), most=self._most))
+            log.warn(event_line("audit_dropped", waiting=self._kept, most=self._most))
         self._dropped += count
         self._count("dropped", count)

@@ -19,7 +19,7 @@ from ipf.telemetry.logs import event_line
 
 log = Logger()
 
-BATCH = 1000
+BATCH = 200  # rows, each of up to 256 records
 EVERY_SECONDS = 3600.0
 PAUSE_SECONDS = 0.05
 

@@ -1,35 +1,44 @@
 """The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database.
 
-Rows come in batches, which cost one statement and one round trip however many they are.  A search
-walks the primary key (partition, id), whose ids grow with time, or the index of keys when it names a resource, a user
-or a correlation id.  What survives a crash: what `append` returned for.
+Records come in batches and are kept in blocks, many to a row (`audit_blocks.py`): a batch costs one statement and one
+round trip, a record a tenth of what a row of its own costs.  A search reads blocks a few at a time and looks at the
+records in them (`audit_walk.py`).  Totals that depend on kinds and times alone are summed up without reading records.
+What survives a crash: what `append` returned for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
 from ipf.ports.audit import Audit, AuditFilter, AuditStore
-from ipf.store.audit_rows import append_sql, hashed, origin_of
-from ipf.store.database import Database, Row
+from ipf.store.audit_blocks import Block, blocks_of, kind_of
+from ipf.store.audit_match import SURFACES, Match, behind, holding, least_from
+from ipf.store.audit_walk import BY_KEY, SURFACE_NAMES, Walk, where
+from ipf.store.database import Database
 from ipf.store.names import Names
-from ipf.store.quoting import Value, literal, script
+from ipf.store.quoting import json_literal, script
 
-_COLUMNS = """p.name, a.id::text, a.recorded_at, a.duration_ms, a.surface, a.interaction, a.action, a.outcome, a.status,
-a.agent, a.agent_name, a.issuer, a.user_reference, a.address, a.correlation_id, a.target, a.entities, a.patients,
-a.details"""
-_FROM = "FROM audit_events a JOIN partitions p ON p.id = a.partition_id"
-# The index of ages knows pages, not rows: a batch is found by it and by nothing that must be sorted.
+_INSERT = """
+INSERT INTO audit_blocks (partition_id, surface, first_id, last_id, kinds, counts, keys, body)
+VALUES {rows} ON CONFLICT DO NOTHING"""
+_BY_KIND = """
+SELECT p.name, b.surface, k.kind, sum(k.count)
+FROM audit_blocks b JOIN partitions p ON p.id = b.partition_id, unnest(b.kinds, b.counts) AS k (kind, count)
+{where} GROUP BY p.name, b.surface, k.kind"""
 _PURGE = """
 WITH gone AS (
-    DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM audit_events WHERE recorded_at < {before} LIMIT {limit}))
-    RETURNING 1
+    DELETE FROM audit_blocks b USING (
+        SELECT o.partition_id, o.surface, o.last_id FROM partitions p, (VALUES (0), (1)) AS s (surface), LATERAL (
+            SELECT partition_id, surface, last_id FROM audit_blocks
+            WHERE partition_id = p.id AND surface = s.surface AND last_id < {before} ORDER BY last_id LIMIT {limit}) o
+        LIMIT {limit}) old
+    WHERE b.partition_id = old.partition_id AND b.surface = old.surface AND b.last_id = old.last_id
+    RETURNING (SELECT sum(count) FROM unnest(b.counts) AS count) AS records
 )
-SELECT count(*) FROM gone"""
+SELECT coalesce(sum(records), 0) FROM gone"""
 
 
 class PostgresAuditStore:
@@ -44,129 +53,109 @@ class PostgresAuditStore:
         """See `ports.AuditStore.append`."""
         if not audits:
             return
-        await self._names.add({audit.tenant for audit in audits})
+        blocks = blocks_of(audits)
+        await self._names.add({block.tenant for block in blocks})
         if not self._database.is_divided:
-            await self._database.many(self._appending(audits))
+            await self._database.many(self._inserting(blocks))
             return
         parts = [
-            (self._database.bind(tenant), self._appending(list(some)))
-            for tenant, some in groupby(sorted(audits, key=attrgetter("tenant")), attrgetter("tenant"))
+            (self._database.bind(tenant), self._inserting(list(some)))
+            for tenant, some in groupby(sorted(blocks, key=attrgetter("tenant")), attrgetter("tenant"))
         ]
         await self._database.many(script(*(statement for part in parts for statement in part)))
 
-    def _appending(self, audits: Sequence[Audit]) -> str:
-        return append_sql(audits, self._names.partition)
+    def _inserting(self, blocks: Sequence[Block]) -> str:
+        return _INSERT.format(rows=", ".join([_values(one, self._names.partition(one.tenant)) for one in blocks]))
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
     ) -> list[Audit]:
         """See `ports.AuditStore.find`."""
-        conditions = await self._conditions(tenant, wanted)
-        if after is not None:
-            conditions.append(f"a.id {'>' if oldest_first else '<'} {literal(after)}::uuid")
-        order = f"ORDER BY a.id {'' if oldest_first else 'DESC'} LIMIT {int(limit)}"
-        if self._database.is_divided and wanted.keys:
-            conditions, order = await self._found(conditions, order), f"ORDER BY a.id {'' if oldest_first else 'DESC'}"
-        rows = await self._database.of(tenant).many(f"SELECT {_COLUMNS} {_FROM} {_where(conditions)} {order}")
-        return [_read(row) for row in rows]
-
-    async def _found(self, conditions: Sequence[str], order: str) -> list[str]:
-        """What names the rows found by their keys, whose index PostgreSQL does not use under a policy: the operator may
-        tell what a policy hides.  So the ids alone are looked up past it, and the rows are read within it."""
-        rows = await self._database.everyone.many(f"SELECT a.id::text {_FROM} {_where(conditions)} {order}")
-        return [f"a.id = ANY ({_array(id_ for (id_,) in rows)}::uuid[])"]
+        found: list[Audit] = []
+        async for audit in self._walk(tenant, Match(wanted), after, oldest_first=oldest_first):
+            if after is None or (audit.id > after if oldest_first else audit.id < after):
+                found.append(audit)
+                if len(found) == limit:
+                    break
+        return found
 
     async def page(self, tenant: str | None, wanted: AuditFilter, limit: int, offset: int) -> tuple[int, list[Audit]]:
         """See `ports.AuditStore.page`."""
-        where = _where(await self._conditions(tenant, wanted))
-        total = int((await self._all.one(f"SELECT count(*) FROM audit_events a {where}"))[0])
+        match = Match(wanted)
+        total = await self._total(tenant, match)
         if offset >= total:
             return total, []
-        order = f"ORDER BY a.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
-        rows = await self._all.many(f"SELECT {_COLUMNS} {_FROM} {where} {order}")
-        return total, [_read(row) for row in rows]
+        found, place = list[Audit](), 0
+        async for audit in self._walk(tenant, match):
+            if place >= offset:
+                found.append(audit)
+                if len(found) == limit:
+                    break
+            place += 1
+        return total, found
 
     async def count(self, tenant: str, wanted: AuditFilter) -> int:
         """See `ports.AuditStore.count`."""
-        where = _where(await self._conditions(tenant, wanted))
-        rows = self._all if wanted.keys else self._database.of(tenant)
-        return int((await rows.one(f"SELECT count(*) FROM audit_events a {where}"))[0])
+        return await self._total(tenant, Match(wanted))
 
     async def purge(self, before: datetime, limit: int) -> int:
-        """See `ports.AuditStore.purge`."""
-        return int((await self._all.one(_PURGE.format(before=literal(before), limit=int(limit))))[0])
+        """See `ports.AuditStore.purge`: blocks go whole, when the last of their records is too old."""
+        return int((await self._all.one(_PURGE.format(before=least_from(before), limit=int(limit))))[0])
 
-    async def _conditions(self, tenant: str | None, wanted: AuditFilter) -> list[str]:
+    async def _total(self, tenant: str | None, match: Match) -> int:
+        if not match.is_of_kinds:
+            return len([1 async for _ in self._walk(tenant, match)])
+        inside = match.inside()
+        conditions = [*await self._conditions(tenant, match), *inside]
+        by_key = match.keys_are_wanted
+        runs = self._all if tenant is None or by_key else self._database.of(tenant)
+        rows = await runs.many((BY_KEY if by_key else "") + _BY_KIND.format(where=where(conditions)))
+        kinds = [(kind_of(name, SURFACE_NAMES[surface], kind), int(count)) for name, surface, kind, count in rows]
+        total = sum(count for kind, count in kinds if match.allows(kind))
+        if inside:
+            outside = f"NOT ({' AND '.join(inside)})"
+            total += len([1 async for _ in self._walk(tenant, match, more=(outside,))])
+        return total
+
+    async def _walk(
+        self,
+        tenant: str | None,
+        match: Match,
+        after: str | None = None,
+        *,
+        oldest_first: bool = False,
+        more: Sequence[str] = (),
+    ) -> AsyncIterator[Audit]:
+        """What matches, in the order of ids, from the block of `after` on."""
+        conditions = [*await self._conditions(tenant, match), *more]
+        if after is not None:
+            conditions.append(behind(after, oldest_first=oldest_first))
+        partition = None if tenant is None else self._names.partition(tenant)
+        runs = self._all if tenant is None else self._database.of(tenant)
+        apart = self._all if tenant is not None and self._database.is_divided else None
+        walk = Walk(runs, match, conditions, partition, apart, oldest_first=oldest_first)
+        async for audit in walk.records():
+            yield audit
+
+    async def _conditions(self, tenant: str | None, match: Match) -> list[str]:
         found = []
         if tenant is not None:
             await self._names.load((tenant,))
-            found.append(f"a.partition_id = {self._names.partition(tenant)}")
-        if wanted.surface is not None:
-            found.append(f"a.surface = {literal(wanted.surface)}")
-        found += [f"a.keys && {_array(map(hashed, group))}::bigint[]" for group in wanted.keys]
-        if wanted.since is not None:
-            found.append(f"a.recorded_at >= {literal(wanted.since)} AND a.id >= {literal(_lowest(wanted.since))}::uuid")
-        if wanted.until is not None:
-            after = wanted.until + timedelta(milliseconds=1)
-            found.append(f"a.recorded_at <= {literal(wanted.until)} AND a.id < {literal(_lowest(after))}::uuid")
-        if wanted.ids is not None:
-            found.append(f"a.id = ANY ({_array(sorted(wanted.ids))}::uuid[])")
-        for column, values in _sets(wanted):
-            if values is not None:
-                found.append(f"a.{column} = ANY ({_array(values)}::{_TYPES.get(column, 'text')}[])")
-        return found
+            found.append(f"b.partition_id = {self._names.partition(tenant)}")
+        if match.wanted.ids is not None:
+            within = [one.replace("b.", "x.") for one in found]
+            if match.wanted.surface is not None:
+                within.append(f"x.surface = {SURFACES[match.wanted.surface]}")
+            found.append(holding(match.wanted.ids, within))
+        return found + match.conditions()
 
 
-_TYPES = {"outcome": "smallint"}
-
-
-def _sets(wanted: AuditFilter) -> Iterable[tuple[str, Iterable[Value] | None]]:
+def _values(block: Block, partition: int) -> str:
+    """One row.  JSON has no control characters, a kind is JSON, and keys are numbers."""
+    kinds = ",".join(map(json_literal, block.kinds))
     return (
-        ("agent", wanted.agents),
-        ("action", wanted.actions),
-        ("outcome", wanted.outcomes),
-        ("interaction", wanted.interactions),
-    )
-
-
-def _where(conditions: Sequence[str]) -> str:
-    return f"WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def _array(values: Iterable[Value]) -> str:
-    return f"ARRAY[{','.join(literal(value) for value in values)}]"
-
-
-def _lowest(moment: datetime) -> str:
-    """The least UUID version 7 of a millisecond."""
-    text = f"{max(int(moment.timestamp() * 1000), 0):012x}"
-    return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
-
-
-def _read(row: Row) -> Audit:
-    tenant, id_, recorded_at, duration_ms, surface, interaction, action, outcome, status, agent, *rest = row
-    agent_name, issuer, user, address, correlation_id, target, entities, patients, details = rest
-    moment = recorded_at if recorded_at.tzinfo is not None else recorded_at.replace(tzinfo=UTC)
-    return Audit(
-        tenant=tenant,
-        id=id_,
-        recorded_at=moment,
-        duration_ms=duration_ms,
-        surface=surface,
-        interaction=interaction,
-        action=action,
-        outcome=outcome,
-        status=status,
-        agent=agent,
-        correlation_id=correlation_id,
-        agent_name=agent_name,
-        issuer=issuer,
-        user=user,
-        address=address,
-        target=target,
-        entities=tuple(entities.split()),
-        patients=tuple(patients.split()),
-        origin=origin_of(details),
+        f"({partition},{SURFACES[block.surface]},'{block.first_id}','{block.last_id}',ARRAY[{kinds}],"
+        f"'{{{','.join(map(str, block.counts))}}}','{{{','.join(map(str, block.keys))}}}','\\x{block.body.hex()}')"
     )
 
 

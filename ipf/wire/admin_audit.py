@@ -23,7 +23,7 @@ from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Trail
 from ipf.ports.mapping import Origin
-from ipf.security.audit import NewId, clean, record, target_of
+from ipf.security.audit import NewTail, clean, kind_of, record, target_of
 from ipf.wire.admin_messages import answer, timestamp, window
 
 log = Logger()
@@ -53,12 +53,12 @@ def routes(store: AuditStore) -> Callable[[Klein, Run], None]:
     return add
 
 
-def watcher(trail: Trail, who: Callable[[Request], str], clock: Clock, new_id: NewId) -> Watch:
+def watcher(trail: Trail, who: Callable[[Request], str], clock: Clock, new_tail: NewTail) -> Watch:
     """Notes what operators do; `who` names the token that was used, "" = none that is known."""
 
     def watch(request: Request, given: Answer, began: datetime) -> None:
         try:
-            audit = audit_of(request, given, who(request), began, clock(), new_id)
+            audit = audit_of(request, given, who(request), began, clock(), new_tail)
             if audit is not None:
                 trail(audit)
         except Exception:
@@ -68,7 +68,7 @@ def watcher(trail: Trail, who: Callable[[Request], str], clock: Clock, new_id: N
 
 
 def audit_of(
-    request: Request, given: Answer, who: str, began: datetime, ended: datetime, new_id: NewId
+    request: Request, given: Answer, who: str, began: datetime, ended: datetime, new_tail: NewTail
 ) -> Audit | None:
     """The record of an admin request; None for polling that succeeded."""
     path = request.path[1:] if request.path[:1] == ("admin",) else request.path
@@ -76,12 +76,11 @@ def audit_of(
     if path in _POLLED and given.status < 400:
         return None
     entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}".replace(" ", "_"),) if len(path) > 1 else ()
-    return record(
-        DEFAULT_TENANT, Caller(subject=who), new_id(), began, ended,
-        surface=ADMIN, interaction=_interaction(request.method, path), action=_ACTIONS.get(request.method, "E"),
-        status=given.status, correlation_id=request.correlation_id, address=request.address,
-        target=target_of(request), entities=entities,
+    kind = kind_of(
+        DEFAULT_TENANT, Caller(subject=who), ADMIN, _interaction(request.method, path),
+        _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
+    return record(kind, new_tail(), began, ended, request.correlation_id, target_of(request), entities)
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:
@@ -153,25 +152,26 @@ def _moment(given: Mapping[str, str], name: str) -> datetime | None:
 
 def item(row: Audit) -> dict[str, Any]:
     """One record; every key is always present, absent values are null."""
+    kind = row.kind
     return {
         "id": row.id,
         "recorded_at": timestamp(row.recorded_at),
         "duration_ms": row.duration_ms,
-        "tenant": row.tenant,
-        "surface": row.surface,
-        "interaction": row.interaction,
-        "action": row.action,
-        "outcome": row.outcome,
-        "http_status": row.status or None,
-        "agent": row.agent,
-        "client": row.agent_name or None,
-        "issuer": row.issuer or None,
-        "user": row.user or None,
-        "address": row.address or None,
+        "tenant": kind.tenant,
+        "surface": kind.surface,
+        "interaction": kind.interaction,
+        "action": kind.action,
+        "outcome": kind.outcome,
+        "http_status": kind.status or None,
+        "agent": kind.agent,
+        "client": kind.agent_name or None,
+        "issuer": kind.issuer or None,
+        "user": kind.user or None,
+        "address": kind.address or None,
         "correlation_id": row.correlation_id or None,
-        "target": row.target or None,
+        "target": row.asked or None,
         "entities": list(row.entities),
-        "patients": list(row.patients),
+        "patients": row.everyone,
         "source": None if row.origin is None else _source(row.origin),
     }
 

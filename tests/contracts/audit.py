@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore
+from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Kind, millisecond_of
 from ipf.ports.mapping import Origin
 
 if TYPE_CHECKING:
@@ -19,17 +18,19 @@ else:
 START = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
 
-def audit(number: int, **changes: object) -> Audit:
-    """Record `number`: a second after the one before."""
-    moment = START + timedelta(seconds=number)
-    milliseconds = f"{int(moment.timestamp() * 1000):012x}"
-    id_ = f"{milliseconds[:8]}-{milliseconds[8:]}-7000-8000-{number:012x}"
+KIND = Kind(
+    "default", FHIR, "read", "R", 0, 200, "client-a", "Lab client", "https://idp.example", "Practitioner/7", "192.0.2.1"
+)
+
+
+def audit(number: int, **changes: Any) -> Audit:
+    """Record `number`: a second after the one before.  `changes`: fields of its own and of its kind."""
+    kind = KIND._replace(**{name: changes.pop(name) for name in Kind._fields if name in changes})
     made = Audit(
-        "default", id_, moment, 12, FHIR, "read", "R", 0, 200, "client-a", f"0190f7a4-2b6e-7cc0-8a11-{number:012x}",
-        "Lab client", "https://idp.example", "Practitioner/7", "192.0.2.1", "Patient/1", ("Patient/1/_history/2",),
-        ("Patient/1",),
+        kind, millisecond_of(START + timedelta(seconds=number)), f"7000-8000-{number:012x}", 12,
+        f"0190f7a4-2b6e-7cc0-8a11-{number:012x}", "Patient/1", ("Patient/1/_history/2",), ("Patient/1",),
     )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
+    return made._replace(**changes)
 
 
 class AuditContract(Suite):
@@ -57,9 +58,13 @@ class AuditContract(Suite):
 
     async def test_a_repeat_changes_nothing(self) -> None:
         await self.trail.append([audit(1)])
-        await self.trail.append([audit(1, agent="another"), audit(2)])
-        self.assertEqual(await self.ids(AuditFilter()), [2, 1])
-        self.assertEqual((await self.trail.find("default", AuditFilter(), 10))[1].agent, "client-a")
+        await self.trail.append([audit(1, agent="another")])
+        both = [audit(2), audit(4, surface=ADMIN), audit(3, tenant="other"), audit(5)]
+        for _ in range(2):
+            await self.trail.append(both)
+        self.assertEqual(await self.ids(AuditFilter()), [5, 4, 2, 1])
+        self.assertEqual(await self.trail.count("default", AuditFilter()), 4)
+        self.assertEqual((await self.trail.find("default", AuditFilter(), 10))[3].kind.agent, "client-a")
 
     async def test_nothing_is_nothing(self) -> None:
         await self.trail.append([])
@@ -103,6 +108,52 @@ class AuditContract(Suite):
             self.assertEqual(await self.ids(wanted), numbers, name)
             self.assertEqual(await self.trail.count("default", wanted), len(numbers), name)
 
+    async def test_records_of_several_writers_are_put_in_order(self) -> None:
+        """What is stored together need not follow one another, and more is stored together than a row holds."""
+        numbers = list(range(1, 701))
+        for part in (numbers[::2], numbers[1::2]):
+            await self.trail.append([audit(number) for number in reversed(part)])
+        every = AuditFilter(keys=(("e:Patient/1",),))
+        self.assertEqual(await self.ids(every, limit=1000), numbers[::-1])
+        rising = await self.trail.find("default", every, 1000, oldest_first=True)
+        self.assertEqual([one.id for one in rising], [audit(number).id for number in numbers])
+        self.assertEqual(await self.trail.count("default", AuditFilter()), 700)
+        total, page = await self.trail.page(None, every, 3, 500)
+        self.assertEqual((total, page), (700, [audit(200), audit(199), audit(198)]))
+        for after in (audit(1).id, audit(333).id, audit(700).id):
+            behind = await self.trail.find("default", AuditFilter(), 2, after)
+            self.assertEqual([one.id for one in behind], sorted(one.id for one in rising if one.id < after)[:-3:-1])
+
+    async def test_times_within_what_is_stored_together(self) -> None:
+        """Bounds are exact to the millisecond, with and without other filters; totals too."""
+        await self.trail.append([
+            audit(0, at=millisecond_of(START) + number * 250, tail=f"7000-8000-{number:012x}", outcome=number % 2 * 4)
+            for number in range(100)
+        ])  # fmt: skip
+        for since, until, first, last in (
+            (2000, 4000, 8, 16), (2001, 3999, 9, 15), (0, 24_750, 0, 99), (2000.5, 4000.5, 9, 16), (9000, 8000, 1, 0),
+            (-5000, -1, 1, 0),
+        ):  # fmt: skip
+            begin, end = START + timedelta(milliseconds=since), START + timedelta(milliseconds=until)
+            expected = list(range(last, first - 1, -1))
+            for outcomes in (None, frozenset([4]), frozenset([0, 4])):
+                wanted = AuditFilter(since=begin, until=end, outcomes=outcomes)
+                numbers = [one for one in expected if outcomes is None or one % 2 * 4 in outcomes]
+                self.assertEqual(await self.ids(wanted, limit=200), numbers, (since, until, outcomes))
+                self.assertEqual(await self.trail.count("default", wanted), len(numbers), (since, until, outcomes))
+
+    async def test_correlation_ids(self) -> None:
+        """Made by us at the time of the record, or long before, or by a caller."""
+        at = millisecond_of(START)
+        head = f"{at:012x}"
+        ids = (f"{head[:8]}-{head[8:]}-7abc-8a11-000000000001", "0190f7a4-2b6e-7cc0-8a11-000000000002",
+               "11111111-2222-4333-8444-555555555555", "not an id at all 7", "")  # fmt: skip
+        await self.trail.append([audit(number, at=at + 5, correlation_id=one) for number, one in enumerate(ids)])
+        for number, one in enumerate(ids[:-1]):
+            wanted = AuditFilter(keys=((f"c:{one}", "e:Basic/none"),))
+            self.assertEqual((await self.ids(wanted), await self.trail.count("default", wanted)), ([number], 1), one)
+        self.assertEqual(await self.ids(AuditFilter(keys=(("c:0190f7a4-2b6e-7cc0-8a11-000000000003",),))), [])
+
     async def test_pages(self) -> None:
         await self.trail.append([audit(number) for number in range(1, 8)])
         self.assertEqual(await self.ids(AuditFilter(), limit=2), [7, 6])
@@ -114,7 +165,8 @@ class AuditContract(Suite):
         self.assertEqual(await self.trail.page("default", AuditFilter(), 3, 9), (7, []))
 
     async def test_purge(self) -> None:
-        await self.trail.append([audit(number) for number in range(6)])
+        for number in range(6):
+            await self.trail.append([audit(number)])
         before = START + timedelta(seconds=4)
         self.assertEqual([await self.trail.purge(before, 3) for _ in range(3)], [3, 1, 0])
         self.assertEqual(await self.ids(AuditFilter()), [5, 4])

@@ -22,7 +22,7 @@ class MemoryAuditStore:
         if self.failing is not None:
             raise self.failing
         for audit in audits:
-            self.rows.setdefault((audit.tenant, audit.id), audit)
+            self.rows.setdefault((audit.kind.tenant, audit.id), audit)
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
@@ -51,18 +51,18 @@ class MemoryAuditStore:
 
     def _matching(self, tenant: str | None, wanted: AuditFilter) -> Iterator[Audit]:
         for audit in self.rows.values():
-            if (tenant is None or audit.tenant == tenant) and _passes(audit, wanted):
+            if (tenant is None or audit.kind.tenant == tenant) and _passes(audit, wanted):
                 yield audit
 
 
 def _passes(audit: Audit, wanted: AuditFilter) -> bool:
-    keys = set(keys_of(audit))
+    keys, kind = set(keys_of(audit)), audit.kind
     sets = (
-        (wanted.ids, audit.id), (wanted.agents, audit.agent), (wanted.actions, audit.action),
-        (wanted.outcomes, audit.outcome), (wanted.interactions, audit.interaction),
+        (wanted.ids, audit.id), (wanted.agents, kind.agent), (wanted.actions, kind.action),
+        (wanted.outcomes, kind.outcome), (wanted.interactions, kind.interaction),
     )  # fmt: skip
     return (
-        wanted.surface in (None, audit.surface)
+        wanted.surface in (None, kind.surface)
         and all(not keys.isdisjoint(group) for group in wanted.keys)
         and (wanted.since is None or audit.recorded_at >= wanted.since)
         and (wanted.until is None or audit.recorded_at <= wanted.until)

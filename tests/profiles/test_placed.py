@@ -15,7 +15,7 @@ from ipf.mapping.library import Library
 from ipf.mapping.placed import PlacedMapper
 from ipf.mapping.texts import Maps
 from ipf.ports import Claimed, Mapped
-from ipf.ports.audit import FHIR, Audit
+from ipf.ports.audit import FHIR, Audit, Kind, millisecond_of
 from ipf.ports.mapping import Origin
 from ipf.profiles.folder import ProfileFolder, swept
 from ipf.profiles.shelf import Site
@@ -82,8 +82,9 @@ class PlacedTests(TestCase):
     def test_the_audit_event_says_more(self) -> None:
         """A second agent, the source, and its fields; the resource is valid."""
         moment = datetime(2026, 1, 15, tzinfo=UTC)
-        id_, correlation_id = "0190f7a4-2b6e-7cc0-8a11-000000000001", "0190f7a4-2b6e-7cc0-8a11-000000000002"
-        audit = Audit("west", id_, moment, 3, FHIR, "transaction", "E", 0, 200, "ipf", correlation_id, origin=ORIGIN)
+        correlation_id = "0190f7a4-2b6e-7cc0-8a11-000000000002"
+        kind = Kind("west", FHIR, "transaction", "E", 0, 200, "ipf")
+        audit = Audit(kind, millisecond_of(moment), "7000-8000-000000000001", 3, correlation_id, origin=ORIGIN)
         event = loads(version_of(audit).body or b"")
         source = event["agent"][1]
         self.assertEqual(source["who"]["identifier"], {"system": "urn:test:acme", "value": "ACME"})

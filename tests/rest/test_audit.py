@@ -10,16 +10,15 @@ from urllib.parse import parse_qsl
 
 from ipf.fhir.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Version
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter
+from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit_store import AuditedStore
 from ipf.rest.audited import audited, observer
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Unit
-from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of, patients_of
+from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of, patients_of, tails
 from ipf.security.audit_event import audit_event
 from ipf.store.audit import PostgresAuditStore
-from ipf.telemetry.correlation import new_correlation_id
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, create, issues, patient, unit
 
@@ -44,10 +43,9 @@ class Trail:
         self.written = 0
         self.numbers = iter(range(1, 10_000))
 
-    def new_id(self) -> str:
-        """Ids that grow with the clock of the world, and among equals."""
-        milliseconds = f"{int(self.world.now.timestamp() * 1000):012x}"
-        return f"{milliseconds[:8]}-{milliseconds[8:]}-7000-8000-{next(self.numbers):012x}"
+    def new_tail(self) -> str:
+        """Ids that grow among equals."""
+        return f"7000-8000-{next(self.numbers):012x}"
 
     @property
     def repository(self) -> Repository:
@@ -64,7 +62,7 @@ class Trail:
         async def identify(request: Request) -> Request:
             return replace(request, caller=caller, address="192.0.2.9")
 
-        observe = observer(self.rules, self.noted.append, lambda: self.world.now, self.new_id)
+        observe = observer(self.rules, self.noted.append, lambda: millisecond_of(self.world.now), self.new_tail)
         serve = handler(self.repository, identify, observe)
         answer = await self._asked(serve, method, url, body, tenant, headers)
         await self.store.append(self.noted[self.written :])
@@ -262,7 +260,7 @@ class AuditSuite(Suite):
         await self.trail.send("GET", "metadata")
         self.assertEqual(await self.trail.found(), [])
         rows = await self.trail.store.find("default", AuditFilter(surface=ADMIN), 10)
-        self.assertEqual([one.interaction for one in rows], ["search", "search", "read", "search"])
+        self.assertEqual([one.kind.interaction for one in rows], ["search", "search", "read", "search"])
 
     async def test_tenants_do_not_see_each_others(self) -> None:
         await self.trail.send("POST", "Patient", patient("1"), tenant="north")
@@ -279,7 +277,7 @@ class AuditSuite(Suite):
                 answer = await self.trail.send("GET", "Patient/another", caller=caller)
                 self.assertEqual(answer.status, status)
                 expected = surface if caller != Caller("ada") else FHIR
-                self.assertEqual(self.trail.noted[-1].surface, expected, (divided, caller))
+                self.assertEqual(self.trail.noted[-1].kind.surface, expected, (divided, caller))
 
     async def test_what_cannot_be_asked(self) -> None:
         for query, status in (("_sort=outcome", 400), ("_cursor=x", 400), ("_cursor=..x", 400), ("agent.name=x", 400)):
@@ -306,15 +304,16 @@ class AuditSuite(Suite):
         async def submit(units: Any) -> Any:
             return await self.world_commit(*units)
 
-        store = audited(submit, noted.append, lambda: self.trail.world.now, new_correlation_id)
+        store = audited(submit, noted.append, lambda: self.trail.world.now, tails())
         same = unit(create(patient("7")), receipt="m7")
         await store([same])
         await store([same])
         self.assertEqual(len(noted), 1)
         (record,) = noted
-        self.assertEqual((record.agent, record.interaction, record.outcome), (SYSTEM.subject, "transaction", 0))
-        self.assertEqual((record.surface, record.correlation_id), (FHIR, CORRELATION_ID))
-        self.assertEqual(record.patients, (record.entities[0].partition("/_history/")[0],))
+        kind = record.kind
+        self.assertEqual((kind.agent, kind.interaction, kind.outcome), (SYSTEM.subject, "transaction", 0))
+        self.assertEqual((kind.surface, record.correlation_id), (FHIR, CORRELATION_ID))
+        self.assertEqual(record.everyone, [record.entities[0].partition("/_history/")[0]])
 
     async def world_commit(self, *units: Unit) -> Any:
         """Store units in the world."""
@@ -335,13 +334,13 @@ class AuditOnMemory(AuditSuite, OnMemory):
         self.world.store.read = fail
         with self.assertRaises(ValueError):
             await self.trail.send("GET", "Patient/1")
-        self.assertEqual([(one.status, one.outcome) for one in self.trail.noted], [(500, 8)])
+        self.assertEqual([(one.kind.status, one.kind.outcome) for one in self.trail.noted], [(500, 8)])
 
     async def test_a_broken_trail_never_fails_the_request(self) -> None:
         def broken(audit: Audit) -> None:
             raise RuntimeError("no trail")
 
-        observe = observer(AuditRules(), broken, lambda: self.world.now, new_correlation_id)
+        observe = observer(AuditRules(), broken, lambda: millisecond_of(self.world.now), tails())
         answer = await handler(self.world.repository, None, observe)(
             Request("GET", ("Patient", "1"), (), {}, b"", BASE, CORRELATION_ID)
         )
@@ -368,15 +367,17 @@ class AuditOnMemory(AuditSuite, OnMemory):
     def test_patients_whom_resources_are_of(self) -> None:
         row = Version(1, "Patient", "1", 1, datetime(2026, 1, 1, tzinfo=UTC), b'{"resourceType":"Patient","id":"1"}')
         for body, patients in (
-            (row.body, ("Patient/1",)),
+            (row.body, ()),
+            (b'{"link":[{"other":{"reference":"Patient/1"}},{"other":{"reference":"Patient/4"}}]}', ("Patient/4",)),
             (b'{"subject":{"reference":"Patient/2"}}', ("Patient/2",)),
             (b'{"participant":[{"who":{"onBehalfOf":{"reference":"http://a/Patient/3/_history/4"}}}]}', ("Patient/3",)),
             (b'{"a":{"reference":"Patient/2"},"b":{"reference":"Patient/5"},"c":{"reference":"Patient/2"}}',
              ("Patient/2", "Patient/5")),
             (rb'{"text":"\"reference\":\"Patient/6\""}', ()),
+            (rb'{"a":{"reference":"x\"Patient/6"},"b":{"reference":"http:\\/\\/a/Patient/6"},"c":"Patient/8"}', ()),
             (b'{"subject":{"reference":"Group/7"},"note":"Patient/7"}', ()),
         ):  # fmt: skip
-            kind = "Patient" if body == row.body else "Observation"
+            kind = "Patient" if body == row.body or b"link" in body else "Observation"
             self.assertEqual(patients_of([replace(row, resource_type=kind, body=body)]), patients, body)
 
     def test_texts_of_others_stay_on_one_line(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -71,14 +70,14 @@ class AuditLogTests(TestCase):
             return audit(number)
 
         for number in range(MOST_UNMADE - 1):
-            self.log.note_later(partial(make, number))
+            self.log.note_later((make, (number,)))
         self.assertEqual((made, self.log.waiting), ([], MOST_UNMADE - 1))
-        self.log.note_later(broken)
+        self.log.note_later((broken, ()))
         self.assertEqual((len(made), self.log.waiting), (MOST_UNMADE - 1, MOST_UNMADE - 1))
-        self.log.note_later(partial(make, 90))
+        self.log.note_later((make, (90,)))
         self.clock.advance(PAUSE_SECONDS)
         self.assertEqual((made[-1], len(self.store.rows), self.log.waiting), (90, MOST_UNMADE, 0))
-        self.log.note_later(partial(make, 91))
+        self.log.note_later((make, (91,)))
         Deferred.fromCoroutine(self.log.stop(5.0))
         self.assertEqual(len(self.store.rows), MOST_UNMADE + 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -97,6 +96,31 @@ class AuditLogTests(TestCase):
         self.clock.advance(RETRY_SECONDS)
         self.assertEqual([row.id for row in self.store.rows.values()], [audit(number).id for number in range(4)])
         self.assertEqual(self.counted, {"written": 4})
+
+    def test_what_may_have_been_stored_comes_again_as_it_was(self) -> None:
+        """An answer that was lost: the same records together once more, so that a store can tell."""
+
+        class Lossy(MemoryAuditStore):
+            def __init__(self) -> None:
+                super().__init__()
+                self.batches: list[list[str]] = []
+
+            async def append(self, audits: Sequence[Audit]) -> None:
+                await super().append(audits)
+                self.batches.append([one.id for one in audits])
+                if len(self.batches) < 3:
+                    raise StoreUnreachable()
+
+        store = Lossy()
+        log = self.made(store)
+        log.note(audit(1))
+        self.clock.advance(PAUSE_SECONDS)
+        log.note(audit(2))
+        for _ in range(2):
+            self.clock.advance(RETRY_SECONDS)
+        first, second = [audit(1).id], [audit(2).id]
+        self.assertEqual(store.batches, [first, first, first, second])
+        self.assertEqual((self.counted, log.waiting), ({"written": 2}, 0))
 
     def test_beyond_the_bound_records_are_dropped_and_counted(self) -> None:
         self.store.failing = StoreUnreachable()

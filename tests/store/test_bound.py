@@ -55,7 +55,7 @@ BARE = {
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
-    "websocket_tokens|audit_events"
+    "websocket_tokens|audit_blocks"
 )
 _TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
 _BOUND = re.compile(

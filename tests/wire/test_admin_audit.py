@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 from ipf.ports.audit import ADMIN, Audit
-from ipf.telemetry.correlation import new_correlation_id
+from ipf.security.audit import tails
 from ipf.wire import admin_audit
 from ipf.wire.admin import Gate, respond
 from tests.contracts.audit import START, audit
@@ -85,7 +85,7 @@ class WatchTests(TestCase):
         self.noted: list[Audit] = []
         self.gate = Gate("right", "reading")
         self.watch = admin_audit.watcher(
-            self.noted.append, self.gate.who, lambda: datetime(2026, 1, 1, tzinfo=UTC), new_correlation_id
+            self.noted.append, self.gate.who, lambda: datetime(2026, 1, 1, tzinfo=UTC), tails()
         )
 
     async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
@@ -100,8 +100,9 @@ class WatchTests(TestCase):
         if len(self.noted) == before:
             return ()
         one = self.noted[-1]
-        self.assertEqual((one.surface, one.address, one.correlation_id), (ADMIN, "192.0.2.5", ID))
-        return one.interaction, one.action, one.outcome, one.agent, one.entities
+        kind = one.kind
+        self.assertEqual((kind.surface, kind.address, one.correlation_id), (ADMIN, "192.0.2.5", ID))
+        return kind.interaction, kind.action, kind.outcome, kind.agent, one.entities
 
     async def test_requests(self) -> None:
         table: dict[tuple[Any, ...], tuple[Any, ...]] = {
@@ -127,7 +128,7 @@ class WatchTests(TestCase):
         def broken(_: Audit) -> None:
             raise RuntimeError("no trail")
 
-        watch = admin_audit.watcher(broken, self.gate.who, lambda: datetime.now(UTC), new_correlation_id)
+        watch = admin_audit.watcher(broken, self.gate.who, lambda: datetime.now(UTC), tails())
         watch(request("messages"), Answer(200), datetime.now(UTC))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 

@@ -1,26 +1,18 @@
--- The audit trail: one narrow row for each audited operation, shown as an AuditEvent resource.
+-- The audit trail: records of what was done, packed many to a row (ipf/store/audit_blocks.py), shown as AuditEvents.
 
-CREATE TABLE audit_events (
+CREATE TABLE audit_blocks (
     partition_id smallint NOT NULL,          -- tenant
-    id uuid NOT NULL,                        -- version 7: grows with recorded_at
-    recorded_at timestamptz NOT NULL,        -- end of the operation, whole milliseconds
-    duration_ms integer NOT NULL,            -- from request to answer
-    surface text NOT NULL,                   -- fhir: shown as AuditEvent; admin: for operators alone
-    interaction text NOT NULL,               -- create, read, search, message-read ...
-    action text NOT NULL,                    -- C R U D E
-    outcome smallint NOT NULL,               -- 0 4 8
-    status smallint NOT NULL,                -- of the HTTP answer; 0 = none
-    agent text NOT NULL,                     -- subject or client of the token
-    agent_name text NOT NULL,                -- client
-    issuer text NOT NULL,                    -- identity provider
-    user_reference text NOT NULL,            -- fhirUser
-    address text NOT NULL,                   -- of the caller
-    correlation_id text NOT NULL,            -- the same in the log
-    target text NOT NULL,                    -- what was asked for
-    entities text NOT NULL,                  -- references with versions, separated by blanks
-    patients text NOT NULL,                  -- references, separated by blanks
-    keys bigint[] NOT NULL,                  -- what the row is found by (ports/audit.py), hashed to 64 bits
-    PRIMARY KEY (partition_id, id)
+    surface smallint NOT NULL,               -- 0: shown as AuditEvents; 1: for operators alone
+    first_id uuid NOT NULL,                  -- of its records, version 7: they grow with time
+    last_id uuid NOT NULL,                   -- less than ten seconds later
+    kinds text[] NOT NULL,                   -- what its records have in common: JSON lists, the fields of ports/audit.Kind
+    counts integer[] NOT NULL,               -- how many records are of each kind
+    keys integer[] NOT NULL,                 -- what its records are found by, hashed to 32 bits
+    body bytea NOT NULL,                     -- the records: columns as JSON, compressed with zlib unless it begins with [
+    PRIMARY KEY (partition_id, surface, last_id)
 );
-CREATE INDEX audit_events_by_key ON audit_events USING gin (keys);
-CREATE INDEX audit_events_by_age ON audit_events USING brin (recorded_at) WITH (pages_per_range = 32);
+-- Bodies stand aside, so that searches and sums read narrow rows; they are compressed already.
+ALTER TABLE audit_blocks
+    ALTER COLUMN body SET STORAGE EXTERNAL,
+    ALTER COLUMN keys SET STORAGE MAIN,
+    ALTER COLUMN kinds SET STORAGE MAIN;

@@ -23,7 +23,7 @@ CREATE POLICY tenants ON websocket_tokens
 CREATE POLICY tenants ON reindex_jobs USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);
 CREATE POLICY tenants ON export_jobs USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);
 CREATE POLICY tenants ON export_parts USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);
-CREATE POLICY tenants ON audit_events USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);
+CREATE POLICY tenants ON audit_blocks USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);
 -- These belong to whom their subscription belongs; which the policy of its own table decides.
 CREATE POLICY tenants ON subscription_events
     USING (EXISTS (SELECT 1 FROM subscription_states s WHERE s.rid = subscription_rid));
