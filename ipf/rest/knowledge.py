@@ -58,7 +58,7 @@ def question(unit: Unit) -> Question:
 
     Its conditions find what the caller may find, and no more: else the answer would tell what others hold.
     """
-    if not unit.caller.is_unlimited and any([entry.condition is not None for entry in unit.entries]):
+    if not unit.caller.is_unlimited and any(entry.condition is not None for entry in unit.entries):
         try:
             unit = replace(unit, entries=tuple([_within_limits(entry, unit.caller) for entry in unit.entries]))
         except Problem as beyond:
