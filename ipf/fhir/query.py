@@ -25,17 +25,18 @@ from ipf.errors import Category, Problem
 from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import token_value
 from ipf.fhir.index_sources import sources
+from ipf.fhir.memo import Memo
 from ipf.fhir.predicate import Kind, Test, TextEquals, needs_resource, needs_store
 from ipf.fhir.query_asked import kind_of
 from ipf.fhir.query_includes import Include, read_include
 from ipf.fhir.query_terms import TermReader, Unsupported
 from ipf.records import quick
 
-__all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query"]
+__all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query", "parse_search"]
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
 _LAST_UPDATED = "_lastUpdated"
-_PLAIN_TOKEN = re.compile(r"[A-Za-z_-]+=[^&%+,\\|]+\|[^&%+,\\|]+", re.DOTALL)
+_PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
 
 
 @quick
@@ -130,30 +131,38 @@ def parse_criteria(text: str, *, strict: bool = True) -> Query:
     return _criteria(text, strict)
 
 
+def parse_search(resource_type: str, search: str) -> Query:
+    """The same for what stands behind the question mark, for searches that come again and again (If-None-Exist)."""
+    return _searches[resource_type, search]
+
+
 def forget() -> None:
     """Read anew: the definitions of search parameters have changed."""
     _criteria.cache_clear()
+    _searches.clear()
     _token_index.cache_clear()
 
 
 @lru_cache(maxsize=2048)  # about a kilobyte each
 def _criteria(text: str, strict: bool) -> Query:
-    resource_type, _, search = text.partition("?")
-    if _PLAIN_TOKEN.fullmatch(search):
-        code, _, token = search.partition("=")
+    plain = _PLAIN_TOKEN(text)
+    if plain is not None:
+        resource_type, code, token, system, value = plain.groups()
         index = _token_index(resource_type, code)
         if index is not None:
-            return _one_token(resource_type, code, token, index)
+            return _one_token(resource_type, code, token, token_value(value, "" if index[1] else system), index[0])
+    resource_type, _, search = text.partition("?")
     pairs = [_decoded(pair) for pair in search.split("&") if pair]
     return parse_query(resource_type, pairs, strict=strict)
 
 
-def _one_token(resource_type: str, code: str, token: str, index: tuple[str, bool]) -> Query:
+_searches: Memo[Query] = Memo(lambda asked: _criteria(f"{asked[0]}?{asked[1]}", True))
+
+
+def _one_token(resource_type: str, code: str, token: str, text: str, written_under: str) -> Query:
     """The short way for `code=system|value` with nothing to decode, of which nearly all conditions are made."""
-    system, _, value = token.partition("|")
-    written_under, has_no_systems = index
-    test = TextEquals(written_under, (token_value(value, "" if has_no_systems else system),))
-    return Query(resource_type, (Term(code, token, test),), canonical=_canonical(resource_type, [test]))
+    term = Term(code, token, TextEquals(written_under, (text,)))
+    return Query(resource_type, (term,), canonical=f"{resource_type}?{written_under}={text}")
 
 
 @cache

@@ -18,6 +18,8 @@ from ipf.ports import Json, Matcher, Version
 from ipf.rest.knowledge import ConditionKey, Key, Knowledge
 from ipf.rest.unit import EntryResult, Outcome
 
+_FOUND = Outcome.FOUND
+
 
 class Again(Exception):
     """The answers do not suffice for this unit after those before it: plan it in the next transaction."""
@@ -102,7 +104,7 @@ class View:
         result = self._found.get(key)
         if result is None or key in written:
             state = self.state(key)
-            result = self._found[key] = EntryResult(200, Outcome.FOUND, state.version if state else None)
+            result = self._found[key] = EntryResult(200, _FOUND, state.version if state else None)
         if not written:
             self.answers[condition] = result
         return result
