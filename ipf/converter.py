@@ -69,6 +69,7 @@ from ipf.store.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
+from ipf.telemetry.heartbeat import BEAT_SECONDS, beat
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import Spans, open_spans
@@ -359,6 +360,8 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     tune_collector()
     part.start()
     LoopingCall(metrics.flush).start(0.5)
+    if NAME in os.environ:
+        LoopingCall(beat).start(BEAT_SECONDS)
     await parent.gone
     await part.stop(settings.stop_seconds)
     metrics.flush()

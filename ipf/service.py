@@ -78,7 +78,7 @@ from ipf.telemetry.metrics_directory import PART
 from ipf.telemetry.spans import open_spans
 from ipf.vendors import Vendors
 from ipf.watching import Watching
-from ipf.wire.processes import ConverterProcesses
+from ipf.wire.processes import SHORTEST_PATIENCE_SECONDS, ConverterProcesses
 
 log = Logger(namespace="ipf.service")
 
@@ -276,7 +276,7 @@ class Ipf(Service):
             await stores.deliveries.release(worker)
         for worker in filter(is_dead, await stores.inbox.holders()):
             for row in await stores.inbox.recover_worker(worker, backoff_of(self._settings)):
-                report_recovery(row, Meter(), level)
+                report_recovery(row, Meter(), backoff_of(self._settings), level)
 
     async def _recovery(self, stores: Stores) -> None:
         """Rows whose worker was lost: now, and while running."""
@@ -285,7 +285,7 @@ class Ipf(Service):
 
         async def recover() -> None:
             for row in await recover_stale(settings, stores):
-                report_recovery(row, Meter(), level)
+                report_recovery(row, Meter(), backoff_of(self._settings), level)
 
         async def recover_while_running() -> None:
             try:
@@ -362,7 +362,7 @@ class Ipf(Service):
 
         async def lost(name: str) -> None:
             for row in await stores.inbox.recover_worker(name, backoff_of(settings)):
-                report_recovery(row, Meter(), level)
+                report_recovery(row, Meter(), backoff_of(self._settings), level)
 
         processes = ConverterProcesses(
             reactor,
@@ -371,6 +371,7 @@ class Ipf(Service):
             write_lines=self._write_lines,
             lost=lost,
             worker_name=worker_name(),
+            patience_seconds=max(SHORTEST_PATIENCE_SECONDS, 2 * settings.worker_stale_seconds),
         )
         processes.start()
         self._processes = processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from constantly import NamedConstant
-from twisted.logger import Logger, LogLevel
+from twisted.logger import Logger
 
 from ipf.ports import Backoff, Claimed, Settlement, StaleRecovery, Status
 from ipf.telemetry.logs import event_line
@@ -13,11 +13,11 @@ from ipf.telemetry.logs import event_line
 log = Logger(namespace="ipf.convert")
 
 
-class DeadLetters(Protocol):
-    """Where rows are counted that came to their end."""
+class Recoveries(Protocol):
+    """Where rows are counted whose worker was lost."""
 
-    def dead_lettered(self, reason: str) -> None:
-        """`reason`: the name of the failure's category, or stale."""
+    def recovered(self, row: StaleRecovery) -> None:
+        """It entered FAILED or DEAD_LETTER."""
 
 
 def row_of(message: Claimed) -> dict[str, Any]:
@@ -49,18 +49,21 @@ def report_end(message: Claimed, end: Settlement, backoff: Backoff, dlq_level: N
         log.info(line, correlation_id=message.correlation_id)
 
 
-def report_recovery(row: StaleRecovery, meter: DeadLetters, dlq_level: NamedConstant) -> None:
-    """Count a row whose worker was lost, and write its line."""
-    dead = row.settled is Status.DEAD_LETTER
-    if dead:
-        meter.dead_lettered("stale")
-    line = event_line(
-        "dlq" if dead else "stale_recovered",
-        message_id=row.id,
-        source_system=row.source_system,
-        source_id=row.source_id,
-        message_type=row.message_type,
-        attempt_count=row.attempt_count,
-        last_error="the worker that held the message was lost",
-    )
-    log.emit(dlq_level if dead else LogLevel.warn, line, correlation_id=row.correlation_id)
+def report_recovery(row: StaleRecovery, meter: Recoveries, backoff: Backoff, dlq_level: NamedConstant) -> None:
+    """Count a row whose worker was lost, and write its lines: it is an attempt that failed like any other."""
+    meter.recovered(row)
+    common: dict[str, Any] = {
+        "message_id": row.id,
+        "source_system": row.source_system,
+        "source_id": row.source_id,
+        "message_type": row.message_type,
+        "attempt_count": row.attempt_count,
+    }
+    lost = "the worker that held this message was lost"
+    if row.settled is Status.DEAD_LETTER:
+        log.emit(dlq_level, event_line("dlq", **common, last_error=lost), correlation_id=row.correlation_id)
+        return
+    log.warn(event_line("stale_recovered", **common, last_error=lost), correlation_id=row.correlation_id)
+    wait = backoff.delay_ms(row.attempt_count)
+    line = event_line("retry_scheduled", **common, backoff_ms=wait, last_error=lost)
+    log.info(line, correlation_id=row.correlation_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipf.ports import Claimed, Status
+from ipf.ports import Claimed, StaleRecovery, Status
 from ipf.telemetry import metrics
 
 
@@ -23,6 +23,12 @@ class Meter:
             metrics.message_delivered(message.source_system, seconds)
         else:
             metrics.message_entered(status, message.source_system)
+
+    def recovered(self, row: StaleRecovery) -> None:
+        """A row whose worker was lost entered FAILED or DEAD_LETTER."""
+        metrics.message_entered(row.settled, row.source_system)
+        if row.settled is Status.DEAD_LETTER:
+            metrics.dead_lettered("stale")
 
     def dead_lettered(self, reason: str) -> None:
         """A row became a dead letter."""

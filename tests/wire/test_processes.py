@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from ipf.telemetry.heartbeat import BEAT_FD
 from ipf.wire.processes import Child, ConverterProcesses
 
 
@@ -88,6 +89,17 @@ class ProcessesTests(TestCase):
         self.reactor.advance(1)
         self.assertEqual((self.processes.running, len(self.reactor.spawned)), (2, 3))
         self.assertEqual(self.reactor.spawned[2][1]["IPF_CONVERTER_NAME"], "host:1:1")
+
+    def test_one_that_hangs_is_killed(self) -> None:
+        """It said that it lived and then no more; one that has not begun to say so is still loading."""
+        for _ in range(4):
+            self.child(0).childDataReceived(BEAT_FD, b".")
+            self.reactor.pump([5.0] * 3)
+        self.assertEqual(self.lines, [], "a beat is no line")
+        self.reactor.pump([5.0] * 9)
+        self.assertEqual([transport.signals for _, _, transport in self.reactor.spawned], [[], []])
+        self.reactor.pump([5.0])
+        self.assertEqual([transport.signals for _, _, transport in self.reactor.spawned], [["KILL"], []])
 
     def test_stop_closes_their_inputs_and_waits(self) -> None:
         waiting = Deferred.fromCoroutine(self.processes.stop(5))
