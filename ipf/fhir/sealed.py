@@ -51,20 +51,35 @@ def kept(resource: Json, stored: Json | None) -> Json:
                 text = f"{MASK} stands for a secret that is stored, and there is none for the header {name}"
                 raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
             left.remove(one)
+            if _channel(stored or {}).get("endpoint") != _channel(resource).get("endpoint"):
+                raise _moved(name, number)
         found.append(one)
-    whole = {**resource, "channel": {**resource["channel"], "header": found}}
-    check_stays(stored or {}, whole)
-    return whole
+    return {**resource, "channel": {**resource["channel"], "header": found}}
 
 
-def check_stays(before: Json, after: Json) -> None:
-    """Problem BUSINESS_RULE when a sealed header of `before` would be sent to another endpoint in `after`."""
-    old, new = before.get("channel"), after.get("channel")
-    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("endpoint") == new.get("endpoint"):
-        return
-    sealed = {one for one in old.get("header", ()) if MARK in one}
-    headers = new.get("header", ())
+def check_carried(before: Json, after: Json) -> None:
+    """Problem BUSINESS_RULE unless each sealed header of `after` is one of `before`, and goes to the same endpoint.
+
+    Nobody but the server writes sealed text: what is copied from elsewhere could be a secret for another endpoint.
+    """
+    old, new = _channel(before), _channel(after)
+    headers, held = new.get("header", ()), old.get("header", ())
     for number, one in enumerate(headers if isinstance(headers, list) else ()):
-        if isinstance(one, str) and one in sealed:
-            text = f"the endpoint has changed: give the value of {parts(one)[0]} again, this one was for another"
+        name, value = parts(one)
+        if not value.startswith(MARK):
+            continue
+        if one not in held:
+            text = f"the value of {name} cannot begin with {MARK}"
             raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
+        if old.get("endpoint") != new.get("endpoint"):
+            raise _moved(name, number)
+
+
+def _moved(name: str, number: int) -> Problem:
+    text = f"the endpoint has changed: give the value of {name} again, this one was for another"
+    return Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
+
+
+def _channel(subscription: Json) -> Json:
+    channel = subscription.get("channel")
+    return channel if isinstance(channel, dict) else {}

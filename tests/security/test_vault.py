@@ -167,11 +167,33 @@ class AnswerTests(OnMemory):
             answer = await self.world.send("PATCH", self.here, dumps(change), **patch)
             self.assertEqual(answer.status, status, (endpoint, answer.body))
             if status == 422:
-                self.assertEqual(issues(answer)[0][2], "Subscription.channel.header[0]")
+                where = "endpoint" if endpoint is None else "header[0]"
+                self.assertEqual(issues(answer)[0][2], f"Subscription.channel.{where}")
                 self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
         elsewhere = subscription(f"Authorization: {SECRET}", id=self.made)
         elsewhere["channel"]["endpoint"] = "https://other.example.org/fhir"
         self.assertEqual((await self.world.send("PUT", self.here, elsewhere)).status, 200, "in clear it may move")
+
+    async def test_sealed_text_is_the_servers_alone(self) -> None:
+        """Neither sent nor copied from elsewhere in the resource: it could be a secret for another endpoint."""
+        sealed = (await self.world.body(self.here))["channel"]["header"][0]
+        for text in (sealed, "Authorization: ipf-sealed:0:czNjcmV0", "Authorization: ipf-sealed:"):
+            stolen = subscription(text)
+            for method, url in (("POST", "Subscription"), ("PUT", "Subscription/stolen"), ("PUT", self.here)):
+                id = url.partition("/")[2]
+                answer = await self.world.send(method, url, {**stolen, "id": id} if id else stolen)
+                self.assertEqual((answer.status, issues(answer)[0][2]), (422, "Subscription.channel.header[0]"), text)
+        for operations, status in (
+            ([{"op": "copy", "from": "/channel/header/0", "path": "/reason"}], 200),
+            ([{"op": "replace", "path": "/channel/header", "value": ["Authorization: mine"]},
+              {"op": "replace", "path": "/channel/endpoint", "value": "https://evil.example.org/"}], 200),
+            ([{"op": "copy", "from": "/reason", "path": "/channel/header/-"}], 422),
+        ):  # fmt: skip
+            answer = await self.world.send(
+                "PATCH", self.here, dumps(operations), content_type="application/json-patch+json"
+            )
+            self.assertEqual(answer.status, status, answer.body)
+            self.assertNotIn(b"ipf-sealed:1", answer.body)
 
     async def test_the_services_own_change_keeps_it(self) -> None:
         before = await self.world.body(self.here)
