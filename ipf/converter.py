@@ -322,8 +322,9 @@ def steady_timers(reactor: Any) -> None:
 def tune_collector() -> None:
     """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves).
 
-    Again when maps were replaced, or those before would stay for ever.  And a thread that plans a large transaction
-    gives way soon when the reactor has something to do (the default of 5 ms is waited for several times an answer).
+    Again when maps were compiled, and when they were replaced, or those before would stay for ever.  And a thread that
+    plans a large transaction gives way soon when the reactor has something to do (the default of 5 ms is waited for
+    several times an answer).
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.unfreeze()
@@ -355,7 +356,8 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     urls = settings.db_url, settings.fhir_db_url
     stores = await open_stores(*urls, reactor, size=ALONE.batches + 2, divided=is_divided(settings))
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
-    installation = await open_installation(settings, stores, reactor, accepted_profiles(settings), tune_collector)
+    profiles = accepted_profiles(settings)
+    installation = await open_installation(settings, stores, reactor, profiles, tune_collector, tune_collector)
     part = ConvertingPart(settings, stores, installation, reactor, name, ALONE)
     tune_collector()
     part.start()

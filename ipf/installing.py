@@ -64,13 +64,14 @@ async def open_installation(
     reactor: Any,
     profiles: ProfileFolder,
     swapped: Callable[[], object],
+    compiled: Callable[[], object],
     snapshot: Snapshot | None = None,
 ) -> Installation:
     """The maps and answers in use, kept fresh from now on: at each ring, and every few seconds.
 
     `snapshot`: of the process that people ask to read its maps again; a converter process reads the copy of that one,
-    and compiles a map when its first message comes.  `swapped`: called when others took their place.  Problem MAPPING
-    or MALFORMED: something is broken.
+    and compiles a map when its first message comes.  `swapped`, `compiled`: see `Installation`.  Problem MAPPING or
+    MALFORMED: something is broken.
     """
 
     converts = snapshot is not None and settings.worker_enabled and settings.worker_processes == 0
@@ -92,7 +93,7 @@ async def open_installation(
             return load(maps_folder(settings).resolve())
         return snapshot.build(load, fresh=fresh)
 
-    installation = Installation(build, stores.codes, aside, swapped)
+    installation = Installation(build, stores.codes, aside, swapped, compiled)
     await installation.start()
 
     def look() -> None:

@@ -194,7 +194,9 @@ class Ipf(Service):
             tune_collector()
             vendors.swapped()
 
-        installation = await open_installation(settings, stores, reactor, vendors.folder, swapped, snapshot)
+        installation = await open_installation(
+            settings, stores, reactor, vendors.folder, swapped, tune_collector, snapshot
+        )
         vendors.use(installation)
         await self._release_the_dead(stores)
         await self._recovery(stores)

@@ -69,16 +69,23 @@ def _coding(one: Override) -> Json | None:
 class Installation:
     """The maps and answers in use.  `start` before use.
 
-    `swapped`: called when maps were replaced by others, which then are garbage.
+    `swapped`: called when maps were replaced by others, which then are garbage.  `compiled`: called, aside, when one
+    was compiled for the first message of its type.
     """
 
     def __init__(
-        self, build: Build, store: MappingStore, aside: Aside, swapped: Callable[[], object] = lambda: None
+        self,
+        build: Build,
+        store: MappingStore,
+        aside: Aside,
+        swapped: Callable[[], object] = lambda: None,
+        compiled: Callable[[], object] = lambda: None,
     ) -> None:
         self._build = build
         self._store = store
         self._aside = aside
         self._swapped = swapped
+        self._compiled = compiled
         self._lock = DeferredLock()
         self._library: Library | None = None
         self._installed: list[Installed] = []
@@ -192,10 +199,17 @@ class Installation:
 
     async def _load_maps(self, *, fresh: bool) -> None:
         installed = await self._store.installed()
-        is_first = self._library is None
-        self._library = await self._aside(lambda: self._build(installed, fresh))
+        before = self._library
+
+        def build() -> Library:
+            library = self._build(installed, fresh)
+            if before is not None:
+                library.compile_as(before)
+            return library
+
+        self._library = await self._aside(build)
         self._installed = installed
-        if not is_first:
+        if before is not None:
             self._swapped()
 
     async def _load_answers(self) -> None:
@@ -208,8 +222,13 @@ class Installation:
         overrides = await self.answers_of(message)
         library = self.library
         if not library.is_ready(message.message_type) and not (library.vendors and library.vendors.maps(message)):
-            await self._aside(lambda: library.program_for(message.message_type))
+            await self._aside(lambda: self._compile(library, message.message_type))
         return placed.transform(library, message, overrides)
+
+    def _compile(self, library: Library, message_type: str) -> None:
+        if not library.is_ready(message_type):  # of a batch of its first messages each asks for it
+            library.program_for(message_type)
+            self._compiled()
 
     async def answers_of(self, message: Claimed) -> Overrides | None:
         """What operators answered for codes of its sender, loaded first as far as the message must see it."""

@@ -212,6 +212,13 @@ class Library:
         """Whether a message of this type waits for no compiling: its map is compiled, or there is none."""
         return message_type in self._by_type or message_type not in self._types
 
+    def compile_as(self, other: Library) -> None:
+        """Compile the maps of the message types that `other` has compiled, in whose place this one is put: no message
+        then waits for them."""
+        for message_type in tuple(other._by_type):
+            if self.has_map(message_type):
+                self.program_for(message_type)
+
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
         """As operators know them: ConceptMaps by canonical, each code once."""
         if not found:
