@@ -62,7 +62,7 @@ class Heard:
     What it means is found out when it is first repeated: most blocks of a connection that changes them never are.
     """
 
-    __slots__ = ("_headers", "_lines", "_meaning", "_names", "_raw", "credential")
+    __slots__ = ("_does_change", "_headers", "_lines", "_meaning", "_names", "_raw", "credential")
 
     def __init__(self, raw: bytes, headers: Headers, credential: Credential | None) -> None:
         self.credential = credential
@@ -71,17 +71,19 @@ class Heard:
         self._meaning: Meaning | None = None
         self._lines: list[bytes] = []
         self._names: dict[int, bytes] = {}
+        self._does_change = False  # the last one did, and so the next is not compared as a whole first
 
     def repeated(self, data: bytes) -> tuple[int, Meaning] | None:
         """Where the first line of `data` ends, and what the headers behind it mean; None when they are others."""
         at = len(data) - len(self._raw)
-        if at > 0 and compare_digest(data[at:], self._raw):
+        if at > 0 and not self._does_change and compare_digest(data[at:], self._raw):
             return at, self._meant()
         at = data.find(b"\r\n")
         lines = data[at:].split(b"\r\n")
         if at <= 0 or len(lines) != self._raw.count(b"\r\n") + 1:
             return None
         changed = self._changed(lines)
+        self._does_change = bool(changed)
         return None if changed is None else (at, self._meant().but(changed))
 
     def _meant(self) -> Meaning:

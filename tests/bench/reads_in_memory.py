@@ -1,0 +1,93 @@
+"""The way of a read without sockets and without a database: from the bytes of a request to those of its answer.
+
+Processor time of one process that serves both, with and without bearer tokens, in turns: exact to about a microsecond
+whatever else the machine does, which a comparison of two services is not.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from time import process_time, time
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.testing import StringTransport
+
+from ipf.fhir.json import dumps
+from ipf.ports import DEFAULT_TENANT, Identify, Version
+from ipf.rest.outcome import refuse
+from ipf.rest.permission import OPEN_PATHS
+from ipf.rest.repository import Repository
+from ipf.rest.router import handler
+from ipf.wire.bearer import Bearer
+from ipf.wire.http import FhirResource, site
+from ipf.wire.oidc import KeySource
+from tests.bench.fhir import patient
+from tests.bench.report import line
+from tests.fakes.history import MemoryHistories
+from tests.fakes.resources import MemoryFhirStore
+from tests.security.issuer import RULES, token
+from tests.wire.test_oidc import Provider
+
+READS = 600
+TURNS = 40
+_HEAD = b"Host: localhost\r\nAccept: application/fhir+json\r\n"
+reactor: Any = _reactor
+
+
+def bench() -> None:
+    """Microseconds of a read with the headers of the one before, and with another trace each time."""
+    bearer = _bearer()
+    given = token(iat=time() - 10, exp=time() + 3600, scope="system/*.cruds")
+    header = f"Authorization: Bearer {given}\r\n".encode()
+    _tell("in memory, the same headers", bearer, header, lambda number: b"")
+    _tell("in memory, another request id each time", bearer, header, lambda number: b"X-Request-Id: %08d\r\n" % number)
+
+
+def _tell(what: str, bearer: Bearer, header: bytes, own: Callable[[int], bytes]) -> None:
+    ways = [(_channel(identify), _requests(more, own)) for identify, more in ((None, b""), (bearer.identify, header))]
+    turns = [[_turn(channel, requests) for channel, requests in ways] for _ in range(TURNS)]
+    gc.collect()
+    without, with_it = (min(column) for column in zip(*turns[1:], strict=True))
+    text = f"target under +15 us; {without:.1f} and {with_it:.1f} us of one core"
+    line(what, f"{with_it - without:+.1f} us", text)
+
+
+def _bearer() -> Bearer:
+    return Bearer(KeySource(RULES.issuer, Provider("rsa").fetch, reactor), RULES, time, OPEN_PATHS)
+
+
+def _channel(identify: Identify | None) -> Any:
+    store = MemoryFhirStore()
+    body = dumps({**patient(1), "id": "b0"})
+    first = Version(1, "Patient", "b0", 1, datetime.now(UTC), body, False, "PUT")
+    for number in range(READS):
+        store.versions[DEFAULT_TENANT, "Patient", f"b{number}"] = [replace(first, id=f"b{number}")]
+    unused: Any = None
+    repository = Repository(store, unused, lambda: datetime.now(UTC), MemoryHistories(store))
+    factory = site({"fhir": FhirResource(handler(repository, identify), refuse)})
+    channel: Any = factory.buildProtocol(unused)
+    channel.callLater = reactor.callLater
+    channel.makeConnection(StringTransport())
+    return channel
+
+
+def _requests(header: bytes, own: Callable[[int], bytes]) -> list[bytes]:
+    form = b"GET /fhir/Patient/b%d HTTP/1.1\r\n%b%b%b\r\n"
+    return [form % (number, _HEAD, own(number), header) for number in range(READS)]
+
+
+def _turn(channel: Any, requests: list[bytes]) -> float:
+    """Microseconds of a request."""
+    began = process_time()
+    for one in requests:
+        channel.dataReceived(bytes(memoryview(one)))
+    spent = process_time() - began
+    answers = channel.transport.value().count(b"HTTP/1.1 200 OK\r\n")
+    channel.transport.clear()
+    if answers != len(requests):
+        raise SystemExit(f"{len(requests) - answers} reads were not answered")
+    return spent / len(requests) * 1e6
