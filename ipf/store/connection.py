@@ -206,7 +206,14 @@ async def connect(
         connecting: Deferred[Any] = wire.connect(dsn)
     except Exception as error:  # a URL that cannot be read, a host that has no address
         raise StoreUnreachable(detail=_said(error)) from error
-    timer = reactor.callLater(connect_seconds, wire.close)
+    late = False
+
+    def give_up() -> None:
+        nonlocal late
+        late = True
+        wire.close()
+
+    timer = reactor.callLater(connect_seconds, give_up)
     try:
         await connecting
         if greeting:
@@ -216,7 +223,7 @@ async def connect(
         raise
     except Exception as error:  # whatever the driver raises while connecting means: not reachable
         _abandon(wire)
-        raise StoreUnreachable(detail=_said(error)) from error
+        raise StoreUnreachable(detail=f"no answer within {connect_seconds:g} s" if late else _said(error)) from error
     finally:
         if timer.active():
             timer.cancel()

@@ -108,8 +108,8 @@ class Database:
         while self._room():
             self._open_one()
 
-    async def close(self) -> None:
-        """Close every connection; those who wait fail with StoreUnreachable."""
+    async def close(self, patience: float = 10.0) -> None:
+        """Close every connection; those who wait fail with StoreUnreachable, statements that take longer as well."""
         self._closed = True
         if self._healing is not None and self._healing.active():
             self._healing.cancel()
@@ -120,10 +120,12 @@ class Database:
         for opening in list(self._opening):
             await opening
         busy = [connection.settled() for connection in list(self._all)]
+        limit = self._reactor.callLater(patience, self._drop_all)
         for settled in busy:
             await settled
-        for connection in list(self._all):
-            self._drop(connection)
+        if limit.active():
+            limit.cancel()
+        self._drop_all()
         if self._aside is not None:
             self._aside.close()
 
@@ -282,6 +284,10 @@ class Database:
             self._waiting.popleft().callback(connection)
         else:
             self._idle.appendleft(connection)  # the warmest first
+
+    def _drop_all(self) -> None:
+        for connection in list(self._all):
+            self._drop(connection)
 
     def _drop(self, connection: Connection) -> None:
         self._all.discard(connection)

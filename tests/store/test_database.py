@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -228,6 +229,27 @@ class OutageTest(TestCase):
         refused = await self.assertFailure(started(second.start()), Problem)
         self.assertIn(str(self.server.data_dir), refused.text)
         self.assertIn("another ipf", refused.text)
+
+    async def test_a_statement_that_does_not_end(self) -> None:
+        """Holds up the closing of its pool no longer than it may."""
+        database = Database(self.server.url("one"), reactor=reactor, size=1)
+        await database.start()
+        sleeping = started(database.many("SELECT pg_sleep(20)"))
+        before = time.monotonic()
+        await database.close(0.1)
+        self.assertLess(time.monotonic() - before, 5)
+        await self.assertFailure(sleeping, StoreUnreachable)
+
+    async def test_a_server_that_does_not_answer(self) -> None:
+        """Says nothing: that is what the log says, not how the socket was closed."""
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            url = f"postgresql://ipf@127.0.0.1:{silent.getsockname()[1]}/one"
+            failed = await self.assertFailure(
+                started(connect(url, reactor=reactor, connect_seconds=0.1)), StoreUnreachable
+            )
+            self.assertEqual(failed.detail, "no answer within 0.1 s")
 
     async def test_a_killed_server_is_started_again(self) -> None:
         """At once after a kill; one that was stopped in order only after a while, in which its master may be back."""
