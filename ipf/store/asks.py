@@ -18,7 +18,7 @@ from ipf.fhir.query import Query
 from ipf.ports import Answers, Asks, Version
 from ipf.store.database import Row
 from ipf.store.names import Names, Parameter
-from ipf.store.quoting import Statement, joined
+from ipf.store.quoting import Statement, array, joined
 
 Condition = tuple[str, Query]
 
@@ -41,22 +41,20 @@ _MATCHES = f"""
 
 ASK = Statement(
     "fhir_ask",
-    "text, text, text, text, text, text, text, text",
+    "smallint[], text, text, smallint[], smallint[], text, smallint[], text",
     rf"""
 SELECT 0, a.n, {VERSION_COLUMNS}
-FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
-     WITH ORDINALITY AS a(partition_id, resource_type, id, n)
+FROM unnest($1, string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f')) WITH ORDINALITY
+     AS a(partition_id, resource_type, id, n)
 JOIN resources r ON r.partition_id = a.partition_id AND r.resource_type = a.resource_type AND r.id = a.id
 JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 UNION ALL
 SELECT 1, c.n, m.*
-FROM unnest(string_to_array($4, E'\x1f')::smallint[], string_to_array($5, E'\x1f')::smallint[],
-            string_to_array($6, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
+FROM unnest($4, $5, string_to_array($6, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
 CROSS JOIN LATERAL ({_MATCHES}) m
 UNION ALL
 SELECT 2, k.n, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM unnest(string_to_array($7, E'\x1f')::smallint[], string_to_array($8, E'\x1f'))
-     WITH ORDINALITY AS k(partition_id, key, n)
+FROM unnest($7, string_to_array($8, E'\x1f')) WITH ORDINALITY AS k(partition_id, key, n)
 JOIN receipts x ON x.partition_id = k.partition_id AND x.key = k.key
 UNION ALL
 SELECT 3, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM subscription_epoch""",
@@ -64,20 +62,18 @@ SELECT 3, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM subscriptio
 
 MATCH = Statement(
     "fhir_match",
-    "text, text, text",
+    "smallint[], smallint[], text",
     rf"""
 SELECT 1, c.n, m.*
-FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($2, E'\x1f')::smallint[],
-            string_to_array($3, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
+FROM unnest($1, $2, string_to_array($3, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
 CROSS JOIN LATERAL ({_MATCHES}) m""",
 )
 
 # The function scan yields the keys in the order given, which is ascending: so two callers cannot wait for each other.
 LOCK = Statement(
     "fhir_lock",
-    "text",
-    rf"""
-SELECT count(pg_advisory_xact_lock({MATCH_CLASS}, k)) FROM unnest(string_to_array($1, E'\x1f')::integer[]) AS t(k)""",
+    "integer[]",
+    f"SELECT count(pg_advisory_xact_lock({MATCH_CLASS}, k)) FROM unnest($1) AS t(k)",
 )
 
 STATEMENTS = (ASK, MATCH, LOCK)
@@ -87,12 +83,12 @@ def ask_call(asks: Asks, names: Names) -> str:
     """The statement for all that can be answered set-wise."""
     tokens = _tokens(asks.conditions)
     return ASK.call(
-        joined(names.partition(tenant) for tenant, _, _ in asks.ids),
-        joined(resource_type for _, resource_type, _ in asks.ids),
-        joined(id_ for _, _, id_ in asks.ids),
+        array([str(names.partition(tenant)) for tenant, _, _ in asks.ids]),
+        joined([resource_type for _, resource_type, _ in asks.ids]),
+        joined([id_ for _, _, id_ in asks.ids]),
         *_token_columns(tokens, names),
-        joined(names.partition(tenant) for tenant, _ in asks.receipts),
-        joined(key for _, key in asks.receipts),
+        array([str(names.partition(tenant)) for tenant, _ in asks.receipts]),
+        joined([key for _, key in asks.receipts]),
     )
 
 
@@ -103,9 +99,9 @@ def match_call(conditions: Sequence[Condition], names: Names) -> str:
 
 def _token_columns(tokens: Sequence[tuple[str, str, str, str]], names: Names) -> tuple[str, str, str]:
     return (
-        joined(names.partition(tenant) for tenant, _, _, _ in tokens),
-        joined(names.parameter(resource_type, code) for _, resource_type, code, _ in tokens),
-        joined(value for _, _, _, value in tokens),
+        array([str(names.partition(tenant)) for tenant, _, _, _ in tokens]),
+        array([str(names.parameter(resource_type, code)) for _, resource_type, code, _ in tokens]),
+        joined([value for _, _, _, value in tokens]),
     )
 
 
@@ -167,7 +163,7 @@ def put_together(parts: Sequence[Answers]) -> Answers:
 
 def lock_call(conditions: Sequence[Condition]) -> str:
     """The statement that takes the locks of these conditions, in ascending order."""
-    return LOCK.call(joined(sorted({_lock_key(tenant, query) for tenant, query in conditions})))
+    return LOCK.call(array(map(str, sorted({_lock_key(tenant, query) for tenant, query in conditions}))))
 
 
 def parameters_of(conditions: Sequence[Condition]) -> set[Parameter]:

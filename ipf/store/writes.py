@@ -17,16 +17,15 @@ from ipf.ports import Writes
 from ipf.store import write_index, write_rows
 from ipf.store.grants import grants_calls
 from ipf.store.names import Names, Parameter
-from ipf.store.quoting import Statement, Value, joined
+from ipf.store.quoting import Statement, Value, array, joined
 from ipf.store.write_rows import pieces, resource_calls, spans_of, version_calls
 
 INSERT_RECEIPTS = Statement(
     "fhir_insert_receipts",
-    "text, text, text",
+    "smallint[], text, text",
     r"""
 INSERT INTO receipts (partition_id, key, correlation_id)
-SELECT * FROM unnest(string_to_array($1, E'\x1f')::smallint[], string_to_array($2, E'\x1f'),
-                     string_to_array($3, E'\x1f')::uuid[])""",
+SELECT unnest($1), unnest(string_to_array($2, E'\x1f')), unnest(string_to_array($3, E'\x1f')::uuid[])""",
 )
 
 # A subscription whose status changes starts afresh: no backoff, no count of failures; a lease that is held ends first.
@@ -143,7 +142,8 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
     """The statements, in the order in which they must run."""
     if writes.receipts:
         rows = sorted((names.partition(item.tenant), item.key, item.correlation_id) for item in writes.receipts)
-        yield INSERT_RECEIPTS.call(*_columns(rows))
+        partitions, keys, correlation_ids = zip(*rows, strict=True)
+        yield INSERT_RECEIPTS.call(array(map(str, partitions)), joined(keys), joined(correlation_ids))
     if writes.changes:
         spans = spans_of(writes.changes)
         yield from resource_calls(spans, names)

@@ -76,7 +76,7 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         await self.database.many("ANALYZE")
         await self._see_one_version_alone()
         for call, indexes in (
-            ("fhir_ask('1', 'Patient', 'p', '1', '1', 'v1', '', '')",
+            ("fhir_ask('{1}', 'Patient', 'p', '{1}', '{1}', 'v1', '{}', '')",
              ("index_text_pkey", "resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
             ("fhir_read(1, 'Patient', 'p')", ("resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
             ("fhir_update_resources('{1}', '{1}', '{2}', '2024-01-01Z', '{f}', 1)", ("resources_pkey",)),
@@ -92,8 +92,8 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         """Of a resource with 300 versions that an identifier or an id finds, the current one is read and no other."""
         sql = SearchSql("default", parse_criteria("Patient?identifier=s|v1"), cast(Names, cast(Any, _FirstNumbers())))
         for query in (
-            "EXECUTE fhir_ask('1', 'Patient', 'x1', '1', '1', E'v1\\ts', '', '')",
-            "EXECUTE fhir_match('1', '1', E'v1\\ts')",
+            "EXECUTE fhir_ask('{1}', 'Patient', 'x1', '{1}', '{1}', E'v1\\ts', '{}', '')",
+            "EXECUTE fhir_match('{1}', '{1}', E'v1\\ts')",
             sql.page(21).text,
         ):
             plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN (ANALYZE, TIMING OFF) {query}"))
