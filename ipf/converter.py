@@ -9,7 +9,6 @@ that imports the reactor.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -31,6 +30,7 @@ from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
 from ipf import __version__
+from ipf.collector import OF_WAVES, tune_collector
 from ipf.errors import Problem
 from ipf.installing import (
     MappedByVendor,
@@ -83,7 +83,6 @@ NAME = "IPF_CONVERTER_NAME"  # set by the service for its converter processes; n
 _INBOX_BELLS = frozenset(("inbox", BELL))
 _LOOK_SECONDS = 5.0  # a lost ring costs no more
 _INDEX_SECONDS = 1.0  # how often an idle process looks for messages that search does not know yet
-_SWITCH_SECONDS = 0.0005
 
 
 def now() -> datetime:
@@ -319,20 +318,6 @@ def steady_timers(reactor: Any) -> None:
     reactor.seconds = lambda: time.monotonic() + ahead
 
 
-def tune_collector() -> None:
-    """What is loaded by now lives for ever: keep it out of the collector's sight (measured: p99 of answers halves).
-
-    Again when maps were compiled, and when they were replaced, or those before would stay for ever.  And a thread that
-    plans a large transaction gives way soon when the reactor has something to do (the default of 5 ms is waited for
-    several times an answer).
-    """
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-
-
 class _Parent(Protocol):
     """Standard input: it carries nothing, and its end is the parent's."""
 
@@ -357,9 +342,10 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     stores = await open_stores(*urls, reactor, size=ALONE.batches + 2, divided=is_divided(settings))
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
     profiles = accepted_profiles(settings)
-    installation = await open_installation(settings, stores, reactor, profiles, tune_collector, tune_collector)
+    tune = partial(tune_collector, OF_WAVES)
+    installation = await open_installation(settings, stores, reactor, profiles, tune, tune)
     part = ConvertingPart(settings, stores, installation, reactor, name, ALONE)
-    tune_collector()
+    tune()
     part.start()
     LoopingCall(metrics.flush).start(0.5)
     if NAME in os.environ:

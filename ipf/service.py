@@ -31,6 +31,7 @@ from zope.interface import implementer
 
 from ipf import __version__
 from ipf.checking import python_path
+from ipf.collector import tune_collector
 from ipf.converter import (
     NAME,
     ConvertingPart,
@@ -43,7 +44,6 @@ from ipf.converter import (
     open_stores,
     recover_stale,
     steady_timers,
-    tune_collector,
     worker_name,
 )
 from ipf.doors import Doors

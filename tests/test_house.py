@@ -17,6 +17,7 @@ LONGEST_FUNCTION = 55
 BASE = {"errors", "settings", "ports", "data", "readers", "records", "secret_files"}
 MAY_IMPORT = {
     "errors": set(),
+    "collector": set(),
     "data": set(),
     "readers": set(),
     "records": set(),

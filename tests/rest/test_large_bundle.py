@@ -13,7 +13,7 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from ipf.converter import tune_collector
+from ipf.collector import tune_collector
 from ipf.fhir.json import dumps, loads
 from ipf.ports import Handler, Json, Request
 from ipf.rest.integrity import Integrity
