@@ -27,6 +27,7 @@ END = b"\x1c\r"
 DEFAULT_LIMIT = 16 * 1024 * 1024
 KEPT_HEAD = 64 * 1024
 
+_FS = b"\x1c"
 _RESTART = b"\x0bMSH"
 _FILLERS = b"\r\n \t\x00"
 
@@ -101,8 +102,9 @@ class Framer:
     def feed(self, chunk: bytes) -> list[Event]:
         """What became complete with this chunk, in order of arrival."""
         if not self._inside and not self._junk_size and chunk[:1] == START:
-            end = chunk.find(END)
-            if 0 < end == len(chunk) - 2 and end <= self.limit + 1 and chunk.find(START, 1) < 0:
+            end = len(chunk) - 2  # the usual chunk is one frame; single bytes are found much faster than pairs
+            whole = chunk.find(_FS) == end and chunk[-1:] == b"\r" and chunk.find(START, 1) < 0
+            if whole and 0 < end <= self.limit + 1:
                 return [chunk[1:end]]
         events: list[Event] = []
         position = 0

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from ipf.hl7.escape import Separators
 from ipf.hl7.header import Header, as_bytes_of_msh
 from ipf.ports import DEFAULT_TENANT
 
+_NUMBER = blake2b(digest_size=8)
 _LONGEST_START = 4096  # bytes of a PID segment in which PID-3 is looked for
 
 
@@ -28,16 +28,20 @@ def ordering_key(raw: bytes, header: Header, ordering: str, tenant: str = DEFAUL
     if tenant != DEFAULT_TENANT:
         key = tenant.encode() + b"\x1e" + key
     if ordering == "patient":
-        patient = _patient(raw if raw[:3] == b"MSH" else as_bytes_of_msh(raw), header)
+        patient = _patient(raw if raw.startswith(b"MSH") else as_bytes_of_msh(raw), header)
         if not patient:
             return None
         key += b"\x1f" + patient
-    return int.from_bytes(blake2b(key, digest_size=8).digest()) >> 1
+    number = _NUMBER.copy()  # half as dear as a new one
+    number.update(key)
+    return int.from_bytes(number.digest()) >> 1
 
 
 def _patient(raw: bytes, header: Header) -> bytes:
     """Id and authority of the first PID, as sent; empty when there is none."""
-    separator, component, repetition, after_cr, after_lf = _marks(header.separators)
+    pattern = header.pattern
+    marks = _known_marks(pattern) if pattern is not None else _marks(header)
+    separator, component, repetition, after_cr, after_lf = marks
     at = raw.find(after_cr)
     if at < 0:
         at = raw.find(after_lf)
@@ -55,7 +59,10 @@ def _patient(raw: bytes, header: Header) -> bytes:
     return b""
 
 
-@lru_cache(maxsize=64)
-def _marks(separators: Separators) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+def _marks(header: Header) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    separators = header.separators
     field = separators.field.encode()
     return field, separators.component.encode(), separators.repetition.encode(), b"\rPID" + field, b"\nPID" + field
+
+
+_known_marks = lru_cache(maxsize=256)(_marks)

@@ -32,10 +32,11 @@ Done = Callable[[Outcome | Exception], None]
 class _Waiting:
     """A message on its way into the inbox."""
 
-    __slots__ = ("done", "received", "since", "source")
+    __slots__ = ("done", "received", "since", "size", "source")
 
     def __init__(self, received: Received, source: object, done: Done, since: float) -> None:
         self.received = received
+        self.size = len(received.raw)
         self.source = source
         self.done: Done | None = done
         self.since = since
@@ -133,7 +134,7 @@ class GroupCommit:
         waiting = _Waiting(received, source, done, self._timer.seconds())
         self._queue.append(waiting)
         self._in_hand.append(waiting)
-        self._queued_bytes += len(received.raw)
+        self._queued_bytes += waiting.size
         if self._expiry is None:
             self._expiry = self._timer.callLater(self.patience, self._expire)
         if self._alone and not (self._busy or self._due or self._answering):
@@ -182,22 +183,23 @@ class GroupCommit:
         batch: list[_Waiting] = []
         left: list[_Waiting] = []
         size = 0
-        queue, busy = self._queue, self._busy
-        while queue and len(batch) < self._batch_rows and len(left) < self._batch_rows:
+        queue, most = self._queue, self._batch_rows
+        held: set[object] = set().union(*[flight.sources for flight in self._busy])
+        while queue and len(batch) < most and len(left) < most:
             waiting = queue[0]
             if waiting.done is None:  # given up meanwhile
                 queue.popleft()
-                self._queued_bytes -= len(waiting.received.raw)
+                self._queued_bytes -= waiting.size
                 continue
-            if busy and any(waiting.source in flight.sources for flight in busy):
+            if waiting.source in held:
                 left.append(queue.popleft())
                 continue
-            size += len(waiting.received.raw)
-            if batch and size > self._batch_bytes:
+            if batch and size + waiting.size > self._batch_bytes:
                 break
+            size += waiting.size
             batch.append(queue.popleft())
         queue.extendleft(reversed(left))
-        self._queued_bytes -= sum(len(waiting.received.raw) for waiting in batch)
+        self._queued_bytes -= size
         return batch
 
     async def _write(self, batch: list[_Waiting], flight: _Flight) -> None:
@@ -255,7 +257,7 @@ class GroupCommit:
         if in_hand:
             self._expiry = self._timer.callLater(in_hand[0].since + self.patience - now, self._expire)
         self._queue = deque(waiting for waiting in self._queue if waiting.done is not None)
-        self._queued_bytes = sum(len(waiting.received.raw) for waiting in self._queue)
+        self._queued_bytes = sum(waiting.size for waiting in self._queue)
         if not self._busy:
             self._launch()
         self._after()

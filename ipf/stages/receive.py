@@ -22,6 +22,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -46,6 +47,7 @@ Observe = Callable[[str, str], None]
 unavailable, failed, acknowledgement."""
 
 _LONGEST_KEY = 255
+_CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # to look it up costs more than the comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Receiver:
             tenant=listener.tenant,
             ordering_key=ordering_key(frame, header, self._ordering, listener.tenant),
         )
-        self.commit.submit(received, source, lambda result: self._stored(header, received, peer, answer, result))
+        self.commit.submit(received, source, partial(self._stored, header, received, peer, answer))
 
     def oversize(self, event: Oversize, listener: Listener, peer: str, answer: Answer) -> None:
         """Refuse a frame of which only the head is there."""
@@ -161,8 +163,8 @@ class Receiver:
         self, header: Header, received: Received, peer: str, answer: Answer, result: Outcome | Exception
     ) -> None:
         if isinstance(result, Outcome):
-            self._observe(result.value, received.source_system)
-            if result is Outcome.CONFLICTING_DUPLICATE:
+            self._observe(str(result), received.source_system)
+            if result is _CONFLICTING:
                 _warn("conflicting_duplicate", received, peer, "another content came with this id before")
             answer(accepted(header, now=self._now(), control_id=self._next_control_id()))
         elif isinstance(result, StoreUnreachable):

@@ -202,10 +202,11 @@ def _store_call(batch: Sequence[Received]) -> str:
 def _store_one_call(message: Received) -> str:
     """What senders wrote is held to the same rule as in a batch: a message is never refused for being alone."""
     kinds, payload = _payloads((message,))
-    return inbox_sql.STORE_ONE.call(
-        message.tenant, message.received_at, message.source_protocol, joined((message.source_system,)),
-        joined((message.source_id,)), joined((message.message_type,)), message.correlation_id, message.ordering_key,
-        message.listener, message.charset, message.raw_content_type, kinds[0], payload,
+    return inbox_sql.STORE_ONE.call_texts(
+        message.tenant, message.received_at.isoformat(), message.source_protocol, message.source_system,
+        message.source_id, message.message_type, message.correlation_id,
+        "" if message.ordering_key is None else str(message.ordering_key),
+        message.listener, message.charset, message.raw_content_type, kinds, payload,
     )  # fmt: skip
 
 

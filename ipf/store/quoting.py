@@ -25,6 +25,7 @@ from ipf.errors import Category, Problem
 Value = str | bytes | int | float | bool | Decimal | datetime | None
 
 SEPARATOR = "\x1f"
+_BETWEEN = "','"
 NULL = "\x1e"
 _FORBIDDEN = re.compile("[\x00\x1e\x1f]")
 
@@ -93,6 +94,13 @@ class Statement:
         """The EXECUTE statement with these values."""
         arguments = ",".join([argument(value) for value in values])
         return f"EXECUTE {self.name}({arguments})" if values else f"EXECUTE {self.name}"
+
+    def call_texts(self, *texts: str) -> str:
+        """The same where all values are texts: looked at and quoted together, and held to the rule of `joined`."""
+        text = SEPARATOR.join(texts)
+        if text.count(SEPARATOR) != len(texts) - 1 or "\x00" in text:
+            raise _refused()
+        return f"EXECUTE {self.name}({_quoted(text).replace(SEPARATOR, _BETWEEN)})"
 
 
 def identifier(name: str) -> str:

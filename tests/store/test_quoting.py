@@ -38,6 +38,14 @@ class QuotingTest(TestCase):
         self.assertEqual(printable("a\x00\x1e\x1fb" + "x" * 9, 6), "a   bx")
         self.assertIsNone(printable(None))
 
+    def test_texts_together(self) -> None:
+        """As one by one, and held to the same rule; a record separator is no separator here."""
+        statement = Statement("s", "text, text", "SELECT 1")
+        self.assertEqual(statement.call_texts("it's", "b\x1e"), "EXECUTE s('it''s','b\x1e')")
+        self.assertEqual(statement.call_texts("", ""), "EXECUTE s('','')")
+        for text in ("a\x1fb", "\x00"):
+            self.assertRaises(Problem, statement.call_texts, text, "b")
+
     def test_statements(self) -> None:
         """PREPARE, EXECUTE, names and scripts."""
         statement = Statement("f", "text, integer", "SELECT $1, $2")
