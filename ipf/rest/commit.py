@@ -29,7 +29,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.ports.aside import LARGE, Aside, here, turn
-from ipf.rest.knowledge import Knowledge, Question, asks_for, question
+from ipf.rest.knowledge import Knowledge, Question, asks_for, looked_through, question
 from ipf.rest.large_bundle import let_go
 from ipf.rest.plan import Plan, make_plan
 from ipf.rest.unit import Unit, UnitResult
@@ -58,7 +58,7 @@ async def commit(
         aside = here
     committer = _Committer(store, matcher, clock, attempts, aside)
     results: list[UnitResult | Problem] = []
-    questions: list[Question] = await aside(lambda: [question(unit) for unit in units])
+    questions: list[Question] = await aside(lambda: [question(unit, later=True) for unit in units])
     for _, run in groupby(enumerate(questions), key=_run):
         results += await committer.store_all([asked for _, asked in run])
     return results
@@ -104,7 +104,7 @@ class _Committer:
         self, questions: Sequence[Question], ends: Sequence[UnitResult | Problem | None]
     ) -> list[UnitResult | Problem]:
         """Store in further transactions what could not be planned after the units before it."""
-        again = [asked for asked, end in zip(questions, ends, strict=True) if end is None]
+        again = [looked_through(asked) for asked, end in zip(questions, ends, strict=True) if end is None]
         later = iter(await self.store_all(again) if again else ())
         return [next(later) if end is None else end for end in ends]
 

@@ -24,6 +24,7 @@ Key = tuple[str, str, str]
 
 _SEARCH = re.compile(rb'"reference":"[A-Z][A-Za-z]+\?').search
 _DELETE = Method.DELETE  # a member of an Enum takes a third of a microsecond to look up
+_LOOKED_THROUGH_AFTERWARDS = 1000
 _NEVER_CREATE = frozenset({_DELETE, Method.PATCH})
 
 ConditionKey = tuple[str, str, str]
@@ -43,7 +44,8 @@ class Question:
     `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
     JSON, so that a reference can be looked for without walking the resource; none when nothing is to be looked for.
     `keys` are those of their conditions.  `places`: where names of other entries stand, and what stood there, when the
-    unit tells (`Unit.references`).
+    unit tells (`Unit.references`).  `is_looked_through`: False when conditional references were not looked for; a
+    resource that is to be written and has one then makes the plan say Again, and `looked_through` is asked.
     """
 
     unit: Unit
@@ -52,10 +54,12 @@ class Question:
     keys: tuple[ConditionKey | None, ...]
     refused: Problem | None = None
     places: tuple[tuple[Json, str, str], ...] | None = None
+    is_looked_through: bool = True
 
 
-def question(unit: Unit) -> Question:
-    """Read a unit once; the result serves every attempt.
+def question(unit: Unit, *, later: bool = False) -> Question:
+    """Read a unit once; the result serves every attempt.  `later`: conditional references may be looked for when they
+    turn up, where nothing else has to be looked for: converted messages seldom have any, and look much alike.
 
     Its conditions find what the caller may find, and no more: else the answer would tell what others hold.
     """
@@ -73,8 +77,9 @@ def question(unit: Unit) -> Question:
     places = None
     if unit.references is not None:
         places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
-        if not _has_search(dumps([entry.resource for entry in entries])):
-            return Question(unit, {}, (), keys, None, places)
+        later = later and HABIT.may_wait()
+        if later or not has_search(dumps([entry.resource for entry in entries])):
+            return Question(unit, {}, (), keys, None, places, not later)
     texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
     found: dict[str, Query] = {}
     for entry, text in zip(entries, texts, strict=True):
@@ -95,7 +100,36 @@ def question(unit: Unit) -> Question:
     return Question(unit, found, texts, keys, None, places)
 
 
-def _has_search(text: bytes) -> bool:
+def looked_through(asked: Question) -> Question:
+    """The same with its conditional references, when they were not looked for."""
+    if asked.is_looked_through:
+        return asked
+    for holder, name, text in asked.places or ():  # an attempt has replaced it
+        holder[name] = text
+    found = question(asked.unit)
+    if found.references or found.refused is not None:
+        HABIT.left = _LOOKED_THROUGH_AFTERWARDS
+    return found
+
+
+class _Habit:
+    """Whether units of late had conditional references: then those after them are looked through at once."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def may_wait(self) -> bool:
+        """For one unit; counts it."""
+        if self.left:
+            self.left -= 1
+            return False
+        return True
+
+
+HABIT = _Habit()
+
+
+def has_search(text: bytes) -> bool:
     """Whether a conditional reference stands in compact JSON; the name of a member is never within another text."""
     return b"?" in text and _SEARCH(text) is not None
 

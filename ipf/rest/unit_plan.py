@@ -26,7 +26,7 @@ from ipf.ports import Change, Json, Version
 from ipf.records import quick
 from ipf.rest.guard import guard_of
 from ipf.rest.ids import new_id
-from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key
+from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key, has_search
 from ipf.rest.references import conditional_references, rewrite
 from ipf.rest.stamp import says_the_same, stamp
 from ipf.rest.unit import Entry, EntryResult, Method, Outcome, UnitResult
@@ -279,7 +279,10 @@ class UnitPlan:
         stamped, body, after = None, b"", EMPTY
         if resource is not None:
             stamped = stamp(resource, id, number, when)
-            body, after = dumps(stamped), extract(stamped)
+            body = dumps(stamped)
+            if not self.asked.is_looked_through and has_search(body):
+                raise Again
+            after = extract(stamped)
         version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
         if self._guard is not None and stamped is not None:
             self._guard.writes(entry.method, version, stamped, after)

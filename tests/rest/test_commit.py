@@ -14,6 +14,7 @@ from twisted.internet.task import deferLater
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.json import loads
 from ipf.ports import Version, Writes
+from ipf.rest.knowledge import HABIT
 from ipf.rest.unit import UnitResult
 from tests.fakes import MemoryFhirStore
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, by_mrn, create, delete, patient, put, unit
@@ -249,6 +250,7 @@ class ReferenceSuite(Suite):
         note = {"text": 'what? "reference":"Patient?a=b"'}
         visit = {"resourceType": "Encounter", "subject": subject, "partOf": part}
         outer = {"resourceType": "Encounter", "text": note}
+        HABIT.left = 0
         for resource, expected in ((visit, "Patient/there"), ({**visit, "subject": {"display": "who?"}}, None)):
             known = [(part, "reference")]
             part["reference"] = "urn:uuid:1"
@@ -258,6 +260,19 @@ class ReferenceSuite(Suite):
             self.assertEqual(second["partOf"]["reference"], f"Encounter/{first['id']}")
             self.assertEqual(second["subject"].get("reference"), expected)
             self.assertEqual(first["text"], note)
+        self.assertEqual(HABIT.left, 999)  # the second was looked through at once, after the first
+
+    async def test_conditional_references_of_what_is_there_are_not_looked_for(self) -> None:
+        """In units that know their references; a refusal is the unit's own."""
+        HABIT.left = 0
+        await self.world.commit(unit(create(patient("1"), by_mrn("1"))))
+        link = {"other": {"reference": "Patient?nonsense=1"}, "type": "seealso"}
+        linked = [{**patient(mrn), "link": [link]} for mrn in "12"]
+        units = [replace(unit(create(one, by_mrn(mrn))), references=[]) for one, mrn in zip(linked, "12", strict=True)]
+        plain = [replace(unit(create(patient(mrn), by_mrn(mrn))), references=[]) for mrn in "34"]
+        results = await self.world.commit(plain[0], *units, plain[1])
+        made, found = [("created", 1)], [("found", 1)]
+        self.assertEqual(outcomes(results), [made, found, Category.NOT_SUPPORTED, made])
 
     async def test_a_shared_resource_is_found_until_its_type_is_written(self) -> None:
         """Units of one transaction: what one of them writes is what the next is answered."""
