@@ -161,7 +161,7 @@ def _packed(audits: list[Audit]) -> Block:
 def _about(entities: Iterable[Sequence[str]], patients: Iterable[Sequence[str]]) -> set[int]:
     about = {reference.partition("/_history/")[0] for reference in chain.from_iterable(entities)}
     about.update(*patients)
-    return {zlib.crc32(one.encode(), _ABOUT) - _ZERO for one in about}
+    return {zlib.crc32(one, _ABOUT) - _ZERO for one in "\n".join(about).encode().split(b"\n")} if about else set()
 
 
 def _correlated(ats: Sequence[int], correlation_ids: Iterable[str]) -> set[int]:

@@ -373,6 +373,8 @@ class AuditOnMemory(AuditSuite, OnMemory):
             (b'{"participant":[{"who":{"onBehalfOf":{"reference":"http://a/Patient/3/_history/4"}}}]}', ("Patient/3",)),
             (b'{"a":{"reference":"Patient/2"},"b":{"reference":"Patient/5"},"c":{"reference":"Patient/2"}}',
              ("Patient/2", "Patient/5")),
+            (b'{"a":{"reference":"http://a/Patient/fhir/Patient/3"},"b":{"reference":"Patient/5/_history/2"}}',
+             ("Patient/3", "Patient/5")),
             (rb'{"text":"\"reference\":\"Patient/6\""}', ()),
             (rb'{"a":{"reference":"x\"Patient/6"},"b":{"reference":"http:\\/\\/a/Patient/6"},"c":"Patient/8"}', ()),
             (b'{"subject":{"reference":"Group/7"},"note":"Patient/7"}', ()),
