@@ -30,6 +30,10 @@ MATCH_KEYS = 16384
 SHARE_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock_shared({SUBSCRIPTIONS_CLASS}, 0)"
 OWN_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
 
+# The one version that a row of `resources` names.  The `+ 0` lets it be found from that row alone: from what else names
+# the rid PostgreSQL may read all its versions, and look which of them is current after that.
+CURRENT_VERSION = "JOIN resource_versions v ON v.rid = r.rid + 0 AND v.version_id = r.version_id"
+
 VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v.body, v.deleted, v.method"
 
 # The limit comes before the versions are joined: else PostgreSQL may read all versions of what it found.

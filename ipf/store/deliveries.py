@@ -16,6 +16,7 @@ from operator import itemgetter
 from ipf.fhir.json import loads
 from ipf.ports import EVENT, Attempt, DeliveryEnd, DeliveryQueue, Event, Json, Lease
 from ipf.ports.delivery import Settled
+from ipf.store.asks import CURRENT_VERSION
 from ipf.store.database import Database, Row
 from ipf.store.delivery_lifecycle import STATEMENTS as LIFECYCLE
 from ipf.store.delivery_lifecycle import Lifecycle
@@ -52,7 +53,7 @@ SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, CASE WHEN coalesce(n.n
        s.attempt_count, s.failing_since, s.last_event_number,
        n.event_number, n.resource_type, n.id, n.version_id, n.occurred_at, n.correlation_id, n.body, n.method
 FROM leased s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 LEFT JOIN LATERAL (
     SELECT row_number() OVER (ORDER BY e.event_number) AS n, {_EVENT}
     WHERE e.subscription_rid = s.rid AND {_next("s")} ORDER BY e.event_number LIMIT $4

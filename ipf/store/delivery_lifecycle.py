@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipf.fhir.json import loads
 from ipf.ports import Event, Lease
+from ipf.store.asks import CURRENT_VERSION
 from ipf.store.database import Database, Row
 from ipf.store.delivery_sockets import event_of
 from ipf.store.quoting import Statement
@@ -16,10 +17,10 @@ from ipf.store.scopes import Runs
 PEEK = Statement(
     "delivery_peek",
     "text, text",
-    """
+    f"""
 SELECT p.name, s.rid, s.id, now(), v.body, s.attempt_count, s.failing_since, s.last_event_number
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted' AND NOT r.deleted""",
 )
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from ipf.fhir.json import loads
 from ipf.ports import Attempt, AttemptPage, SubscriptionHealth
+from ipf.store.asks import CURRENT_VERSION
 from ipf.store.database import Database, Row
 from ipf.store.quoting import Statement
 
-_HEALTH = """
+_HEALTH = f"""
 SELECT s.rid, s.id, s.status, s.last_event_number, s.delivered_number, s.success_count, s.failure_count,
        s.last_attempt_at, s.last_attempt_succeeded, s.last_error, s.error, v.body, p.name
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE s.status <> 'deleted' AND """
 
 HEALTH = Statement("delivery_health", "text, text", _HEALTH + "p.name = $1 AND s.id = $2")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ipf.fhir.json import loads
 from ipf.fhir.sealed import masked
 from ipf.ports import Attempt, Event, Lease
+from ipf.store.asks import CURRENT_VERSION
 from ipf.store.database import Database, Row
 from ipf.store.quoting import Statement, joined, printable
 from ipf.store.scopes import Runs
@@ -20,10 +21,10 @@ from ipf.store.scopes import Runs
 BOUND = Statement(
     "delivery_bound",
     "text, text",
-    """
+    f"""
 SELECT p.name, s.rid, s.id, s.last_event_number, now(), v.body
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted' AND s.channel_type = 'websocket'""",
 )
 

@@ -39,7 +39,7 @@ from ipf.store import names as naming
 from ipf.store import reindex as reindexing
 from ipf.store import search_run as searching
 from ipf.store import writes as writing
-from ipf.store.asks import VERSION_COLUMNS, Condition, version
+from ipf.store.asks import CURRENT_VERSION, VERSION_COLUMNS, Condition, version
 from ipf.store.database import Database, Row, Session
 from ipf.store.divided import DividedTransaction
 from ipf.store.names import Names, UnknownParameter
@@ -71,16 +71,16 @@ NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
 NEWS = Statement(
     "fhir_news",
     "bigint, smallint",
-    """
+    f"""
 SELECT 0, p.name, s.rid, s.id,
        CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE s.epoch > $1 AND ($1 >= 0 OR s.status IN ('requested', 'active', 'error'))
 UNION ALL
 SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END
 FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
-JOIN resources r ON r.rid = t.rid JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+JOIN resources r ON r.rid = t.rid {CURRENT_VERSION}
 WHERE t.epoch > $1 AND ($1 >= 0 OR t.served)
 UNION ALL
 SELECT 2, '', r.rid, r.id, v.body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from ipf.store import bindings, deliveries, inbox, resources
+from ipf.store.asks import CURRENT_VERSION
 from ipf.store.quoting import Statement
 from ipf.store.scopes import BIND, NUMBER
 from tests import postgres
@@ -45,3 +46,11 @@ class StatementsTest(TestCase):
         """The same behind the policies of row-level security."""
         statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, BIND, NUMBER)
         await self._check("fhir", statements, tenants=True)
+
+    def test_one_version_is_found_from_its_resource(self) -> None:
+        """Where something else names the rid, statistics decide whether all versions are read: see CURRENT_VERSION."""
+        doubtful, found = r"ON r\.rid = [a-z]\.rid\s+JOIN resource_versions v ON v\.rid = r\.rid AND", 0
+        for statement in (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS):
+            self.assertNotRegex(statement.sql, doubtful)
+            found += CURRENT_VERSION in statement.sql
+        self.assertGreater(found, 4)
