@@ -31,7 +31,7 @@ PARENTS = ("subscription_states", "export_jobs")
 _LITERALS = {
     "smallint": "7", "integer": "7", "bigint": "7", "boolean": "false", "numeric": "1", "double precision": "1",
     "text": "'x'", "uuid": "'00000000-0000-7000-8000-000000000007'", "timestamp with time zone": "now()",
-    "ARRAY": "'{}'",
+    "ARRAY": "'{}'", "bytea": "''",
 }  # fmt: skip
 
 
