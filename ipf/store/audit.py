@@ -1,7 +1,7 @@
 """The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database.
 
 Records come in batches and are kept in blocks, many to a row (`audit_blocks.py`): a batch costs one statement and one
-round trip, a record a tenth of what a row of its own costs.  A search reads blocks a few at a time and looks at the
+round trip, a record a quarter of what a row of its own costs.  A search reads blocks a few at a time and looks at the
 records in them (`audit_walk.py`).  Totals that depend on kinds and times alone are summed up without reading records.
 What survives a crash: what `append` returned for.
 """
