@@ -4,8 +4,8 @@ What arrives: records, in any order.  What leaves: blocks of up to 256 records o
 of their ids, whose times lie within ten seconds.  A block says what it is searched by: its first and last id, which
 kinds of records it has and how many of each (so that they are counted without being read), and its keys, hashed to 32
 bits.  Whoever looks for a key looks into the blocks that have its hash: a hash that two keys share costs a look, never
-a wrong answer.  The records themselves are columns of a JSON text, compressed: a record of a read takes 60 bytes with its
-indexes, a seventh of a row of its own.
+a wrong answer.  The records themselves are columns of a JSON text, compressed: a record of a read takes 60 bytes with
+its indexes, a seventh of a row of its own.
 
 Keys are those of `ports.audit.keys_of` and, of each kind, `n:` agent, `o:` outcome, `x:` action, `i:` interaction.  A
 correlation id that we made (UUID version 7) within the same four seconds as the record is no key: `window` finds it.
