@@ -171,7 +171,7 @@ class ObserveTests(TestCase):
         self.token = TOKEN
         await self.ask("/admin/observe/system")
         self.assertEqual(
-            [(one.interaction, one.target, one.status) for one in self.trail],
+            [(one.kind.interaction, one.target, one.kind.status) for one in self.trail],
             [("read", "admin/observe/dlq", 200), ("read", f"admin/observe/trace/{OWN}", 200),
              ("read", "admin/observe/system", 401)],
         )  # fmt: skip
