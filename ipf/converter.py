@@ -73,6 +73,7 @@ from ipf.telemetry.heartbeat import BEAT_SECONDS, beat
 from ipf.telemetry.logs import LogWriter, event_line, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.spans import Spans, open_spans
+from ipf.turns import usual_turns
 
 if TYPE_CHECKING:
     from ipf.rest.judged import Submit
@@ -382,6 +383,7 @@ def main() -> None:
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human, later)
     globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
     os.nice(15)  # acknowledgements go first
+    usual_turns()
 
     def failed(failure: Failure) -> None:
         log.failure("the converter process ends", failure)

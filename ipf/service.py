@@ -76,6 +76,7 @@ from ipf.telemetry.logs import LogWriter, level_named
 from ipf.telemetry.meter import Meter
 from ipf.telemetry.metrics_directory import PART
 from ipf.telemetry.spans import open_spans
+from ipf.turns import short_turns
 from ipf.vendors import Vendors
 from ipf.watching import Watching
 from ipf.wire.processes import SHORTEST_PATIENCE_SECONDS, ConverterProcesses
@@ -174,6 +175,7 @@ class Ipf(Service):
             log.warn("{warning}", warning=warning)
         self._warn_about_open_doors()
         check_places(settings, reactor)
+        short_turns()  # before a PostgreSQL of ours starts
         urls = await self._databases()
         for url, kind, variable in zip(urls, ("ipf", "fhir"), ("IPF_DB_URL", "IPF_FHIR_DB_URL"), strict=True):
             await _migrated(url, kind, variable)

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "readers": set(),
     "records": set(),
     "secret_files": set(),
+    "turns": set(),
     "settings": {"readers", "secret_files"},
     "ports": {"errors", "fhir", "records"},  # fhir: for the type checker only
     "hl7": BASE,
