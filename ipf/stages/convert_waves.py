@@ -25,7 +25,9 @@ class Pace:
 
 
 BESIDE_SENDERS = Pace(wave=16, batches=2)
-ALONE = Pace(wave=50, batches=3)  # measured: an eighth more a second than 16 and 2, acknowledgements as fast
+ALONE = Pace(wave=50, batches=3)
+"""Measured on two cores, against 16 and 2: an eighth more of a backlog a second; while more comes in than is converted,
+acknowledgements wait longer for the log of a large transaction (p99 15 to 18 instead of 11 ms)."""
 
 
 def even(count: int, most: int) -> int:
@@ -43,12 +45,12 @@ def next_wave(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], lis
     keys: set[int] = set()
     left = WAVE_BYTES
     for message in waiting:
-        left -= len(message.raw)
-        is_full = len(wave) >= size or (left < 0 and len(wave) > 0)
-        if is_full or (message.ordering_key is not None and message.ordering_key in keys):
+        fits = len(wave) < size and (not wave or len(message.raw) <= left)
+        if not fits or (message.ordering_key is not None and message.ordering_key in keys):
             rest.append(message)
         else:
             wave.append(message)
+            left -= len(message.raw)
         if message.ordering_key is not None:
             keys.add(message.ordering_key)
     return wave, rest

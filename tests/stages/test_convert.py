@@ -294,15 +294,15 @@ class WaveTests(TestCase):
         short = replace(message(1), raw=b"x" * 30_000)
         long = replace(message(2, key=7), raw=b"x" * 90_000)
         behind = message(3, key=7)
-        for waiting, ids in [
-            ([short, short, short, short], [1, 1, 1]),
-            ([long, short, behind], [2]),
-            ([short, long, behind], [1]),
-            ([replace(long, raw=b"x" * 900_000), short], [2]),
+        for waiting, ids, left in [
+            ([short, short, short, short], [1, 1, 1], [1]),
+            ([long, short, behind], [2], [1, 3]),
+            ([short, long, behind], [1], [2, 3]),
+            ([replace(long, raw=b"x" * 900_000), short], [2], [1]),
+            ([message(4, key=7), long, replace(short, id=5)], [4, 5], [2]),  # what waits for its key takes no room
         ]:
             wave, rest = next_wave(waiting, 50)
-            self.assertEqual([one.id for one in wave], ids)
-            self.assertEqual([one.id for one in wave + rest], [one.id for one in waiting])
+            self.assertEqual(([one.id for one in wave], [one.id for one in rest]), (ids, left))
 
     def test_waves_are_about_alike(self) -> None:
         table = {(50, 16): 13, (48, 16): 16, (17, 16): 9, (16, 16): 16, (1, 16): 1, (0, 16): 0, (3, 1): 1}
