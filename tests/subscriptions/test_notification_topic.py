@@ -86,7 +86,8 @@ class FormTests(TestCase):
         self.assertEqual(len(made["entry"]), 1)
         events = [value for name, value in parameters(made) if name == "notification-event"]
         self.assertEqual([[part["name"] for part in event] for event in events], [["event-number", "timestamp"]] * 2)
-        self.assertNotIn("e1", str(made))
+        self.assertNotIn("Encounter", str(made))
+        self.assertNotIn("/e1", str(made))  # without the slash, one identifier made here in three has it
 
     def test_req_40_41_42_id_only_has_references_and_no_resource(self) -> None:
         made = told(subscription("id-only"), CREATED, includes={7: [PATIENT]})
