@@ -1,8 +1,9 @@
 """Audit records on their way to their rows: off the path of the request, in batches, and never in its way.
 
 `AuditLog.note` takes a record at once.  A writer stores what has gathered, one statement for all of it, at most every
-`pause` seconds.  While the store is away records wait, up to `most`; what comes beyond that is dropped, counted and
-warned of: a request never fails or waits for its audit record.
+`pause` seconds, however long a load lasts: a commit costs the same for one record as for hundreds.  While the store is
+away records wait, up to `most`; what comes beyond that is dropped, counted and warned of: a request never fails or
+waits for its audit record.
 
 What survives a crash: what was written.  A process that is killed loses what it noted in its last `pause` seconds; a
 stop writes everything first.
@@ -38,7 +39,7 @@ class Count(Protocol):
 
 
 class AuditLog:
-    """The queue and its writer.  `most`: records that may wait; `clock`: callLater."""
+    """The queue and its writer.  `most`: records that may wait; `clock`: callLater and seconds."""
 
     def __init__(
         self,
@@ -54,10 +55,11 @@ class AuditLog:
         self._most = most
         self._count = count
         self._pause = pause
-        self._waiting: deque[Audit] = deque()
-        self._tried: deque[list[Audit]] = deque()
+        self._waiting: list[Audit] = []
+        self._batches: deque[list[Audit]] = deque()
         self._unmade: list[Unmade] = []
         self._timer: Any = None
+        self._began = 0.0
         self._writing: Deferred[None] | None = None
         self._dropped = 0
         self._away = False
@@ -70,7 +72,7 @@ class AuditLog:
 
     @property
     def _kept(self) -> int:
-        return len(self._waiting) + (sum(map(len, self._tried)) if self._tried else 0)
+        return len(self._waiting) + (sum(map(len, self._batches)) if self._batches else 0)
 
     def note(self, audit: Audit) -> None:
         """Keep a record; `ports.audit.Trail`."""
@@ -126,7 +128,7 @@ class AuditLog:
         if self._kept:
             self._drop(self._kept)
             self._waiting.clear()
-            self._tried.clear()
+            self._batches.clear()
 
     def _give_up(self) -> None:
         for done in self._release():
@@ -137,30 +139,38 @@ class AuditLog:
         return idle
 
     def _begin(self) -> None:
-        self._make()
-        self._timer = None
+        self._timer, self._began = None, self._clock.seconds()
         self._writing = Deferred.fromCoroutine(self._write())
         if self._writing is not None and self._writing.called:
             self._writing = None
 
+    def _take(self) -> None:
+        """What has gathered is to be stored now."""
+        self._make()
+        waiting, self._waiting = self._waiting, []
+        self._batches.extend(waiting[first : first + BATCH] for first in range(0, len(waiting), BATCH))
+
     async def _write(self) -> None:
-        """Store batch after batch; then sleep, or try again later when the store is away."""
-        delay = None
-        while delay is None and (batch := self._next()):
-            delay = await self._store_batch(batch)
-            self._make()
+        """Store batch after batch; then sleep, or try again later when the store is away.
+
+        What may have been stored already, when its answer was lost, comes again first, and as it was.  What is noted
+        meanwhile gathers for the next time, unless this is the end.
+        """
+        delay, is_behind = None, bool(self._batches)
+        if not is_behind:
+            self._take()
+        while delay is None and self._batches:
+            delay = await self._store_batch(self._batches.popleft())
+            if not self._batches and (is_behind or self._idle):
+                is_behind = False
+                self._take()
         self._writing = None
+        if delay is None and self.waiting:
+            delay = max(0.0, self._pause - (self._clock.seconds() - self._began))
         if delay is not None:
             self._timer = self._clock.callLater(delay, self._begin)
         for done in self._release():
             done.callback(None)
-
-    def _next(self) -> list[Audit]:
-        """What is to be stored together.  What may have been stored already, when its answer was lost, must come again
-        as it was."""
-        if self._tried:
-            return self._tried.popleft()
-        return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
 
     async def _store_batch(self, batch: list[Audit]) -> float | None:
         """Seconds to wait before the next attempt, or None."""
@@ -170,7 +180,7 @@ class AuditLog:
             if not self._away:
                 self._away = True
                 log.warn(event_line("audit_delayed", waiting=len(batch) + self._kept, reason=problem.text))
-            self._tried.appendleft(batch)
+            self._batches.appendleft(batch)
             return RETRY_SECONDS
         except Exception as failed:
             reason = failed.text if isinstance(failed, Problem) else type(failed).__name__
@@ -193,7 +203,7 @@ class AuditLog:
             try:
                 await self._store.append(part)
             except StoreUnreachable:
-                self._tried.append(part)
+                self._batches.append(part)
             except Exception:
                 await self._one_by_one(part)
             else:

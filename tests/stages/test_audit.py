@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports.audit import Audit
-from ipf.stages.audit import MOST_UNMADE, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
+from ipf.stages.audit import BATCH, MOST_UNMADE, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
 from ipf.stages.audit_retention import AuditRetention
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
@@ -56,6 +56,32 @@ class AuditLogTests(TestCase):
         self.clock.advance(PAUSE_SECONDS)
         self.assertEqual((len(self.store.rows), self.store.appends), (6, 2))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_what_comes_while_records_are_written_gathers_for_the_next_time(self) -> None:
+        """A load that does not end must not make a commit of the few records that come during each commit."""
+
+        class Slow(MemoryAuditStore):
+            async def append(self, audits: Sequence[Audit]) -> None:
+                await deferLater(clock, PAUSE_SECONDS / 10)
+                await super().append(audits)
+
+        clock, store = self.clock, Slow()
+        log = self.made(store, most=5000)
+        for number in range(1000):
+            log.note(audit(number))
+            clock.advance(PAUSE_SECONDS / 100)
+        self.assertEqual((store.appends, log.waiting), (9, 0))  # and the tenth is under way
+        Deferred.fromCoroutine(log.stop(5))
+        clock.pump([PAUSE_SECONDS / 10] * 3)
+        self.assertEqual((len(store.rows), clock.getDelayedCalls()), (1000, []))
+
+    def test_all_that_has_gathered_is_written(self) -> None:
+        """However much it is, without a further pause; what comes after a slow commit waits no longer than it took."""
+        log = self.made(self.store, most=5000)
+        for number in range(2 * BATCH + 1):
+            log.note(audit(number))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((self.store.appends, len(self.store.rows)), (3, 2 * BATCH + 1))
 
     def test_records_are_made_many_at_a_time(self) -> None:
         """By the batch at the latest, in order, and one that cannot be made costs only itself."""
