@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import Json
-from ipf.ports.caller import OPEN, SYSTEM, Caller
+from ipf.ports.caller import OPEN, Caller
 from ipf.records import quick
 
 
@@ -17,8 +17,8 @@ from ipf.records import quick
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
 
-    `last_event_number`: of its newest event when it was leased.  `creator`: within whose grants it is told.  `events`:
-    the first of those that are due.  `reader`: who it is told to over a websocket, within whose grants it is told, too.
+    `last_event_number`: of its newest event when it was leased.  `events`: the first of those that are due.  `within`:
+    callers within whose grants, all of them, it is told: those who wrote it, and who listens over a websocket.
     """
 
     tenant: str
@@ -30,9 +30,8 @@ class Lease:
     attempt_count: int
     failing_since: datetime | None
     last_event_number: int = 0
-    creator: Caller = SYSTEM
     events: Sequence[Event] = ()
-    reader: Caller = SYSTEM
+    within: Sequence[Caller] = ()
 
 
 @quick

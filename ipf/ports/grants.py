@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ipf.ports.caller import Caller
 
 
 class CreatorGrants(Protocol):
-    """The caller who wrote each Subscription last, as its token said then."""
+    """The callers who wrote each Subscription since it has its endpoint, each as its latest token said."""
 
-    async def creator(self, tenant: str, subscription_id: str) -> Caller | None:
-        """The caller; None when no token was asked for: nothing limits its notifications."""
+    async def writers(self, tenant: str, subscription_id: str, version_id: int) -> Sequence[Caller] | None:
+        """All within whose grants this version of it is told; no caller when no token was asked for: nothing limits it.
+
+        None: it is at another version by now.
+        """

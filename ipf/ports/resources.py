@@ -90,11 +90,15 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionCreator:
-    """Who wrote a Subscription last over HTTP with a token; notifications are checked against these grants."""
+    """Who writes a Subscription over HTTP with a token; notifications are checked against these grants.
+
+    `begins`: nobody who wrote it before counts any more, since it is new, or gets another endpoint.
+    """
 
     tenant: str
     rid: int
     caller: Caller
+    begins: bool = True
 
 
 @quick

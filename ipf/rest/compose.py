@@ -15,6 +15,7 @@ from ipf.ports import (
     EVENT,
     HANDSHAKE,
     HEARTBEAT,
+    SYSTEM,
     Clock,
     Compose,
     Event,
@@ -109,9 +110,13 @@ async def includes_of(
             version = Version(
                 0, event.resource_type, event.id, event.version_id, event.occurred_at, event.body, False, event.method
             )
-            included = Included(store, lease.tenant, base_url, MOST_INCLUDED, lease.creator)
+            first, *others = lease.within or (SYSTEM,)
+            included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
             await included.add(wanted, [version])
-            found[event.number] = visible(included.versions, lease.reader)
+            shown = included.versions
+            for caller in others:
+                shown = visible(shown, caller)
+            found[event.number] = shown
     return found
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from ipf.errors import Problem
 from ipf.fhir.topic import is_served
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
-from ipf.ports import Change, Receipt, SubscriptionCreator, SubscriptionState, TopicState
+from ipf.ports import Change, Json, Receipt, SubscriptionCreator, SubscriptionState, TopicState
 from ipf.rest.knowledge import Question
 from ipf.rest.unit import Unit, UnitResult
 from ipf.rest.unit_plan import UnitPlan
@@ -75,12 +75,21 @@ def make_plan(questions: Sequence[Question], view: View, now: datetime, rids: It
 
 
 def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator]:
-    """Who is to be asked about when these Subscriptions notify: whoever wrote them last."""
+    """Within whose grants these Subscriptions notify from now on.
+
+    Whoever changes what is there adds his own limits to those of who wrote it before, so that nobody lends his grants
+    to an endpoint of somebody else.  An endpoint that is given anew is the writer's own: it counts from there.
+    """
     return [
-        SubscriptionCreator(unit.tenant, change.version.rid, unit.caller)
+        SubscriptionCreator(unit.tenant, change.version.rid, unit.caller, _endpoint(change.previous) != endpoint)
         for change in changes
-        if change.version.resource_type == "Subscription" and change.resource is not None
+        if change.version.resource_type == "Subscription" and (endpoint := _endpoint(change.resource)) is not None
     ]
+
+
+def _endpoint(subscription: Json | None) -> str | None:
+    """Where notifications go; "": to whoever listens.  None when there is no Subscription."""
+    return None if subscription is None else terms_of(subscription).endpoint
 
 
 def _subscription_state(change: Change) -> SubscriptionState:

@@ -71,7 +71,7 @@ async def events(request: Request, repository: Repository) -> Answer:
     read = await queue.between(request.tenant, health.id, first or 1, until, MOST_EVENTS)
     shown = read if content == "empty" else _visible(read, request)
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
-                  creator=request.caller)  # fmt: skip
+                  within=(request.caller,))  # fmt: skip
     along = await includes_of(lease, shown, repository.store, repository.matcher, request.base_url)
     said = {**health.resource, "status": health.status}
     telling = Telling(request.base_url, repository.clock(), health.last_event_number, "query-event", content,

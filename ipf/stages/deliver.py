@@ -57,6 +57,7 @@ from ipf.stages.activate import SetStatus
 from ipf.stages.alarm import Alarm
 from ipf.stages.attempts import attempt_of, budget_seconds, correlation_of, instant, reason_of, retry_delay_seconds
 from ipf.stages.places import Places, Wait
+from ipf.stages.release import Outdated
 from ipf.stages.worker import FailureLog, Nap, Worker, finished_within
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
@@ -227,6 +228,8 @@ class Deliver:
     async def _work(self, run: Run) -> None:
         try:
             await self._send_all(run)
+        except Outdated:
+            log.info("Subscription/{id} was changed meanwhile: its lease ends", id=run.lease.subscription_id)
         except Exception as error:
             if not self._stopping:
                 self._failures.failed(error)  # the lease runs out, then the events are due again
@@ -301,7 +304,7 @@ class Deliver:
     async def _send(self, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
         try:
             notification = await (self._compose.events(lease, events) if events else self._compose.heartbeat(lease))
-        except StoreUnreachable:
+        except (StoreUnreachable, Outdated):
             raise
         except Problem as problem:
             return Delivered(None, 0, problem.text)

@@ -1,13 +1,17 @@
-"""What a subscriber may be told: every event, before it is sent, against the grants of whoever wrote the Subscription.
+"""What a subscriber may be told: every event, before it is sent, against the grants of all who wrote the Subscription.
 
-What the creator may not see is never sent.  An event outside the limits of a scope (another patient, another category)
-is passed over, as if it had not matched.  Of a type that the creator has no scope for at all only the fact is told, in
+What one of them may not see is never sent.  An event outside the limits of a scope (another patient, another category)
+is passed over, as if it had not matched.  Of a type that there is no scope for at all only the fact is told, in
 a notification without content: to register, a client needs no more than `Subscription.crus` (interface specification
 "FHIR surface" 3), and "a notification is a signal to refresh".  A Subscription that was written while no token was
-asked for has no creator, and is told everything.  Who listens over a websocket may see less than the creator: then each
-event is held against the grants of both.
+asked for has no writers, and is told everything.
 
-Grants are read once for each version of a Subscription, in whose transaction they were written.
+Several clients may write one Subscription, and the endpoint is of one of them.  What it is told must be within the
+grants of all who wrote since it has this endpoint: whoever changes a status, or criteria, lends nothing to it, and
+gains nothing by what others may see.  Who listens over a websocket counts as one more of them.
+
+Grants are read once for each version of a Subscription, in whose transaction they were written, and for no other: who
+still has an older one in hand is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
+from ipf.errors import Category, Problem
 from ipf.ports import Caller, Compose, Event, Json, Lease, Notification, Terms, Version
 from ipf.ports.grants import CreatorGrants
 from ipf.security.access import may_see, permit
 
 _MOST_KEPT = 20_000
 
-Known = tuple[str, Caller | None]
+Known = tuple[str, Sequence[Caller]]
 
 
 class Verdict(Enum):
@@ -33,15 +38,22 @@ class Verdict(Enum):
     SKIP = "skip"
 
 
-def judge(creator: Caller | None, event: Event) -> Verdict:
-    """One event against the grants of the creator."""
-    if creator is None or creator.is_unlimited:
+class Outdated(Problem):
+    """What is to be told is of a Subscription that was changed: the grants of its writers are not for this endpoint."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Category.CONFLICT, text)
+
+
+def judge(caller: Caller, event: Event) -> Verdict:
+    """One event against the grants of one caller."""
+    if caller.is_unlimited:
         return Verdict.SEND
     kind = event.resource_type
-    if permit(creator, kind, "r") is None and permit(creator, kind, "s") is None:
+    if permit(caller, kind, "r") is None and permit(caller, kind, "s") is None:
         return Verdict.SIGNAL
     version = Version(0, kind, event.id, event.version_id, event.occurred_at, event.body, not event.body)
-    return Verdict.SEND if may_see(creator, version) else Verdict.SKIP
+    return Verdict.SEND if may_see(caller, version) else Verdict.SKIP
 
 
 class Release:
@@ -53,11 +65,11 @@ class Release:
         self._known: dict[tuple[str, str], Known] = {}
 
     async def sieve(self, lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
-        """Those events that the subscriber may know of.  StoreUnreachable passes through."""
-        told = _told(await self._creator(lease), lease.reader)
-        if not told:
+        """Those events that the subscriber may know of.  Raises Outdated; StoreUnreachable passes through."""
+        within = await self._within(lease)
+        if not within:
             return events
-        return [event for event in events if all(judge(one, event) is not Verdict.SKIP for one in told)]
+        return [event for event in events if all(judge(one, event) is not Verdict.SKIP for one in within)]
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""
@@ -65,12 +77,11 @@ class Release:
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`; without content when one of them may not be shown."""
-        creator = await self._creator(lease)
-        told = _told(creator, lease.reader)
-        if not told:
+        within = await self._within(lease)
+        if not within:
             return await self._compose.events(lease, events)
-        lease = lease if creator is None else replace(lease, creator=creator)
-        if any(judge(one, event) is not Verdict.SEND for one in told for event in events):
+        lease = replace(lease, within=within)
+        if any(judge(one, event) is not Verdict.SEND for one in within for event in events):
             lease = replace(lease, resource=without_payload(lease.resource))
             events = [replace(event, body=b"") for event in events]
         return await self._compose.events(lease, events)
@@ -83,24 +94,25 @@ class Release:
         """See `ports.Compose.handshake`."""
         return await self._compose.handshake(lease)
 
-    async def _creator(self, lease: Lease) -> Caller | None:
-        key, version = (lease.tenant, lease.subscription_id), str(lease.resource.get("meta", {}).get("versionId"))
+    async def _within(self, lease: Lease) -> list[Caller]:
+        """All within whose grants it is told, but for those whom nothing limits."""
+        return [one for one in (*await self._writers(lease), *lease.within) if not one.is_unlimited]
+
+    async def _writers(self, lease: Lease) -> Sequence[Caller]:
+        key, version = (lease.tenant, lease.subscription_id), str(lease.resource["meta"]["versionId"])
         known = self._known.get(key)
         if known is not None and known[0] == version:
             return known[1]
-        creator = await self._grants.creator(*key)
+        writers = await self._grants.writers(*key, int(version))
+        if writers is None:
+            raise Outdated(f"Subscription/{lease.subscription_id} was changed meanwhile")
         if len(self._known) >= _MOST_KEPT:
             self._known.clear()
-        self._known[key] = version, creator
-        return creator
+        self._known[key] = version, writers
+        return writers
 
 
 _: type[Compose] = Release
-
-
-def _told(creator: Caller | None, reader: Caller) -> list[Caller]:
-    """Whose grants count."""
-    return [one for one in (creator, reader) if one is not None and not one.is_unlimited]
 
 
 def without_payload(subscription: Json) -> Json:

@@ -8,7 +8,7 @@ statement reads for all subscriptions, after each ring, and at least each `poll_
 Two ways of binding (interface specification "WebSocket"; Backport guide, "Channels"): by id, a client is sent
 `ping <id>` and then the content, when the subscription has a payload; with a token it is sent a handshake Bundle and
 then notification Bundles, as long as the token is good (`bound <id>` and pings, when there is no topic).  A client is
-told what both the subscription's creator and it itself may know: a token that may read Subscriptions alone brings no
+told what both the subscription's writers and it itself may know: a token that may read Subscriptions alone brings no
 patient's data.
 
 What survives a crash: the cursor in the row.  A client that lost its connection asks `$events` for what it missed; the
@@ -48,6 +48,7 @@ from ipf.ports import (
 from ipf.ports.delivery import Sieve
 from ipf.security.access import may_hold
 from ipf.stages.attempts import attempt_of
+from ipf.stages.release import Outdated
 from ipf.stages.worker import Worker
 from ipf.telemetry import metrics
 
@@ -211,7 +212,11 @@ class Sockets:
         if stream is None or not await self._refresh(stream):
             return
         size = max(stream.terms.max_count, 1)
-        told = events if self._sieve is None else await self._sieve(stream.lease, events)
+        try:
+            told = events if self._sieve is None else await self._sieve(stream.lease, events)
+        except Outdated:
+            stream.read_at = float("-inf")  # the next step reads it, and tells them
+            return
         for start in range(0, len(told), size):
             await self._tell(stream, told[start : start + size])
         stream.known = max(stream.known, events[-1].number)
@@ -255,7 +260,7 @@ class Sockets:
         self._note(stream, events, attempted_at, delivered)
 
     async def _for_readers(self, stream: Stream, events: Sequence[Event]) -> dict[Caller, Notification | None]:
-        """What those are told whose own grants count beside the creator's; None: nothing."""
+        """What those are told whose own grants count beside the writers'; None: nothing."""
         found: dict[Caller, Notification | None] = {}
         sieve = self._sieve
         if not events or sieve is None:
@@ -265,7 +270,7 @@ class Sockets:
             if not limited:
                 break
             for reader in limited:  # others may come meanwhile
-                lease = replace(stream.lease, reader=reader)
+                lease = replace(stream.lease, within=(reader,))
                 told = await sieve(lease, events)
                 found[reader] = await self._compose.events(lease, told) if told else None
         return found

@@ -29,6 +29,7 @@ SELECT unnest($1), unnest(string_to_array($2, E'\x1f')), unnest(string_to_array(
 )
 
 # A subscription whose status changes starts afresh: no backoff, no count of failures; a lease that is held ends first.
+# What is asked for anew may have another endpoint, and other writers: whoever holds a lease has lost it.
 PUT_SUBSCRIPTIONS = Statement(
     "fhir_put_subscriptions",
     "text, text, text, text, text, text, text, text",
@@ -48,7 +49,10 @@ ON CONFLICT (rid) DO UPDATE SET
     heartbeat_seconds = excluded.heartbeat_seconds, heartbeat_at = excluded.heartbeat_at,
     attempt_count = CASE WHEN s.status = excluded.status THEN s.attempt_count ELSE 0 END,
     failing_since = CASE WHEN s.status = excluded.status THEN s.failing_since END,
-    ready_at = CASE WHEN s.status = excluded.status THEN s.ready_at ELSE greatest(now(), s.lease_until) END""",
+    lease_token = CASE WHEN excluded.status = 'requested' THEN s.lease_token + 1 ELSE s.lease_token END,
+    lease_until = CASE WHEN excluded.status <> 'requested' THEN s.lease_until END,
+    ready_at = CASE WHEN excluded.status = 'requested' THEN now()
+                    WHEN s.status = excluded.status THEN s.ready_at ELSE greatest(now(), s.lease_until) END""",
 )
 
 PUT_TOPICS = Statement(

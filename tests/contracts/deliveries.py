@@ -169,6 +169,20 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(lease), [])
         self.assertEqual(await self.queue.active(), 0)
 
+    async def test_a_lease_ends_when_it_is_asked_for_anew(self) -> None:
+        """What a client wrote meanwhile may have another endpoint: the old one is told no more, the new one all."""
+        rid = await self.subscribe("s1", "active")
+        await self.fire(rid, "a")
+        (old,) = await self.lease()
+        await self._become(rid, "requested", 2)
+        await self._become(rid, "active", 3)
+        self.assertEqual(await self.pending(old), [])
+        self.assertIsNone(await self.queue.settle(old, DeliveryEnd(1, [attempt(1)], keep_until=soon(), more=9)))
+        (lease,) = await self.lease()
+        self.assertEqual(await self.pending(lease), [(1, "a")])
+        await self._become(rid, "active", 4)
+        self.assertIsNotNone(await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)])))
+
     async def test_heartbeats_are_due_after_silence(self) -> None:
         """Not before; an acknowledged attempt of any kind moves the next; those without a period have none."""
         await self.subscribe("s1", heartbeat_seconds=0)

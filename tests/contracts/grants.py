@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ipf.ports import Caller, SubscriptionCreator
+from dataclasses import replace
+
+from ipf.ports import Caller, Json, SubscriptionCreator
 from ipf.ports.grants import CreatorGrants
 from tests.contracts.resources import Writing, change
 
 ADA = Caller("ada", "app", ("system/Subscription.crus", "patient/Patient.rs"), "north", "p1", "Patient/p1", "https://idp")
+BOB = Caller("bob", "", (), issuer="https://idp")
+RESOURCE: Json = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
 
 
 class GrantsContract(Writing):
@@ -14,15 +18,24 @@ class GrantsContract(Writing):
 
     grants: CreatorGrants
 
-    async def test_whoever_wrote_last(self) -> None:
-        """Nobody without a token; the caller as the token said; a later one takes its place; other tenants see none."""
+    async def test_who_writes(self) -> None:
+        """Nobody without a token; each as his latest token said; from a new endpoint on its writer alone; by tenant."""
         rid = await self.subscribe("s1")
-        self.assertIsNone(await self.grants.creator("default", "s1"))
-        resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
-        for number, who in enumerate([ADA, Caller("bob", "", (), issuer="https://idp")], 2):
-            creator = SubscriptionCreator("default", rid, who)
-            written = change(rid, resource, number, resource)
+        self.assertEqual(await self.grants.writers("default", "s1", 1), [])
+        again = replace(ADA, scopes=("system/Subscription.crus",), patient=None)
+        steps: list[tuple[Caller, bool, list[Caller]]] = [
+            (ADA, True, [ADA]),
+            (BOB, False, [ADA, BOB]),
+            (again, False, [again, BOB]),
+            (replace(ADA, client="other"), False, [again, BOB, replace(ADA, client="other")]),
+            (BOB, True, [BOB]),
+        ]
+        for number, (who, begins, expected) in enumerate(steps, 2):
+            creator = SubscriptionCreator("default", rid, who, begins)
+            written = change(rid, RESOURCE, number, RESOURCE)
             await self.write(written, subscriptions_change=True, creators=[creator])
-            self.assertEqual(await self.grants.creator("default", "s1"), who)
-        self.assertIsNone(await self.grants.creator("north", "s1"))
-        self.assertIsNone(await self.grants.creator("default", "s2"))
+            found = await self.grants.writers("default", "s1", number) or []
+            self.assertEqual(len(found), len(expected))
+            self.assertEqual(set(found), set(expected))
+        for tenant, id, version in (("north", "s1", 6), ("default", "s2", 1), ("default", "s1", 5)):
+            self.assertIsNone(await self.grants.writers(tenant, id, version))

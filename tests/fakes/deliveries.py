@@ -41,6 +41,12 @@ class _Cursor:
     resend_until: int | None = None
     resume: int = 0
     attempts: list[Attempt] = field(default_factory=list)
+    asked: int = 0
+
+    def follow(self, stream: Stream) -> None:
+        """Who holds a lease on what is asked for anew has lost it."""
+        if self.asked != stream.asked:
+            self.asked, self.token, self.leased, self.ready_at = stream.asked, self.token + 1, False, None
 
 
 class MemoryDeliveryQueue:
@@ -77,6 +83,7 @@ class MemoryDeliveryQueue:
                 self._cursors[rid] = _Cursor(status=stream.state.status)
                 self._beat(stream, self._cursors[rid])
             cursor = self._cursors[rid]
+            cursor.follow(stream)
             if cursor.status != stream.state.status:
                 cursor.status, cursor.attempt_count, cursor.failing_since = stream.state.status, 0, None
                 if not cursor.leased:
@@ -113,6 +120,7 @@ class MemoryDeliveryQueue:
 
     def _held(self, lease: Lease) -> _Cursor | None:
         cursor = self._cursors[lease.subscription_rid]
+        cursor.follow(self._store.streams[lease.subscription_rid])
         return cursor if cursor.token == lease.token and cursor.leased else None
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:

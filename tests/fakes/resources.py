@@ -51,6 +51,7 @@ class Stream:
     state: SubscriptionState
     events: list[Event] = field(default_factory=list)
     epoch: int = 0
+    asked: int = 0  # how often it was asked for
 
 
 class MemoryFhirStore:
@@ -61,7 +62,7 @@ class MemoryFhirStore:
         self.entries: dict[Key, Entries] = {}
         self.receipts: set[tuple[str, str]] = set()
         self.streams: dict[int, Stream] = {}
-        self.creators: dict[int, Caller] = {}
+        self.creators: dict[int, dict[tuple[str, ...], Caller]] = {}  # by rid, by who it is
         self.epoch = 0
         self.parameters_epoch = 0
         self.topics: dict[int, tuple[TopicState, int]] = {}
@@ -301,9 +302,14 @@ class MemoryTransaction:
         for state in writes.subscriptions:
             stream = store.streams.setdefault(state.rid, Stream(state))
             stream.state, stream.epoch = state, store.epoch
+            stream.asked += state.status == "requested"
         for topic in writes.topics:
             store.topics[topic.rid] = topic, store.epoch
-        store.creators.update((one.rid, one.caller) for one in writes.creators)
+        for one in writes.creators:
+            if one.begins:
+                store.creators.pop(one.rid, None)
+            who = one.caller.issuer, one.caller.subject, one.caller.client
+            store.creators.setdefault(one.rid, {})[who] = one.caller
         store.reindex += writes.reindex
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)

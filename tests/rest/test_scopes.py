@@ -6,6 +6,7 @@ from typing import Any
 
 from ipf.fhir.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
+from ipf.ports.grants import CreatorGrants
 from ipf.store.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
 from tests.rest.test_search import entries
@@ -323,23 +324,50 @@ class ScopeSuite(Suite):
         self.assertEqual((await self.ask("system/Patient.rs", "GET", place)).status, 401)
 
     async def test_whose_subscription_it_is(self) -> None:
-        """The caller who wrote it last is kept, without a token nobody is."""
+        """All who wrote it since it has its endpoint are kept, so that nobody lends it what others may not see."""
         answer = await self.ask("system/Subscription.crus", "POST", "Subscription", SUBSCRIPTION)
         self.assertEqual(answer.status, 201, answer.body)
-        id = loads(answer.body)["id"]
-        self.assertEqual(await self.creator(id), Caller("ada", "app", ("system/Subscription.crus",)))
+        stored = {**SUBSCRIPTION, "id": loads(answer.body)["id"]}
+        url = f"Subscription/{stored['id']}"
+        narrow = Caller("ada", "app", ("system/Subscription.crus",))
+        self.assertEqual(await self.writers(stored["id"]), [narrow])
         self.assertEqual((await self.ask("system/Patient.cruds", "POST", "Subscription", SUBSCRIPTION)).status, 401)
+        wide = Caller("bob", "ehr", ("system/*.cruds",))
+        pause = [{"op": "replace", "path": "/status", "value": "off"}]
+        moved = {**stored, "channel": {**stored["channel"], "endpoint": "https://bob.example.org/hook"}}
+        for method, body, expected in (
+            ("PUT", {**stored, "criteria": "Patient?"}, [narrow, wide]),
+            ("PATCH", pause, [narrow, wide]),
+            ("PUT", stored, [narrow, wide]),
+            ("PUT", moved, [wide]),
+            ("PUT", {**moved, "criteria": "Patient?"}, [wide]),
+            ("DELETE", None, []),
+            ("PUT", stored, [wide]),
+        ):
+            self.world.caller = wide
+            more = {"content_type": "application/json-patch+json"} if method == "PATCH" else {}
+            answer = await self.world.send(method, url, body, **more)
+            self.assertIn(answer.status, (200, 201, 204), answer.body)
+            if method != "DELETE":
+                self.assertCountEqual(await self.writers(stored["id"]), expected, (method, body))
+        self.assertEqual((await self.ask("system/Subscription.crus", "PUT", url, moved)).status, 200)
+        self.assertEqual(await self.writers(stored["id"]), [narrow])
 
-    async def creator(self, id: str) -> Caller | None:
-        """As the store keeps it."""
+    async def writers(self, id: str) -> list[Caller]:
+        """As the store keeps them."""
+        version = await self.world.repository.store.read("default", "Subscription", id)
+        return list(await self.grants().writers("default", id, version.version_id if version else 0) or ())
+
+    def grants(self) -> CreatorGrants:
+        """Of the store."""
         raise NotImplementedError
 
 
 class OnMemoryTests(ScopeSuite, OnMemory):
-    async def creator(self, id: str) -> Caller | None:
-        return await MemoryGrants(self.world.store).creator("default", id)
+    def grants(self) -> CreatorGrants:
+        return MemoryGrants(self.world.store)
 
 
 class OnPostgresTests(ScopeSuite, OnPostgres):
-    async def creator(self, id: str) -> Caller | None:
-        return await PostgresGrants(self.database).creator("default", id)
+    def grants(self) -> CreatorGrants:
+        return PostgresGrants(self.database)

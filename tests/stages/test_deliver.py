@@ -17,6 +17,7 @@ from ipf.stages import deliver as stage
 from ipf.stages.attempts import reason_of, retry_delay_seconds
 from ipf.stages.deliver import Deliver
 from ipf.stages.places import Places
+from ipf.stages.release import Outdated
 from ipf.telemetry import metrics
 from tests.stages.test_worker import MemoryBell
 
@@ -210,6 +211,22 @@ class DeliverTests(TestCase):
         self.far.answers.clear()
         self.clock.advance(10)
         self.assertEqual((self.far.sent, row.delivered, row.attempt_count), (["a2", "a2", "a4"], 5, 0))
+
+    def test_nothing_is_sent_for_a_version_that_is_gone(self) -> None:
+        """No attempt, no failure: the lease runs out."""
+        gone = [True]
+
+        async def sieve(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
+            if gone:
+                raise Outdated("it was changed")
+            return events
+
+        row = self.queue.add("a", 2)
+        self.start(sieve=sieve)
+        self.assertEqual((self.far.sent, row.delivered, row.ledger), ([], 0, []))
+        gone.clear()
+        self.clock.advance(31)
+        self.assertEqual((self.far.sent, row.delivered), (["a1", "a2"], 2))
 
     def test_a_ring_starts_it(self) -> None:
         self.start()

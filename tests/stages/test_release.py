@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.json import dumps
-from ipf.ports import SYSTEM, Caller, Event, Json, Lease, Notification
-from ipf.stages.release import Release, Verdict, judge, without_payload
+from ipf.ports import OPEN, SYSTEM, Caller, Event, Json, Lease, Notification
+from ipf.stages.release import Outdated, Release, Verdict, judge, without_payload
 from tests.contracts.resources import T0
 from tests.security.test_scopes import ADA, BOB, LAB, VITAL, VITALS
 
@@ -49,17 +50,23 @@ def lease(**changes: Any) -> Lease:
     return Lease("default", 1, "s", 1, T0, {**SUBSCRIPTION, **changes}, 0, None)
 
 
-class Grants:
-    """One creator, and how often it was asked for."""
+def lease_to(reader: Caller) -> Lease:
+    """The same, with somebody who listens."""
+    return replace(lease(), within=(reader,))
 
-    def __init__(self, creator: Caller | None) -> None:
-        self.found = creator
+
+class Grants:
+    """The writers of every Subscription, and how often they were asked for."""
+
+    def __init__(self, *writers: Caller) -> None:
+        self.found = writers
+        self.newest = 1
         self.asked = 0
 
-    async def creator(self, tenant: str, subscription_id: str) -> Caller | None:
-        """See `ports.CreatorGrants.creator`."""
+    async def writers(self, tenant: str, subscription_id: str, version_id: int) -> Sequence[Caller] | None:
+        """See `ports.CreatorGrants.writers`."""
         self.asked += 1
-        return self.found
+        return None if version_id < self.newest else self.found
 
 
 class Composed:
@@ -75,9 +82,9 @@ class Composed:
 
 
 class ReleaseTests(TestCase):
-    def release(self, creator: Caller | None) -> tuple[Release, Grants, Composed]:
+    def release(self, *writers: Caller) -> tuple[Release, Grants, Composed]:
         """One around a composer that keeps what it was given."""
-        grants, composed = Grants(creator), Composed()
+        grants, composed = Grants(*writers), Composed()
         return Release(grants, composed), grants, composed  # type: ignore[arg-type]
 
     def wait(self, work: Any) -> Any:
@@ -86,8 +93,8 @@ class ReleaseTests(TestCase):
 
     def test_verdicts(self) -> None:
         for scopes, patient, resource, verdict in JUDGED:
-            creator = None if scopes is None else Caller("ada", "app", tuple(scopes.split()), patient=patient)
-            self.assertIs(judge(creator, event(1, resource)), verdict, (scopes, patient, resource))
+            caller = OPEN if scopes is None else Caller("ada", "app", tuple(scopes.split()), patient=patient)
+            self.assertIs(judge(caller, event(1, resource)), verdict, (scopes, patient, resource))
         gone = event(1, ADA, deleted=True)
         self.assertIs(judge(Caller("ada", scopes=("system/Patient.r",)), gone), Verdict.SEND)
         self.assertIs(judge(Caller("ada", scopes=("patient/*.r",), patient="p1"), gone), Verdict.SKIP)
@@ -102,7 +109,7 @@ class ReleaseTests(TestCase):
         self.wait(release.events(lease(), kept[:1]))
         self.wait(release.events(lease(), kept))
         (first, shown), (second, told) = composed.given
-        self.assertEqual((first.resource, shown, first.creator), (SUBSCRIPTION, kept[:1], creator))
+        self.assertEqual((first.resource, shown, first.within), (SUBSCRIPTION, kept[:1], [creator]))
         self.assertEqual(second.resource["channel"],
                          {"type": "rest-hook", "endpoint": "https://a", "header": ["A: b"]})  # fmt: skip
         self.assertEqual([one.body for one in told], [b"", b""])
@@ -114,8 +121,34 @@ class ReleaseTests(TestCase):
             self.wait(release.sieve(lease(meta={"versionId": version}), [event(1, ADA)]))
         self.assertEqual(grants.asked, 2)
 
+    def test_several_writers(self) -> None:
+        """What all of them may see is sent; what one may not is not; without content where one has none."""
+        wide = Caller("bob", "ehr", ("system/*.cruds",))
+        vital = Caller("ada", "app", ("system/Subscription.cru", f"system/Observation.rs?category={VITAL}"))
+        events = [event(1, VITALS), event(2, LAB), event(3, ADA)]
+        for writers in ((wide, vital), (vital, wide)):
+            release, _, composed = self.release(*writers)
+            kept = self.wait(release.sieve(lease(), events))
+            self.assertEqual([one.number for one in kept], [1, 3])
+            self.wait(release.events(lease(), kept))
+            (told, shown), = composed.given
+            self.assertEqual((told.within, [one.body for one in shown]), (list(writers), [b"", b""]))
+        release, _, composed = self.release(wide)
+        self.assertEqual(self.wait(release.sieve(lease(), events)), events)
+        self.assertEqual([one.number for one in self.wait(release.sieve(lease_to(vital), events))], [1, 3])
+
+    def test_an_older_version_is_not_told(self) -> None:
+        """The grants that are there now are not for the endpoint that it had."""
+        release, grants, composed = self.release(Caller("bob", "ehr", ("system/*.cruds",)))
+        grants.newest = 2
+        self.failureResultOf(Deferred.fromCoroutine(release.sieve(lease(), [event(1, ADA)])), Outdated)
+        self.failureResultOf(Deferred.fromCoroutine(release.events(lease(), [event(1, ADA)])), Outdated)
+        self.assertEqual(composed.given, [])
+        newer = lease(meta={"versionId": "2"})
+        self.assertEqual(self.wait(release.sieve(newer, [event(1, ADA)])), [event(1, ADA)])
+
     def test_without_a_creator_everything_is_told(self) -> None:
-        release, _, composed = self.release(None)
+        release, _, composed = self.release()
         events = [event(1, VITALS), event(2, ADA)]
         self.assertIs(self.wait(release.sieve(lease(), events)), events)
         self.wait(release.events(lease(), events))

@@ -185,14 +185,16 @@ class SocketsTests(Writing):
         self.assertEqual(client.heard, ["bound s1", "ping s1", "a"])
 
     async def test_a_client_is_told_what_it_may_see_itself(self) -> None:
-        """Within the grants of the creator and its own, however it was bound."""
+        """Within the grants of the writers and its own, however it was bound; of no version that is gone."""
         resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?",
+                    "meta": {"versionId": "1"},
                     "channel": {"type": "websocket", "payload": "application/fhir+json"}}  # fmt: skip
         rid = await self.store.new_rid()
         state = SubscriptionState("default", rid, "s1", "active", channel_type="websocket")
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
         everything = Caller("service", scopes=("system/*.cruds",))
-        release = Release(Grants(everything), Payload())
+        grants = Grants(everything)
+        release = Release(grants, Payload())
         hub = Sockets(self.queue, self.tokens, release, MemoryBell(), self.clock, self.now, sieve=release.sieve)
         told = {}
         for scopes in ("system/*.rs", "system/Subscription.r", "system/Subscription.r system/Patient.r?_id=b",
@@ -205,6 +207,10 @@ class SocketsTests(Writing):
             told[scopes] = by_id, by_token
         for id in ("a", "b"):
             await self.fire(rid, id)
+        grants.newest = 2
+        await hub.step()
+        self.assertEqual({text for by_id, _ in told.values() for text in by_id.heard}, set())
+        grants.newest = 1
         await hub.step()
         for (by_id, by_token), expected in zip(told.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True):
             heard = [text for id in expected for text in (("ping s1", id) if id else ("ping s1",))]
