@@ -40,11 +40,38 @@ from ipf.wire.systemd import Systemd
 log = Logger(namespace="ipf.watching")
 
 GAUGES_SECONDS = 2.0
+GAUGES_SHARE = 0.0025
+"""The most of its time that looking at the queue may take: counting a long backlog is seen by those who send."""
+GAUGES_LONGEST_SECONDS = 20.0
 COUNT_SECONDS = 20.0
 RETENTION_POLL_SECONDS = 60.0
 LAG_SECONDS = 0.5
 
 Closer = Callable[[], Awaitable[object]]
+
+
+class Seldom:
+    """Lets a round of work pass no more often than makes it `share` of the time, and at least every `longest` seconds.
+
+    `seconds`: the clock.  A round that is refused is not made up for.
+    """
+
+    def __init__(self, seconds: Callable[[], float], share: float, longest: float) -> None:
+        self._seconds = seconds
+        self._share = share
+        self._longest = longest
+        self._next = 0.0
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` unless it is too soon after the last time."""
+        began = self._seconds()
+        if began < self._next:
+            return
+        try:
+            await work()
+        finally:
+            ended = self._seconds()
+            self._next = ended + min((ended - began) / self._share, self._longest)
 
 
 class Watching:
@@ -67,7 +94,8 @@ class Watching:
     def start(self) -> None:
         """Begin to watch."""
         metrics.build(__version__)
-        self._every(GAUGES_SECONDS, self._look, "looking at the queue")
+        seldom = Seldom(self._reactor.seconds, GAUGES_SHARE, GAUGES_LONGEST_SECONDS)
+        self._every(GAUGES_SECONDS, lambda: seldom.run(self._look), "looking at the queue")
         self._every(COUNT_SECONDS, self._count, "counting messages by hour")
         watch_process("main", self._reactor, self._on_stop)
         retention = Retention(
