@@ -25,18 +25,18 @@ from ipf.errors import Category, Problem
 from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import token_value
 from ipf.fhir.index_sources import sources
-from ipf.fhir.memo import Memo
 from ipf.fhir.predicate import Kind, Test, TextEquals, needs_resource, needs_store
 from ipf.fhir.query_asked import kind_of
 from ipf.fhir.query_includes import Include, read_include
 from ipf.fhir.query_terms import TermReader, Unsupported
 from ipf.records import quick
 
-__all__ = ["Query", "Sort", "Term", "parse_criteria", "parse_query", "parse_search"]
+__all__ = ["Query", "Sort", "Term", "by_token", "parse_criteria", "parse_query"]
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
 _LAST_UPDATED = "_lastUpdated"
 _PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
+_NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
 
 
 @quick
@@ -131,15 +131,18 @@ def parse_criteria(text: str, *, strict: bool = True) -> Query:
     return _criteria(text, strict)
 
 
-def parse_search(resource_type: str, search: str) -> Query:
-    """The same for what stands behind the question mark, for searches that come again and again (If-None-Exist)."""
-    return _searches[resource_type, search]
+def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:
+    """What `parse_criteria` makes of `Type?code=system|value`; None: with these, that is to be asked."""
+    index = _token_index(resource_type, code)
+    if index is None or not _NOTHING_TO_ESCAPE(value) or not _NOTHING_TO_ESCAPE(system):
+        return None
+    text = token_value(value, "" if index[1] else system)
+    return _one_token(resource_type, code, f"{system}|{value}", text, index[0])
 
 
 def forget() -> None:
     """Read anew: the definitions of search parameters have changed."""
     _criteria.cache_clear()
-    _searches.clear()
     _token_index.cache_clear()
 
 
@@ -154,9 +157,6 @@ def _criteria(text: str, strict: bool) -> Query:
     resource_type, _, search = text.partition("?")
     pairs = [_decoded(pair) for pair in search.split("&") if pair]
     return parse_query(resource_type, pairs, strict=strict)
-
-
-_searches: Memo[Query] = Memo(lambda asked: _criteria(f"{asked[0]}?{asked[1]}", True))
 
 
 def _one_token(resource_type: str, code: str, token: str, text: str, written_under: str) -> Query:

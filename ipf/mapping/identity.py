@@ -1,6 +1,6 @@
-"""From the Bundle that a map made to a transaction that can be sent again and again.
+"""What the resources of a message are found again by, so that its transaction can be sent again and again.
 
-Each entry gets a `fullUrl` and, when the map gave none, a `request` that finds the resource by its identifier, so that
+An entry gets, when the map gave none, a `request` that finds its resource by its identifier, so that
 a second message about the same patient updates what the first one stored instead of adding to it:
 
 - what a message is about (Patient, Encounter ...) is updated: `PUT Type?identifier=system|value`;
@@ -8,7 +8,7 @@ a second message about the same patient updates what the first one stored instea
 - what has no identifier of its own in HL7 v2 (an allergy, a diagnosis, a next of kin) gets one that is computed:
   system `urn:ipf:derived`, value = hash of the patient's identifier, the type, and what names it among its kind.
 
-The same identifier twice in one Bundle becomes one entry, with all references pointing at it.
+`transaction` makes the entries.
 
 Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction, https://hl7.org/fhir/R4/search.html#escaping.
 """
@@ -69,52 +69,18 @@ _RANKS = {"Patient": 0, "Encounter": 1}
 _OWNERS = ("patient", "subject", "beneficiary", "individual")
 
 
-def complete(bundle: Json, run: Run) -> None:
-    """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is left as it is."""
-    if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
-        return
-    entries = [one for one in bundle.get("entry", ()) if "resource" in one or _stands_alone(one)]
-    once = {id(one["resource"]) for one in entries if len(one) > 1 and "request" in one and _wants_identifier(one)}
-    _Deriver(entries, run).derive()
-    kept, urls, is_renamed = _merge(entries, run, once)
-    run.merged = urls
-    if is_renamed:
-        for holder, name, resource in run.references:
-            if id(resource) in urls and name in holder:
-                holder[name] = urls[id(resource)]
-    if run.loose_references:
-        _rewrite_all(kept, {run.urns[number]: url for number, url in urls.items() if number in run.urns})
-    finished: Json = {key: bundle[key] for key in ("resourceType", "id", "meta", "type") if key in bundle}
-    finished.update({key: value for key, value in bundle.items() if key not in finished}, entry=kept)
-    bundle.clear()
-    bundle.update(finished)
-
-
-def _stands_alone(entry: Json) -> bool:
-    """Whether an entry without a resource asks for something, such as a deletion."""
-    return "request" in entry and bool(entry["request"].get("ifNoneExist") != BY_IDENTIFIER)
-
-
-def _wants_identifier(entry: Json) -> bool:
-    """Whether the map asked for BY_IDENTIFIER; its placeholder is then taken away."""
-    if entry["request"].get("ifNoneExist") != BY_IDENTIFIER or "resource" not in entry:
-        return False
-    del entry["request"]
-    return True
-
-
 def request(resource: Json, *, is_once: bool = False) -> Json:
     """How a resource is written so that writing it twice does no harm.  `is_once`: never over what is there."""
-    return _request(resource, is_once=is_once)[0]
+    return request_and_condition(resource, is_once=is_once)[0]
 
 
-def _request(resource: Json, *, is_once: bool) -> tuple[Json, str]:
-    """The same, and what the resource is found by (`_condition`)."""
+def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
+    """The same, and the search or URL that the resource is found by; empty when nothing does."""
     resource_type = resource["resourceType"]
     if "id" in resource:
         url = f"{resource_type}/{resource['id']}"
         return {"method": "PUT", "url": url}, url
-    identifier = _plain_identifier(resource) or match_identifier(resource)
+    identifier = plain_identifier(resource) or match_identifier(resource)
     rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
         return {"method": "POST", "url": resource_type}, ""
@@ -154,7 +120,7 @@ def match_identifier(resource: Json) -> Json | None:
     return best
 
 
-def _plain_identifier(resource: Json) -> Json | None:
+def plain_identifier(resource: Json) -> Json | None:
     """The same where it is the first, as it mostly is; else None."""
     held = resource.get("identifier")
     if held and type(held) is list:
@@ -183,27 +149,39 @@ def _escaped(text: str) -> str:
 _escaped_system = lru_cache(maxsize=1024)(_escaped)
 
 
-class _Deriver:
+class Deriver:
     """Gives a computed identifier to what has none, or replaces a natural key by its hash."""
 
     def __init__(self, entries: list[Json], run: Run) -> None:
         self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
         self._run = run
-        self._patient = next((one for one in self._resources if one["resourceType"] == "Patient"), None)
-        self._patient_url = None if self._patient is None else run.urns.get(id(self._patient))
+        self._patient: Json | None = None
         self._patient_key = ""
+        self._near: dict[str, Json] = {}
         self._by_url: dict[str, Json] | None = None
         self._seen: dict[str, int] = {}
 
-    def derive(self) -> None:
-        """Patients first, since the keys of others are made from theirs; then encounters; then the rest."""
-        todo = []
+    def derive(self) -> dict[int, Json]:
+        """Patients first, since the keys of others are made from theirs; then encounters; then the rest.
+
+        The plain identifiers, by the id() of their resources.
+        """
+        todo, found = [], {}
+        urns = self._run.urns
         for one in self._resources:
-            plain = _plain_identifier(one)
+            plain, resource_type = plain_identifier(one), one["resourceType"]
+            if plain is not None:
+                found[id(one)] = plain
             if (plain is None or plain["system"] == DERIVED) and _lacks_identity(one):
                 todo.append(one)
+            if resource_type == "Patient" or resource_type == "Encounter":
+                if self._patient is None and resource_type == "Patient":
+                    self._patient = one
+                if id(one) in urns:
+                    self._near[urns[id(one)]] = one
         for resource in sorted(todo, key=_rank):
             self._give(resource)
+        return found
 
     def _give(self, resource: Json) -> None:
         natural = _natural_key(resource)
@@ -258,8 +236,9 @@ class _Deriver:
         """The resource of this Bundle that a Reference element points at."""
         if type(reference) is not dict or "reference" not in reference:
             return None
-        if reference["reference"] == self._patient_url:
-            return self._patient
+        near = self._near.get(reference["reference"])
+        if near is not None:
+            return near
         if self._by_url is None:
             self._by_url = {self._run.urns[id(one)]: one for one in self._resources if id(one) in self._run.urns}
         return self._by_url.get(reference["reference"])
@@ -311,75 +290,3 @@ def _natural_key(resource: Json) -> Json | None:
 
 def _digest(*material: str) -> str:
     return blake2b("\0".join(material).encode(), digest_size=16).hexdigest()
-
-
-def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, str], bool]:
-    """Finished entries, each condition once; the fullUrl by the id() of every resource that came in; and whether one of
-    them is not what references to the resource say.
-
-    `once`: the id() of resources that are not to be written over.
-    """
-    kept: list[Json] = []
-    by_condition: dict[str, Json] = {}
-    urls: dict[int, str] = {}
-    is_renamed, urns = False, run.urns
-    for entry in entries:
-        resource = entry.get("resource")
-        if resource is None:
-            kept.append(entry)
-            continue
-        number, is_plain = id(resource), len(entry) == 1
-        how = None if is_plain else entry.get("request")
-        if how is None:
-            how, condition = _request(resource, is_once=number in once)
-        else:
-            condition = _condition(how)
-        twin = by_condition.get(condition) if condition else None
-        if twin is not None:
-            urls[number], is_renamed = twin["fullUrl"], True
-            _fill(twin["resource"], resource)
-            continue
-        url = urls[number] = (None if is_plain else entry.get("fullUrl")) or urns.get(number) or run.urn(resource)
-        if "id" in resource or "meta" in resource:
-            _put_in_order(resource)
-        finished = {"fullUrl": url, "resource": resource, "request": how}
-        if not is_plain:
-            is_renamed = True
-            finished |= {key: value for key, value in entry.items() if key not in finished}
-        by_condition[condition] = finished
-        kept.append(finished)
-    return kept, urls, is_renamed
-
-
-def _condition(how: Json) -> str:
-    """What an entry is found by; empty when it is not conditional."""
-    once = how.get("ifNoneExist")
-    if once:
-        return f"{how['url']}?{once}"
-    return how["url"] if how.get("method") == "PUT" else ""
-
-
-def _fill(resource: Json, twin: Json) -> None:
-    """What the second description of a thing adds to the first; where both speak, the first counts."""
-    for key, value in twin.items():
-        resource.setdefault(key, value)
-
-
-def _put_in_order(resource: Json) -> None:
-    """resourceType, id and meta first.  In place, since others hold the resource."""
-    rest = dict(resource)
-    resource.clear()
-    for key in ("resourceType", "id", "meta"):
-        if key in rest:
-            resource[key] = rest.pop(key)
-    resource.update(rest)
-
-
-def _rewrite_all(value: Any, urls: dict[str, str]) -> None:
-    """Replace references wherever they stand: only needed when a map kept one in a variable."""
-    items = list(value.items()) if type(value) is dict else list(enumerate(value))
-    for key, one in items:
-        if type(one) in (dict, list):
-            _rewrite_all(one, urls)
-        elif type(one) is str and urls.get(one, one) != one:
-            value[key] = urls[one]

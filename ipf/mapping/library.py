@@ -29,7 +29,6 @@ from ipf.mapping.compile import Compiler, Environment, Program
 from ipf.mapping.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.conversions import Offset
 from ipf.mapping.grammar import parse
-from ipf.mapping.identity import complete
 from ipf.mapping.kinds import FHIR_CANONICAL, V2_CANONICAL, Models
 from ipf.mapping.model import StructureMap
 from ipf.mapping.placed import Vendors
@@ -37,6 +36,7 @@ from ipf.mapping.run import Unmapped
 from ipf.mapping.structuremap import from_json
 from ipf.mapping.texts import Maps, read_folder, types_of
 from ipf.mapping.trace import Step
+from ipf.mapping.transaction import Transaction, finished
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
 from ipf.records import quick
 
@@ -51,17 +51,20 @@ class Result:
     """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.
 
     `unmapped`: codes that no table had.  `steps`: the rules that ran, only when a trace was asked for.
-    `references`: as in `ports.Mapped`.
     """
 
-    bundle: Json
+    made: Transaction
     map_url: str
     unmapped: tuple[Unmapped, ...]
     warnings: tuple[str, ...]
     logs: tuple[str, ...]
     steps: tuple[Step, ...] | None
     milliseconds: float
-    references: list[tuple[Json, str]] | None = None
+
+    @property
+    def bundle(self) -> Json:
+        """The transaction Bundle."""
+        return self.made.bundle()
 
 
 class Library:
@@ -146,7 +149,8 @@ class Library:
         Problem UNMAPPED (no map for its type), MALFORMED (no message), MAPPING (names map, group and rule).
         """
         result = self.explain(claimed, overrides)
-        return Mapped(result.bundle, result.map_url, self.unmapped_codes(result.unmapped), result.references)
+        made, unmapped = result.made, self.unmapped_codes(result.unmapped)
+        return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries)
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> Result:
         """The same, with everything that was noticed on the way."""
@@ -233,18 +237,17 @@ class Library:
 def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> Result:
     started = perf_counter()
     bundle, run = program.run(message, key, trace=trace, overrides=overrides)
-    complete(bundle, run)
+    made = finished(bundle, run)
     if run.trace is not None:
-        run.trace.finish(bundle, run.merged)
+        run.trace.finish(made.bundle(), made.merged)
     return Result(
-        bundle,
+        made,
         program.content.url,
         tuple(run.unmapped),
         (*message.warnings, *run.warnings),
         tuple(run.logs),
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
-        run.places_of_references(),
     )
 
 

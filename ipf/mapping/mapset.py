@@ -27,12 +27,12 @@ from ipf.mapping.compile import Compiler, Environment, Program
 from ipf.mapping.concepts import ConceptTables, Overrides
 from ipf.mapping.conversions import Offset
 from ipf.mapping.grammar import parse
-from ipf.mapping.identity import complete
 from ipf.mapping.kinds import Models
 from ipf.mapping.model import StructureMap
 from ipf.mapping.run import Unmapped
 from ipf.mapping.structuremap import from_json
 from ipf.mapping.trace import Step
+from ipf.mapping.transaction import complete
 from ipf.ports import Json
 
 Source = Json | Message
@@ -144,10 +144,9 @@ def transform(
     is_message = isinstance(source, Message)
     given: Any = source if is_message else loads(dumps(source))  # a copy: results may hold parts of their source
     target, run = program.run(given, key or source_key(source), trace=trace, overrides=overrides)
-    if is_message:
-        complete(target, run)
+    merged = complete(target, run).merged if is_message else {}
     if run.trace is not None:
-        run.trace.finish(target, run.merged)
+        run.trace.finish(target, merged)
     return Transformed(
         target,
         program.content.url,

@@ -38,8 +38,7 @@ class Run:
 
     `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
     `references`: every reference to a resource of this run, as (holder, name, resource).
-    `trace`: only when one was asked for.  `merged`: once the entries have their requests, the fullUrl by id() of each
-    resource that was made.  `is_remembering`: what a group makes just now will be remembered (`memo`).
+    `trace`: only when one was asked for.  `is_remembering`: what a group makes just now will be remembered (`memo`).
     """
 
     key: bytes
@@ -53,7 +52,6 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
     trace: Trace | None = None
-    merged: dict[int, str] = field(default_factory=dict)
     loose_references: bool = False
     is_remembering: bool = False
     overrides: Overrides | None = None
@@ -91,11 +89,6 @@ class Run:
     def steps(self) -> list[Step] | None:
         """The rules that were run; None without a trace."""
         return None if self.trace is None else self.trace.steps
-
-    def places_of_references(self) -> list[tuple[Json, str]] | None:
-        """Every (holder, name) in the finished result whose text names another entry of it, and perhaps some that were
-        merged away; None: they may stand elsewhere too (a map kept one in a variable)."""
-        return None if self.loose_references else [(holder, name) for holder, name, _ in self.references]
 
     def finish(self, root: Json) -> None:
         """Put the result in order; call once, when the map has run."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.codes import UnmappedCode
+from ipf.ports.entries import Entry, Link
 from ipf.ports.inbox import Claimed
 from ipf.records import quick
 
@@ -26,20 +27,28 @@ class Origin:
     details: tuple[tuple[str, str], ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A transaction Bundle, which map made it, and the codes that no table had.
 
-    `references`: every (object, name) in the Bundle whose text is the fullUrl of an entry, so that nobody has to look
-    for them (an object that was merged away may be among them); None = not known, they must be looked for.
-    `origin`: of a message of a vendor profile.
+    `made`: the Bundle, or what makes it when it is asked for: who stores the entries needs no Bundle.  `references`:
+    every reference to an entry of it, so that nobody has to look for them (an object that was merged away may be among
+    them); None = not known, they must be looked for.  `origin`: of a message of a vendor profile.  `entries`: those of
+    the Bundle, when whoever made it knows them; None = they must be read.
     """
 
-    bundle: Json
+    made: Json | Callable[[], Json]
     map_url: str
     unmapped: tuple[UnmappedCode, ...] = ()
-    references: list[tuple[Json, str]] | None = None
+    references: list[Link] | None = None
     origin: Origin | None = None
+    entries: tuple[Entry, ...] | None = None
+
+    @property
+    def bundle(self) -> Json:
+        """The Bundle; made before its entries are stored, since their references are completed in place then."""
+        return self.made() if callable(self.made) else self.made
 
 
 class Mapper(Protocol):

@@ -11,63 +11,26 @@ from urllib.parse import unquote
 
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
-from ipf.fhir.memo import Memo
-from ipf.fhir.query import Query, parse_criteria, parse_search
-from ipf.ports import Json, Request
+from ipf.fhir.query import Query, parse_criteria
+from ipf.ports import Json, Mapped, Request
 from ipf.rest.exchange import creates_only, if_match, parameters
 from ipf.rest.ids import is_id
 from ipf.rest.unit import Entry, Method
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}
-_CREATE, _UPDATE = Method.CREATE, Method.UPDATE  # a member of an Enum takes a third of a microsecond to look up
 _TEXTS = ("ifNoneExist", "ifMatch", "ifNoneMatch", "ifModifiedSince")
 _READS = frozenset({"GET", "HEAD"})
 _PATCHES = frozenset({"Parameters", "Binary"})
-_PLACES: Memo[str] = Memo("Bundle.entry[{}]".format, 1024)
 
 
 def entries_of(bundle: Json) -> tuple[Entry, ...]:
     """The writes of a transaction Bundle.  Problem VALUE or NOT_SUPPORTED with the place of the entry."""
-    items = enumerate(bundle.get("entry", ()))
-    return tuple([_usual(item, number) or entry_of(item, f"Bundle.entry[{number}]") for number, item in items])
+    return tuple([entry_of(item, f"Bundle.entry[{number}]") for number, item in enumerate(bundle.get("entry", ()))])
 
 
-def _usual(item: Any, number: int) -> Entry | None:
-    """The short way for what converted messages are made of: a resource with its name, put or posted; None: it is not.
-
-    A message has twenty of them, and `entry_of` looks at much that these do not have.
-    """
-    if type(item) is not dict or len(item) != 3:
-        return None
-    name, resource, asked = item.get("fullUrl"), item.get("resource"), item.get("request")
-    if type(name) is not str or type(resource) is not dict or type(asked) is not dict:
-        return None
-    url, once, resource_type = asked.get("url"), asked.get("ifNoneExist"), resource.get("resourceType")
-    if type(url) is not str or type(resource_type) is not str or len(asked) != (2 if once is None else 3):
-        return None
-    place = _PLACES[number]
-    if once is None:
-        if asked.get("method") == "PUT":
-            return _usual_update(resource_type, url, resource, name, place)
-        plain = asked.get("method") == "POST" and url == resource_type
-        return Entry(_CREATE, url, None, resource, None, name, None, place) if plain else None
-    if url != resource_type or asked.get("method") != "POST" or type(once) is not str or "?" in once:
-        return None
-    query = parse_search(url, once)
-    return Entry(_CREATE, url, None, resource, query, name, None, place) if query.terms else None
-
-
-def _usual_update(resource_type: str, url: str, resource: Json, name: str, place: str) -> Entry | None:
-    id = resource.get("id")
-    if id is None:
-        target, _, search = url.partition("?")
-        if target != resource_type or "?" in search:
-            return None
-        query = parse_criteria(url)
-        return Entry(_UPDATE, target, None, resource, query, name, None, place) if query.terms else None
-    if not is_id(id) or url != f"{resource_type}/{id}":
-        return None
-    return Entry(_UPDATE, resource_type, id, resource, None, name, None, place)
+def entries_in(mapped: Mapped) -> tuple[Entry, ...]:
+    """The entries of a converted message, which its Bundle is only read for when the mapping did not hand them over."""
+    return entries_of(mapped.bundle) if mapped.entries is None else mapped.entries
 
 
 def asks_only(item: Any, place: str) -> bool:

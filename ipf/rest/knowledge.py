@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ipf.errors import Category, Problem
 from ipf.fhir.json import dumps
 from ipf.fhir.query import Query, parse_criteria
-from ipf.ports import Answers, Asks, Caller, Json, Version
+from ipf.ports import Answers, Asks, Caller, Version
 from ipf.records import quick
 from ipf.rest.permission import limited
 from ipf.rest.references import conditional_references
@@ -43,8 +43,7 @@ class Question:
 
     `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
     JSON, so that a reference can be looked for without walking the resource; none when nothing is to be looked for.
-    `keys` are those of their conditions.  `places`: where names of other entries stand, and what stood there, when the
-    unit tells (`Unit.references`).  `is_looked_through`: False when conditional references were not looked for; a
+    `keys` are those of their conditions.  `is_looked_through`: False when conditional references were not looked for; a
     resource that is to be written and has one then makes the plan say Again, and `looked_through` is asked.
     """
 
@@ -53,7 +52,6 @@ class Question:
     texts: tuple[bytes, ...]
     keys: tuple[ConditionKey | None, ...]
     refused: Problem | None = None
-    places: tuple[tuple[Json, str, str], ...] | None = None
     is_looked_through: bool = True
 
 
@@ -74,12 +72,10 @@ def question(unit: Unit, *, later: bool = False) -> Question:
     for query, entry in zip(asked, entries, strict=True):
         if query is not None and query.single_tokens is None and query.needs_store:
             return Question(unit, {}, (), keys, _follows(query, entry.place))
-    places = None
     if unit.references is not None:
-        places = tuple([(one, name, one[name]) for one, name in unit.references if name in one])
         later = later and HABIT.may_wait()
         if later or not has_search(dumps([entry.resource for entry in entries])):
-            return Question(unit, {}, (), keys, None, places, not later)
+            return Question(unit, {}, (), keys, None, not later)
     texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
     found: dict[str, Query] = {}
     for entry, text in zip(entries, texts, strict=True):
@@ -97,15 +93,13 @@ def question(unit: Unit, *, later: bool = False) -> Question:
                     return Question(unit, {}, texts, keys, refused)
                 if found[reference].needs_store:
                     return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
-    return Question(unit, found, texts, keys, None, places)
+    return Question(unit, found, texts, keys)
 
 
 def looked_through(asked: Question) -> Question:
     """The same with its conditional references, when they were not looked for."""
     if asked.is_looked_through:
         return asked
-    for holder, name, text in asked.places or ():  # an attempt has replaced it
-        holder[name] = text
     found = question(asked.unit)
     if found.references or found.refused is not None:
         HABIT.left = _LOOKED_THROUGH_AFTERWARDS

@@ -13,7 +13,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.difference import differences
 from ipf.fhir.json import loads
 from ipf.ports import Change, Claimed, Clock, FhirStore, Inbox, Json, Mapper, Matcher, MessageRow, Rehearsal
-from ipf.rest.bundle_entries import entries_of
+from ipf.rest.bundle_entries import entries_in
 from ipf.rest.commit import learn
 from ipf.rest.knowledge import Knowledge, asks_for, question
 from ipf.rest.plan import Plan, make_plan
@@ -59,7 +59,7 @@ class Rehearse:
         try:
             mapped = await self._mapper.transform(message)
             unit = Unit(
-                message.tenant, entries_of(mapped.bundle), message.correlation_id, references=mapped.references
+                message.tenant, entries_in(mapped), message.correlation_id, references=mapped.references
             )
             resources = await self._planned(unit)
         except Problem as problem:

@@ -28,6 +28,7 @@ from ipf.mapping.installation import Aside, Installation
 from ipf.mapping.library import Library, Result, message_key
 from ipf.mapping.mapset import read_map, source_key, transform
 from ipf.mapping.model import StructureMap
+from ipf.mapping.transaction import Transaction
 from ipf.ports import DEFAULT_TENANT, Answer, Json, Request
 from ipf.rest.formats import Format, is_fhir, media_type, sent_format
 
@@ -113,7 +114,8 @@ def _transformed(
     if wanted.overrides:
         overrides = Overrides(wanted.overrides)
     made = transform(program, source, key=key, trace=trace, overrides=overrides)
-    return Result(made.target, made.map_url, made.unmapped, made.warnings, made.logs, made.steps, made.milliseconds)
+    target = Transaction(made.target)
+    return Result(target, made.map_url, made.unmapped, made.warnings, made.logs, made.steps, made.milliseconds)
 
 
 def _placed(problem: Problem) -> Problem:

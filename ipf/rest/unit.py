@@ -9,55 +9,19 @@ Source: https://hl7.org/fhir/R4/http.html#transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
-from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Json, Request, Version
+from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
+from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.mapping import Origin
 from ipf.records import quick
 
-if TYPE_CHECKING:
-    from ipf.fhir.query import Query
-
-
-class Method(StrEnum):
-    """What an entry asks for, in the order in which a transaction carries it out."""
-
-    DELETE = "delete"
-    CREATE = "create"
-    UPDATE = "update"
-    PATCH = "patch"
-
+__all__ = ["EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Unit", "UnitResult", "asked_by", "single"]
 
 EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One change that is asked for.
-
-    `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
-    conditional update or delete.  `full_url`: the name by which other entries of the same unit refer to this resource.
-    `if_match`: the version that must be current.  `must_be_new`: an update that may only create (If-None-Match: *).
-    `patch`: of a patch, what makes the new resource of the current one (never changing it); it may raise a Problem.
-    `place`: where the entry stands (`Bundle.entry[2]`), for messages.
-    `resource` is never changed by us; it may be used again for a second attempt.
-    """
-
-    method: Method
-    resource_type: str
-    id: str | None = None
-    resource: Json | None = None
-    condition: Query | None = None
-    full_url: str | None = None
-    if_match: int | None = None
-    place: str | None = None
-    must_be_new: bool = False
-    patch: Callable[[Json], Json] | None = None
 
 
 @quick
@@ -67,9 +31,9 @@ class Unit:
 
     `receipt`: when this key was stored before, the unit is answered as done and writes nothing; otherwise the key is
     stored together with the entries.  `distinct`: two updates of one resource are refused even when they say the same,
-    as R4 asks; a converted message may say a thing twice.  `references`: every (object, name) in the resources whose
-    text is the `full_url` of an entry, when whoever made them knows; these texts are then replaced where they stand,
-    and the resources are this unit's own.  None = they are looked for, and the resources are never changed.
+    as R4 asks; a converted message may say a thing twice.  `references`: every reference to an entry in the resources,
+    when whoever made them knows; their texts are then replaced where they stand, and the resources are this unit's own.
+    None = they are looked for by the entries' `full_url`, and the resources are never changed.
     `caller`: whose grants every entry must be within, also as the store is when the unit is planned.
     `origin`: what the audit record of a converted message says more.
     """
@@ -79,7 +43,7 @@ class Unit:
     correlation_id: str
     receipt: str | None = None
     distinct: bool = False
-    references: Sequence[tuple[Json, str]] | None = None
+    references: Sequence[Link] | None = None
     caller: Caller = SYSTEM
     origin: Origin | None = None
 
@@ -89,6 +53,8 @@ class Unit:
 
         A Basic with other content counts as no topic; that it replaces one is seen when it is planned.
         """
+        if EPOCH_TYPES.isdisjoint([entry.resource_type for entry in self.entries]):
+            return False
         return any(entry.resource_type in EPOCH_TYPES and not _is_plain_basic(entry) for entry in self.entries)
 
 

@@ -8,7 +8,6 @@ Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,7 +22,7 @@ from ipf.fhir.sealed import kept
 from ipf.fhir.topic import is_served, read_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import Change, Json, Version
-from ipf.records import quick
+from ipf.rest.entry_names import Names, complete, names_of, restore
 from ipf.rest.guard import guard_of
 from ipf.rest.ids import new_id
 from ipf.rest.knowledge import ConditionKey, Key, Question, ambiguous, condition_key, has_search
@@ -34,7 +33,6 @@ from ipf.rest.view import Again, State, View
 
 _RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2, Method.PATCH: 2}
 _HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT", Method.PATCH: "PATCH"}
-_RESTFUL = re.compile(r"(?<=/)[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}$")
 # Looking up a member of an Enum takes a third of a microsecond, and a message needs a hundred.
 _DELETE, _CREATE, _UPDATE, _PATCH = Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH
 _CREATED, _UPDATED, _UNCHANGED = Outcome.CREATED, Outcome.UPDATED, Outcome.UNCHANGED
@@ -72,14 +70,13 @@ class UnitPlan:
         """Results in the order of the entries; Problem and Again leave the layer to be forgotten."""
         if self.asked.refused is not None:
             raise self.asked.refused
-        entries, places = self.unit.entries, self.asked.places or ()
-        for holder, name, text in places:  # an attempt before this one may have replaced it
-            holder[name] = text
+        entries, links = self.unit.entries, self.unit.references
+        if links:
+            restore(links, entries)
         ends = self._identified(entries)
-        names = _names(entries, ends)
-        name_of = names.anywhere.get
-        for holder, name, text in places:
-            holder[name] = name_of(text, text)
+        if links:
+            complete(links, ends)
+        names = None if links is not None and not self.asked.references else names_of(entries, ends)
         for pending in self._pending.values():
             self._settle(pending, names)
         both = zip(entries, ends, strict=True)
@@ -232,7 +229,7 @@ class UnitPlan:
 
     # -- what is written
 
-    def _settle(self, pending: Pending, names: Names) -> None:
+    def _settle(self, pending: Pending, names: Names | None) -> None:
         """Complete the references of a resource, and write it when it says something new."""
         entry, state, key = pending.entry, pending.state, pending.key
         resource = self._completed(pending, names)
@@ -297,10 +294,11 @@ class UnitPlan:
             raise Again  # units before this one took what it was expected to find
         return rid
 
-    def _completed(self, pending: Pending, names: Names) -> Json:
-        """The resource with references to other entries and conditional references replaced."""
+    def _completed(self, pending: Pending, names: Names | None) -> Json:
+        """The resource with references to other entries and conditional references replaced; `names` None: it has
+        none that have not been completed where they stand."""
         resource = pending.entry.resource or {}
-        if self.asked.places is not None and not self.asked.references:
+        if names is None:
             return resource
         text = pending.text
         searches: dict[str, str] = {}
@@ -309,7 +307,7 @@ class UnitPlan:
                 if reference not in self._resolved:
                     self._resolved[reference] = self._resolve(reference, pending.entry)
                 searches[reference] = self._resolved[reference]
-        if not searches and (self.asked.places is not None or not any(mark in text for mark in names.marks())):
+        if not searches and (self.unit.references is not None or not any(mark in text for mark in names.marks())):
             return resource
         return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
 
@@ -338,53 +336,6 @@ class UnitPlan:
             return False
         stamped = stamp(resource, key[2], 1, self.now)
         return matches(query, extract(stamped), id=key[2], last_updated=self.now, resource=stamped)
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What entries are called by others, and the `Type/id` to put in its place.
-
-    `anywhere`: full URLs, replaced wherever they stand.  `references`: relative forms, only in `Reference.reference`.
-    """
-
-    anywhere: dict[str, str]
-    references: dict[str, str]
-    known_marks: list[tuple[bytes, ...]]
-
-    def marks(self) -> tuple[bytes, ...]:
-        """A resource whose JSON has none of these bytes holds none of the names; only HTTP transactions ask."""
-        if not self.known_marks:
-            self.known_marks.append(_marks([*self.anywhere, *self.references]))
-        return self.known_marks[0]
-
-
-def _names(entries: Sequence[Entry], ends: Sequence[EntryResult | Pending]) -> Names:
-    anywhere: dict[str, str] = {}
-    references: dict[str, str] = {}
-    for entry, end in zip(entries, ends, strict=True):
-        name = entry.full_url
-        if name is None:
-            continue
-        if isinstance(end, Pending):
-            reference = f"{end.key[1]}/{end.key[2]}"
-        else:
-            version = end.version
-            if version is None:
-                continue
-            reference = f"{version.resource_type}/{version.id}"
-        anywhere[name] = reference
-        relative = None if name.startswith("urn:") else _RESTFUL.search(name)
-        if relative is not None and relative[0] != reference:
-            references[relative[0]] = reference
-    return Names(anywhere, references, [])
-
-
-def _marks(names: Sequence[str]) -> tuple[bytes, ...]:
-    """What all names begin with, when that tells enough (`urn:uuid:`), else the names."""
-    first, last = min(names, default=""), max(names, default="")
-    start = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-    return (start.encode(),) if len(start) > 8 else tuple(name.encode() for name in names)
 
 
 def _result(entry: Entry, end: Pending) -> EntryResult:

@@ -40,7 +40,7 @@ from ipf.ports import (
     UnmappedCode,
 )
 from ipf.records import quick
-from ipf.rest.bundle_entries import entries_of
+from ipf.rest.bundle_entries import entries_in
 from ipf.rest.unit import Unit, UnitResult
 from ipf.stages.convert_lines import report_end, row_of
 from ipf.stages.convert_waves import BESIDE_SENDERS, Pace, even, next_wave
@@ -227,7 +227,7 @@ class Converter:
             mapped = await self._mapper.transform(message)
             unit = Unit(
                 message.tenant,
-                entries_of(mapped.bundle),
+                entries_in(mapped),
                 message.correlation_id,
                 receipt_key(message),
                 references=mapped.references,

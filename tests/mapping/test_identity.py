@@ -7,8 +7,9 @@ from urllib.parse import unquote
 
 from twisted.trial.unittest import TestCase
 
-from ipf.mapping.identity import DERIVED, complete, match_identifier, request, token
+from ipf.mapping.identity import DERIVED, match_identifier, request, token
 from ipf.mapping.run import Run
+from ipf.mapping.transaction import complete
 from ipf.ports import Json
 
 
@@ -185,10 +186,10 @@ class CompleteTests(TestCase):
                 bundle["entry"][0]["fullUrl"] = given
             holder: Json = {"reference": run.urn(patient)}
             run.references.append((holder, "reference", patient))
-            complete(bundle, run)
+            made = complete(bundle, run)
             self.assertEqual(holder["reference"], bundle["entry"][0]["fullUrl"])
             self.assertEqual(holder["reference"] == given, bool(given))
-            self.assertEqual(run.merged[id(visit)], bundle["entry"][1]["fullUrl"])
+            self.assertEqual(made.merged[id(visit)], bundle["entry"][1]["fullUrl"])
 
     def test_of_two_references_in_one_place_the_last_counts(self) -> None:
         first, twin, last = (resource("Practitioner", ("s", value)) for value in ("d", "d", "e"))

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.message import Message
 from ipf.mapping.compile import Compiler, Environment, Program
 from ipf.mapping.grammar import parse
-from ipf.mapping.identity import complete
+from ipf.mapping.transaction import complete
 from tests.mapping.support import HEAD, V2
 
 MAP = (
@@ -98,8 +98,7 @@ def compiled(before: str, rules: str) -> tuple[Program, Compiler]:
 def results(program: Program, number: int, *, trace: bool) -> tuple[str, Any, Any]:
     """All that a run tells, with the order of names; the text of each reference; warnings."""
     bundle, run = program.run(message(number), b"k%d" % number, trace=trace)
-    complete(bundle, run)
-    references = sorted(holder[name] for holder, name in run.places_of_references() or () if name in holder)
+    references = sorted(holder[name] for holder, name, _ in complete(bundle, run).references or ())
     return str(bundle), references, run.warnings
 
 

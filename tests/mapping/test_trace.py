@@ -77,7 +77,7 @@ class TraceTests(TestCase):
             target, state = patient_program(rules).run(message(PID), KEY, trace=True)
             trace = state.trace
             assert trace is not None
-            trace.finish(target, state.merged)
+            trace.finish(target, {})
             found = [
                 (one.rule, one.sources, [(made.path, made.value) for made in one.produced]) for one in trace.steps[1:]
             ]
@@ -93,7 +93,7 @@ class TraceTests(TestCase):
         source = {"resourceType": "Observation", "component": [{"valueString": "a"}, {"valueString": "b"}]}
         target, state = program(text).run(source, KEY, trace=True)
         assert state.trace is not None
-        state.trace.finish(target, state.merged)
+        state.trace.finish(target, {})
         steps = [one.as_json() for one in state.trace.steps]
         self.assertEqual(steps[3]["sources"], ["Observation.component[1].valueString"])
         place = {"entry": None, "resourceType": "Patient", "reference": None}
@@ -154,7 +154,7 @@ class ReferenceTests(TestCase):
         result = Library.load(folder("maps")).run(Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r")))
         urls = {one["fullUrl"] for one in result.bundle["entry"]}
         found = {(id(holder), name) for holder, name in _references(result.bundle["entry"], urls)}
-        known = {(id(holder), name) for holder, name in result.references or ()}
+        known = {(id(holder), name) for holder, name, _ in result.made.references or ()}
         self.assertGreater(len(found), 10)
         self.assertEqual(found - known, set())
 

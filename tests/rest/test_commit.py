@@ -226,10 +226,10 @@ class ReferenceSuite(Suite):
         self.assertEqual(loads(result.entries[0].version.body)["subject"]["reference"], "Patient/there")
 
     async def test_references_that_the_unit_knows_are_completed_where_they_stand(self) -> None:
-        """Nothing else is looked at; what is listed and means no entry stays."""
+        """Nothing else is looked at; a name of an entry elsewhere stays."""
         subject, part, elsewhere = {"reference": "urn:uuid:1"}, {"reference": "urn:uuid:9"}, {"note": "urn:uuid:1"}
         visit = {"resourceType": "Encounter", "subject": subject, "partOf": part, "extension": [elsewhere]}
-        known = [(subject, "reference"), (part, "reference"), ({}, "reference")]
+        known = [(subject, "reference", 1)]
         person = create(patient("1"), by_mrn("1"), "urn:uuid:1")
         (result,) = await self.world.commit(replace(unit(create(visit), person), references=known))
         stored, made = (end.version for end in result.entries)
@@ -252,7 +252,7 @@ class ReferenceSuite(Suite):
         outer = {"resourceType": "Encounter", "text": note}
         HABIT.left = 0
         for resource, expected in ((visit, "Patient/there"), ({**visit, "subject": {"display": "who?"}}, None)):
-            known = [(part, "reference")]
+            known = [(part, "reference", 0)]
             part["reference"] = "urn:uuid:1"
             asked = replace(unit(create(outer, None, "urn:uuid:1"), create(resource)), references=known)
             (result,) = await self.world.commit(asked)
@@ -340,7 +340,7 @@ class ConcurrencySuite(Suite):
             subject = {"reference": "urn:uuid:1"}
             visit = {"resourceType": "Encounter", "identifier": [{"value": str(number)}], "subject": subject}
             entries = create(visit), create(patient("1"), by_mrn("1"), "urn:uuid:1")
-            units.append(replace(unit(*entries), references=[(subject, "reference")]))
+            units.append(replace(unit(*entries), references=[(subject, "reference", 1)]))
         results = await self.at_once(units)
         subjects = {loads(result.entries[0].version.body)["subject"]["reference"] for result in results}
         people = {f"Patient/{result.entries[1].version.id}" for result in results}
