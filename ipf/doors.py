@@ -19,13 +19,13 @@ from twisted.internet.interfaces import IListeningPort
 from ipf import __version__
 from ipf.converter import Stores, TwoBells, milliseconds, now, trail_of
 from ipf.installing import MappedByVendor, aside, mapper_of
-from ipf.listening import HTTP, MLLP, bound, is_protected, listen, most_senders, raise_file_limit
+from ipf.listening import HTTP, MLLP, bound, is_protected, listen, most_clients, most_senders, raise_file_limit
 from ipf.mapping.desk import Desk, as_claimed
 from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
-from ipf.ports import DEFAULT_TENANT, Answer, Authenticate, Handler, Request, Session, SocketHub
+from ipf.ports import ANONYMOUS, DEFAULT_TENANT, Answer, Authenticate, Handler, NoteBinding, Request, Session, SocketHub
 from ipf.rest.audit_store import AuditedStore
-from ipf.rest.audited import observer
+from ipf.rest.audited import listeners, observer
 from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
@@ -162,17 +162,18 @@ class Doors:
             "mapping": FhirResource(mapping, refuse),
             "admin": Beside(operators, self._watching.mounts(health, gate, watch)),
             "actuator": actuator.resource(health),
-            "websocket": websocket_door.resource(self._sockets, reactor, *self._session()),
+            "websocket": websocket_door.resource(self._sockets, reactor, self._session(), self._listeners()),
         }
-        factory = site(mounts, max_body=settings.http_max_body_bytes, limits=http_limits(settings))
+        limits = http_limits(settings, most_clients(settings, raise_file_limit()))
+        factory = site(mounts, max_body=settings.http_max_body_bytes, limits=limits)
         port = await self._listen(settings.http_listen, factory, "HTTP", HTTP)
         self._on_stop("HTTP", lambda: maybeDeferred(port.stopListening))
 
-    def _session(self) -> tuple[Authenticate, ...]:
+    def _session(self) -> Authenticate:
         """Who a websocket client is.  In mode strict without bearer tokens only binding tokens bind."""
         if self.bearer is not None:
-            return (self.bearer.session,)
-        return (nobody,) if self._settings.channel_security == STRICT else ()
+            return self.bearer.session
+        return nobody if self._settings.channel_security == STRICT else websocket_door.everybody
 
     def _admin_routes(self) -> list[admin.Routes]:
         """Paths of the admin API with stores of their own."""
@@ -202,9 +203,16 @@ class Doors:
         """What tells the audit trail of requests."""
         if self._trail is None:
             return None
+        trail = self._trail
+        return observer(self._rules(), trail.note, milliseconds, self._tails, aside, trail.note_later)
+
+    def _listeners(self) -> NoteBinding | None:
+        """What tells it of websocket clients that bind, or try to."""
+        return None if self._trail is None else listeners(self._rules(), self._trail.note, now, self._tails)
+
+    def _rules(self) -> AuditRules:
         settings = self._settings
-        rules = AuditRules(settings.audit_reads, settings.audit_searches, tenancy_of(settings).is_enabled)
-        return observer(rules, self._trail.note, milliseconds, self._tails, aside, self._trail.note_later)
+        return AuditRules(settings.audit_reads, settings.audit_searches, tenancy_of(settings).is_enabled)
 
     def _subscriptions(self) -> SubscriptionDesk:
         """What operators ask about subscriptions."""
@@ -339,7 +347,7 @@ def channel_policy(settings: Settings) -> ChannelPolicy:
 
 async def nobody(bearer: str | None) -> Session:
     """`Authenticate` where websockets need an authenticated session, and nobody can have one."""
-    return Session(may=lambda _: False)
+    return Session(may=lambda _: False, caller=ANONYMOUS)
 
 
 def tenancy_of(settings: Settings) -> Tenancy:
@@ -359,9 +367,9 @@ def sender_gate(settings: Settings, listener: Listener) -> SenderGate | None:
     return None if gate.is_open and not is_mutual and not listener.endpoint.startswith("ssl:") else gate
 
 
-def http_limits(settings: Settings) -> HttpLimits:
-    """What an HTTP client may cost, and whose pages may ask."""
-    return HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins)
+def http_limits(settings: Settings, connections: int) -> HttpLimits:
+    """What HTTP clients may cost, and whose pages may ask."""
+    return HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins, connections)
 
 
 def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:

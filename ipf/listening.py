@@ -16,12 +16,14 @@ from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
 from ipf.settings import Settings
+from ipf.wire.turned_away import TurnedAway
 
 log = Logger(namespace="ipf.doors")
 
 _FILES = 65_536  # sockets and files that the service asks for
 _SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
 HTTP, MLLP = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN"
+_TLS = ("ssl:", "mtls:")
 _UNUSABLE = (CannotListenError, ValueError, TypeError, LookupError, OSError, OverflowError)
 
 
@@ -64,6 +66,16 @@ def most_senders(settings: Settings, files: int) -> int:
     return most
 
 
+def most_clients(settings: Settings, files: int) -> int:
+    """How many HTTP connections there may be, out of the files that MLLP leaves, and some for all else."""
+    left = files - most_senders(settings, files) * len(settings.mllp_listen) - _SPARE_FILES // 2
+    most = min(settings.http_max_connections, max(left, files // 4, 1))
+    if most < settings.http_max_connections:
+        text = "IPF_HTTP_MAX_CONNECTIONS: {most} connections, since this process may open {files} files only"
+        log.warn(text, most=most, files=files)
+    return most
+
+
 def check_places(settings: Settings, reactor: Any) -> None:
     """Problem for an endpoint string that says nothing, or a folder that is none; nothing is opened."""
     for variable, endpoint in ((HTTP, settings.http_listen), *((MLLP, one.endpoint) for one in settings.mllp_listen)):
@@ -81,7 +93,8 @@ async def listen(reactor: Any, place: str, factory: Any, what: str, variable: st
     """Open a listener.  Problem: it cannot be opened."""
     factory.noisy = False
     try:
-        port: IListeningPort = await serverFromString(reactor, place).listen(factory)
+        served = TurnedAway(factory) if place.startswith(_TLS) else factory
+        port: IListeningPort = await serverFromString(reactor, place).listen(served)
     except _UNUSABLE as error:
         raise Problem(Category.UNAVAILABLE, f"{what} cannot listen on {place}: {error}", variable) from error
     log.info("{what} listens on {place}", what=what, place=place)

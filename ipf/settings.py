@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from ipf.misfits import misfits
 from ipf.readers import (
     Listener,
     boolean,
@@ -177,6 +178,9 @@ class Settings:
     )
     http_max_header_bytes: int = variable(
         "IPF_HTTP_MAX_HEADER_BYTES", integer(1024), 64 * 1024, "larger request headers are answered 431"
+    )
+    http_max_connections: int = variable(
+        "IPF_HTTP_MAX_CONNECTIONS", integer(1), 10_000, "connections over HTTP, websockets included; more get a 503"
     )
     http_request_seconds: float = variable(
         "IPF_HTTP_REQUEST_TIMEOUT_SECONDS", decimal(0.1), 120.0, "a request must be there whole within so long"
@@ -364,7 +368,8 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
         if value is not None and (value.strip() or row.read in _LISTS):  # a blank list is an empty one, else unset
             values[one.name] = _read_one(row, value)
     settings = Settings(**values)
-    _fit_together(settings)
+    for complaint in misfits(settings):
+        raise InvalidSetting(complaint)
     return settings, _warnings(environ) + remarks
 
 
@@ -389,30 +394,3 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
     if mode not in ("strict", "relaxed", "permissive", ""):
         found.append("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is none of strict, relaxed, permissive: strict is used")
     return found
-
-
-def _fit_together(settings: Settings) -> None:
-    """Refuse combinations that cannot work."""
-    if (settings.db_url is None) != (settings.fhir_db_url is None):
-        missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
-        raise InvalidSetting(f"{missing}: set both database URLs, or none for the embedded PostgreSQL")
-    if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
-        raise InvalidSetting("IPF_FHIR_DB_URL: must be another database than that of IPF_DB_URL")
-    if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
-        missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
-        raise InvalidSetting(f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret")
-    if settings.auth_enabled and not settings.auth_issuer:
-        raise InvalidSetting("SUBSCRIPTION_SERVICE_AUTH_ISSUER: is needed when tokens are asked for")
-    if settings.multitenancy == "enabled" and not settings.auth_enabled:
-        raise InvalidSetting("SUBSCRIPTION_SERVICE_MULTITENANCY: needs SUBSCRIPTION_SERVICE_AUTH_ENABLED")
-    listening = {one.name for one in settings.mllp_listen}
-    for name, _ in settings.mllp_tenants:
-        if name not in listening:
-            raise InvalidSetting(f"IPF_MLLP_TENANTS: {name} is no listener of IPF_MLLP_LISTEN")
-    for name, _ in settings.mllp_allow:
-        if name and name not in listening:
-            raise InvalidSetting(f"IPF_MLLP_ALLOW: {name} is no listener of IPF_MLLP_LISTEN")
-    if settings.admin_read_token and not settings.admin_token:
-        raise InvalidSetting("IPF_ADMIN_AUTH_TOKEN: is needed beside IPF_ADMIN_READ_TOKEN, or writing were open")
-    if settings.admin_read_token and settings.admin_read_token == settings.admin_token:
-        raise InvalidSetting("IPF_ADMIN_READ_TOKEN: must differ from IPF_ADMIN_AUTH_TOKEN")

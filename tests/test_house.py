@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "records": set(),
     "secret_files": set(),
     "turns": set(),
-    "settings": {"readers", "secret_files"},
+    "settings": {"misfits", "readers", "secret_files"},
+    "misfits": {"settings"},  # for the type checker only
     "ports": {"errors", "fhir", "records"},  # fhir: for the type checker only
     "hl7": BASE,
     "fhir": BASE,

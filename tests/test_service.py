@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.converter import is_dead, worker_name
 from ipf.errors import Problem
-from ipf.listening import MLLP, bound, check_places, listen, most_senders
+from ipf.listening import MLLP, bound, check_places, listen, most_clients, most_senders
 from ipf.settings import Listener, Settings
 
 HOST = socket.gethostname()
@@ -90,6 +90,10 @@ class ServiceTests(TestCase):
         two = Settings(mllp_listen=(Listener("a", "tcp:1"), Listener("b", "tcp:2")), mllp_max_connections=5000)
         for files, most in ((65_536, 5000), (4096, 1792), (600, 44), (100, 1)):
             self.assertEqual(most_senders(two, files), most)
+        one = Settings(http_max_connections=20_000)
+        for files, most in ((65_536, 20_000), (20_000, 14_744), (4096, 1024), (1024, 256), (100, 25)):
+            self.assertEqual(most_clients(one, files), most, files)
+        self.assertEqual(most_clients(Settings(), 65_536), 10_000)
 
     def test_the_limit_of_a_login_shell_is_raised(self) -> None:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}

@@ -107,6 +107,20 @@ class SettingsTests(TestCase):
             with self.assertRaisesRegex(InvalidSetting, f"^{name}: "):
                 settings.read(environ)
 
+    def test_tenants_of_messages_are_served(self) -> None:
+        """What is sent for a tenant that is not on the list could be read by nobody."""
+        served = {"IPF_TENANTS": "north south", "IPF_MLLP_LISTEN": "lab=tcp:1 ward=tcp:2"}
+        for name, value, unknown in (
+            ("IPF_MLLP_TENANTS", "lab=north ward=east", "east"),
+            ("IPF_MLLP_TENANTS", "lab=North", "North"),
+            ("IPF_MLLP_CLIENT_NAMES", "a.example=south b.example=west", "west"),
+        ):
+            text = f"^{name}: {unknown}, the tenant of .* is not among IPF_TENANTS$"
+            with self.assertRaisesRegex(InvalidSetting, text):
+                settings.read({**served, name: value})
+            settings.read({**served, name: value, "IPF_TENANTS": ""})
+        settings.read({**served, "IPF_MLLP_TENANTS": "lab=north ward=default", "IPF_MLLP_CLIENT_NAMES": "a.example"})
+
     def test_secrets_in_files(self) -> None:
         folder = Path(self.mktemp())
         folder.mkdir()

@@ -96,7 +96,15 @@ from ipf.ports.resources import (
     Version,
     Writes,
 )
-from ipf.ports.sockets import Authenticate, Session, SocketClient, SocketHub
+from ipf.ports.sockets import (
+    Authenticate,
+    NoteBinding,
+    Session,
+    SocketClient,
+    SocketHub,
+    SocketNote,
+    TokenBinding,
+)
 from ipf.ports.terminology import Terminology
 
 __all__ = [
@@ -161,6 +169,7 @@ __all__ = [
     "NewEvent",
     "NewJob",
     "News",
+    "NoteBinding",
     "Notification",
     "Outcome",
     "Override",
@@ -182,6 +191,7 @@ __all__ = [
     "Settlement",
     "SocketClient",
     "SocketHub",
+    "SocketNote",
     "StaleRecovery",
     "Status",
     "SubscriptionCreator",
@@ -189,6 +199,7 @@ __all__ = [
     "SubscriptionState",
     "Terminology",
     "Terms",
+    "TokenBinding",
     "TopicState",
     "Transformed",
     "UnmappedCode",

@@ -24,6 +24,33 @@ class Session:
     caller: Caller = OPEN
 
 
+@dataclass(frozen=True, slots=True)
+class TokenBinding:
+    """What a binding token has bound: `asked` are the Subscriptions that it names, `found` those that are bound."""
+
+    session: Session
+    asked: Sequence[str]
+    found: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SocketNote:
+    """An attempt to listen, for the audit trail.  `what`: in words; `status`: as HTTP would have answered.
+
+    `subscriptions`: ids as the client gave them, or as its binding token names them.
+    """
+
+    session: Session
+    what: str
+    subscriptions: Sequence[str]
+    status: int
+    address: str
+    correlation_id: str
+    began: datetime
+
+
+NoteBinding = Callable[[SocketNote], None]
+
 Authenticate = Callable[[str | None], Awaitable[Session]]
 """A bearer token, or None when the client brought none, to who it is.  Problem UNAUTHORIZED when it may not come in."""
 
@@ -44,8 +71,8 @@ class SocketHub(Protocol):
     async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
         """`ping` at each event.  Problem when there is no such subscription, or it is not for this client."""
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> Sequence[str]:
-        """Notification Bundles of every subscription of a binding token, a handshake first; their ids.
+    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
+        """Notification Bundles of every subscription of a binding token, a handshake first.
 
         Problem UNAUTHORIZED: the token is unknown or has expired.
         """

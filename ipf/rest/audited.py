@@ -5,6 +5,7 @@ Source: interface specification "FHIR AuditEvent resources".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,11 +15,21 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.ports import Answer, Clock, Request
+from ipf.ports import Answer, Clock, NoteBinding, Request, SocketNote
 from ipf.ports.aside import LARGE, Aside, here
-from ipf.ports.audit import FHIR, Later, Trail, Unmade
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Later, Trail, Unmade
 from ipf.rest.unit import Outcome, Unit, UnitResult
-from ipf.security.audit import AuditRules, NewTail, audit_of, interaction_of, kind_of, patients_of, record, written
+from ipf.security.audit import (
+    AuditRules,
+    NewTail,
+    audit_of,
+    clean,
+    interaction_of,
+    kind_of,
+    patients_of,
+    record,
+    written,
+)
 
 if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
     from ipf.rest.judged import Submit
@@ -27,6 +38,7 @@ if TYPE_CHECKING:  # a converter process is audited; it has no router, and judge
 log = Logger()
 
 _SMALL = 32 * 1024  # bytes of a body that may be kept for the moment until its record is made
+_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 
@@ -68,6 +80,26 @@ def observer(
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
+
+
+def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> NoteBinding:
+    """Notes every client that binds itself to Subscriptions over a websocket, or tries to: it will be told of patients.
+
+    Always, whether or not reads are recorded.  What was bound, or refused, are the entities.
+    """
+
+    def note(one: SocketNote) -> None:
+        try:
+            session = one.session
+            surface = ADMIN if rules.is_nobodys(session.caller) else FHIR
+            kind = kind_of(session.tenant, session.caller, surface, "operation", "E", one.status, one.address)
+            known = [id for id in one.subscriptions[:MOST_ENTITIES] if _ID.fullmatch(id)]
+            entities = tuple([f"Subscription/{id}" for id in known])
+            trail(record(kind, new_tail(), one.began, clock(), one.correlation_id, clean(one.what), entities))
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=one.correlation_id)
+
+    return note
 
 
 def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Submit:

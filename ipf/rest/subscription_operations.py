@@ -6,14 +6,14 @@ Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0 (`$resend`: 1.2), Op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 from ipf.errors import Category, Problem
 from ipf.fhir.bundle import instant
 from ipf.fhir.json import dumps
-from ipf.ports import Answer, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
+from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
 from ipf.rest.arguments import Arguments, parameters_of
 from ipf.rest.compose import includes_of
 from ipf.rest.outcome import success
@@ -134,7 +134,7 @@ async def binding_token(request: Request, repository: Repository) -> Answer:
             raise Problem(Category.BUSINESS_RULE, f"Subscription/{id} is not of channel type websocket")
     if not rows:
         raise Problem(Category.NOT_FOUND, "there is no subscription of channel type websocket")
-    until = repository.clock() + timedelta(minutes=TOKEN_MINUTES)
+    until = _end_of_token(request.caller, repository.clock())
     token = await bindings.issue(request.tenant, [id for id, _ in rows], until, request.caller)
     said: list[Json] = [
         {"name": "token", "valueString": token},
@@ -143,6 +143,12 @@ async def binding_token(request: Request, repository: Repository) -> Answer:
         {"name": "websocket-url", "valueUrl": _socket_url(request.base_url)},
     ]
     return Answer(200, dumps(parameters_of(*said)))
+
+
+def _end_of_token(caller: Caller, now: datetime) -> datetime:
+    """An hour, and no longer than what the caller has proved who it is with."""
+    latest = now + timedelta(minutes=TOKEN_MINUTES)
+    return latest if caller.expires_at is None else min(latest, datetime.fromtimestamp(caller.expires_at, UTC))
 
 
 def _is_socket(row: SubscriptionHealth) -> bool:

@@ -70,7 +70,7 @@ class AuditRules:
             return None
         if path and TYPE in (path[0], path[-1]):
             return ADMIN
-        if self.divided and (request.caller.is_anonymous or request.caller.is_open):
+        if self.is_nobodys(request.caller):
             return ADMIN
         if status >= 400:
             return FHIR
@@ -79,6 +79,10 @@ class AuditRules:
         if interaction == "search":
             return FHIR if self.searches else None
         return FHIR
+
+    def is_nobodys(self, caller: Caller) -> bool:
+        """Whether what a caller does belongs to no tenant."""
+        return self.divided and (caller.is_anonymous or caller.is_open)
 
 
 def check_unchanging(resource_type: str, method: str) -> None:

@@ -44,6 +44,7 @@ from ipf.ports import (
     SocketClient,
     SocketHub,
     Terms,
+    TokenBinding,
 )
 from ipf.ports.delivery import Sieve
 from ipf.security.access import may_hold
@@ -104,6 +105,7 @@ class Sockets:
         self._streams: dict[int, Stream] = {}
         self._of_client: dict[SocketClient, set[int]] = {}
         self._untold: dict[int, list[Attempt]] = {}
+        self._ended_at = clock.seconds()
         self._worker = Worker(self.step, bell, BELL, poll_seconds, clock, name="websockets")
 
     def start(self) -> None:
@@ -127,11 +129,13 @@ class Sockets:
     async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
         """See `ports.SocketHub.bind`."""
         lease = await self._queue.bound(session.tenant, subscription_id)
+        if session.until is not None and session.until <= self._now():
+            raise Problem(Category.UNAUTHORIZED, "the token of this connection has ended")
         if lease is None or not session.may(lease.resource):
             raise Problem(Category.NOT_FOUND, "there is no websocket subscription with this id")
         self._add(client, lease, Bound(session))
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> Sequence[str]:
+    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
         """See `ports.SocketHub.bind_with_token`."""
         binding = await self._tokens.redeem(token)
         if binding is None:
@@ -142,7 +146,7 @@ class Sockets:
         for subscription_id in binding.subscription_ids:
             if await self._greet(client, session, subscription_id):
                 found.append(subscription_id)
-        return found
+        return TokenBinding(session, binding.subscription_ids, found)
 
     async def _greet(self, client: SocketClient, session: Session, subscription_id: str) -> bool:
         """Handshake, and bound from the very number that it names; False when there is no such subscription."""
@@ -182,6 +186,25 @@ class Sockets:
             if not stream.clients:
                 del self._streams[rid]
 
+    def _end_of_tokens(self) -> None:
+        """Whose token has ended hears no more, whether or not anything happens."""
+        if self._clock.seconds() - self._ended_at < FRESH_SECONDS:
+            return
+        self._ended_at, now = self._clock.seconds(), self._now()
+        for stream in list(self._streams.values()):
+            for client, bound in list(stream.clients.items()):
+                if bound.session.until is not None and bound.session.until <= now:
+                    self._expire(stream, client)
+
+    def _expire(self, stream: Stream, client: SocketClient) -> None:
+        rid = stream.lease.subscription_rid
+        self._unbind(rid, client)
+        left = self._of_client.get(client, set())
+        left.discard(rid)
+        client.tell([f"error the token for {stream.lease.subscription_id} has ended".encode()])
+        if not left:
+            client.end("its token has ended")
+
     # -- telling
 
     async def step(self) -> bool:
@@ -190,6 +213,7 @@ class Sockets:
             await self._write()
         if not self._streams:
             return False
+        self._end_of_tokens()
         known = {rid: stream.known for rid, stream in self._streams.items()}
         found = await self._queue.tail(known, EVENTS)
         for rid, events in groupby(found, key=lambda pair: pair[0]):
@@ -283,7 +307,9 @@ class Sockets:
         now = self._now()
         for client, bound in list(stream.clients.items()):
             session = bound.session
-            if (session.until is not None and session.until <= now) or not session.may(stream.lease.resource):
+            if session.until is not None and session.until <= now:
+                self._expire(stream, client)
+            elif not session.may(stream.lease.resource):
                 self._unbind(stream.lease.subscription_rid, client)
             elif events or bound.by_token:
                 yield client, bound

@@ -149,6 +149,17 @@ _connections = Gauge(
     registry=_REGISTRY,
     multiprocess_mode="livesum",
 )
+_http_connections = Gauge(
+    "ipf_http_connections",
+    "Open connections of HTTP clients, websockets included.",
+    registry=_REGISTRY,
+    multiprocess_mode="livesum",
+)
+_http_refused = Counter(
+    "ipf_http_connections_refused",
+    "HTTP connections refused since there were too many.",
+    registry=_REGISTRY,
+)
 _http_requests = Counter(
     "ipf_http_requests",
     "HTTP requests answered, by route; status is 2xx, 3xx, 4xx or 5xx.",
@@ -270,6 +281,16 @@ def search_index_lag(messages: int) -> None:
 def mllp_connections(listener: str, count: int) -> None:
     """How many senders are connected to a listener (its name is from the settings)."""
     _connections.labels(listener).set(count)
+
+
+def http_connections(count: int) -> None:
+    """How many HTTP clients are connected."""
+    _http_connections.set(count)
+
+
+def http_refused() -> None:
+    """An HTTP client was refused, since there were too many."""
+    _http_refused.inc()
 
 
 def http_answered(route: str, method: str, status: int, seconds: float) -> None:

@@ -25,6 +25,7 @@ from twisted.web.server import NOT_DONE_YET, Site
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler
 from ipf.telemetry import correlation, metrics
+from ipf.wire.http_crowd import Crowd
 from ipf.wire.http_guard import HttpLimits
 from ipf.wire.http_request import DEFAULT_MAX_BODY, BoundedRequest
 from ipf.wire.http_short import channel_class
@@ -79,8 +80,16 @@ class QuietSite(Site):
 
     def __init__(self, root: Resource, limits: HttpLimits, **options: Any) -> None:
         super().__init__(root, **options)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        own: Any = self
+        self.crowd = Crowd(limits.connections, own.reactor)
         chosen: Any = channel_class(limits)
         vars(self)["protocol"] = chosen  # Twisted's own would also negotiate HTTP/2, which has no such bounds
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """Twisted: a client connects."""
+        if self.crowd.is_full:
+            return self.crowd.refuse(addr)
+        return super().buildProtocol(addr)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def log(self, request: Any) -> None:
         """Twisted: a request is done, or its client has gone."""
@@ -132,7 +141,6 @@ class _Refusal(Resource):
     def render(self, request: Any) -> bytes:
         """Twisted: answer a request."""
         request.setResponseCode(self._status)
-        request.setHeader(b"server", b"ipf")
         request.setHeader(b"content-type", b"application/json")
         request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
         return self._body

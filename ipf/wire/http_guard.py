@@ -16,6 +16,7 @@ https://cheatsheetseries.owasp.org/cheatsheets/REST_Security_Cheat_Sheet.html
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
@@ -29,6 +30,7 @@ from twisted.web.http_headers import Headers
 
 from ipf.errors import Category, Problem
 from ipf.ports import Credential
+from ipf.wire.http_crowd import Crowd
 
 SLOWEST_BYTES = 16 * 1024  # a second, of a long body
 _GZIP = 16 + zlib.MAX_WBITS
@@ -55,11 +57,15 @@ HSTS = (b"Strict-Transport-Security", b"max-age=31536000")
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of one HTTP listener: bytes of headers, seconds for a request, origins of web pages (`*`: any)."""
+    """Bounds of one HTTP listener: bytes of headers, seconds for a request, origins of web pages (`*`: any).
+
+    `connections`: at once, of all clients together.
+    """
 
     header_bytes: int = 64 * 1024
     seconds: float = 120.0
     origins: tuple[str, ...] = ()
+    connections: int = 10_000
 
 
 class GuardedChannel(HTTPChannel):
@@ -75,6 +81,25 @@ class GuardedChannel(HTTPChannel):
     _host: Any = None
     _secure: bool | None = None
     _credential: Credential | None = None
+    _counts = False
+
+    def connectionMade(self) -> None:
+        """Twisted: it is there."""
+        super().connectionMade()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._counts = True
+        self._crowd.enter()
+
+    @property
+    def _crowd(self) -> Crowd:
+        own: Any = self
+        crowd: Crowd = own.site.crowd
+        return crowd
+
+    def hand_over(self) -> Callable[[], None]:
+        """The connection becomes another protocol's, which calls what is returned once it is gone."""
+        self._counts = False
+        self.stop_idle()
+        return self._crowd.leave
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes from the client."""
@@ -105,6 +130,9 @@ class GuardedChannel(HTTPChannel):
         """Twisted: it is gone."""
         self._stop_deadline()
         self.stop_idle()
+        if self._counts:
+            self._counts = False
+            self._crowd.leave()
         super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def credential(self, headers: Headers) -> Credential | None:

@@ -128,6 +128,12 @@ class BoundedRequest(WebRequest):
             self.responseHeaders.addRawHeader(name, value)
         super().process()  # type: ignore[no-untyped-call]  # Twisted has no types here
 
+    def write(self, data: bytes) -> None:
+        """Twisted: a piece of the answer.  What serves it is not said."""
+        if not self.startedWriting:
+            self.responseHeaders.removeHeader("server")
+        super().write(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
     def _unpack(self) -> None:
         content: Any = self.content
         encoding = ", ".join(self.requestHeaders.getRawHeaders("content-encoding", []))

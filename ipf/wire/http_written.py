@@ -64,7 +64,7 @@ def _status(version: bytes, status: int) -> bytes:
 def _common(second: int, is_secure: bool, replaced: frozenset[str]) -> bytes:
     """What each answer of a second says, without what it says itself."""
     date: Any = datetimeToString
-    found = [*SECURITY_HEADERS, *([HSTS] if is_secure else []), (b"Server", b"ipf"), (b"Date", bytes(date(second)))]
+    found = [*SECURITY_HEADERS, *([HSTS] if is_secure else []), (b"Date", bytes(date(second)))]
     return b"".join(b"%b: %b\r\n" % one for one in found if one[0].decode().lower() not in replaced)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from ipf.fhir.json import dumps, loads
-from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Version
+from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Session, SocketNote, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit_store import AuditedStore
-from ipf.rest.audited import audited, observer
+from ipf.rest.audited import audited, listeners, observer
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Unit
@@ -30,6 +30,9 @@ NURSE = Caller(
 
 
 WRITES = AuditRules()
+
+
+ID = "0190a0b0-1111-4222-8333-444455556666"
 
 
 class Trail:
@@ -108,6 +111,29 @@ class AuditSuite(Suite):
         await send("GET", "Patient/nobody")
         await send("DELETE", f"Patient/{made}")
         return str(made)
+
+    async def test_websocket_clients(self) -> None:
+        """Each that bound itself, or tried to; what no tenant's is operators see alone; a bug here disturbs nobody."""
+        divided = AuditRules(divided=True)
+        began, noted = self.world.now, self.trail.noted
+        rows = (
+            (WRITES, NURSE, ["s1", "s2"], 200, FHIR, 0, ("Subscription/s1", "Subscription/s2")),
+            (divided, NURSE, ["s1"], 404, FHIR, 4, ("Subscription/s1",)),
+            (divided, ANONYMOUS, ["s1\n x", "s1"], 401, ADMIN, 8, ("Subscription/s1",)),
+            (WRITES, OPEN, [], 200, FHIR, 0, ()),
+        )
+        for rules, caller, ids, status, surface, outcome, entities in rows:
+            note = listeners(rules, noted.append, self.world.repository.clock, self.trail.new_tail)
+            note(SocketNote(Session("default", caller=caller), "websocket bind", ids, status, "192.0.2.9", ID, began))
+            kind = noted[-1].kind
+            self.assertEqual((kind.surface, kind.outcome, kind.status, kind.action), (surface, outcome, status, "E"))
+            self.assertEqual((kind.agent, kind.address), (caller.subject or "anonymous", "192.0.2.9"))
+            self.assertEqual((noted[-1].entities, noted[-1].asked), (entities, "websocket bind"))
+        note(SocketNote(None, "websocket bind", (), 200, "", ID, began))
+        self.assertEqual((len(noted), len(self.flushLoggedErrors(AttributeError))), (len(rows), 1))
+        event = audit_event(noted[0])
+        self.assertEqual(event["entity"][1]["what"], {"reference": "Subscription/s2"})
+        self.assertEqual(event["subtype"][0]["code"], "operation")
 
     async def test_writes_and_failures_always_reads_and_searches_by_switch(self) -> None:
         await self._some()

@@ -5,8 +5,10 @@ Names carry the numbers of the guide's requirements (its requirements-server.csv
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from ipf.fhir.bundle import instant
 from ipf.ports import Caller, Json
 from ipf.rest.subscription_status import set_status
 from ipf.store.bindings import PostgresBindingTokens
@@ -116,6 +118,16 @@ class OperationSuite(Suite):
             self.assertEqual(len(said(found, "expiration")), 1)
         self.assertEqual((await self.world.send("GET", "Subscription/s/$get-ws-binding-token")).status, 422)
         self.assertEqual((await self.world.send("GET", "Subscription/x/$get-ws-binding-token")).status, 404)
+
+    async def test_a_binding_token_ends_with_the_token_that_asked_for_it(self) -> None:
+        await self.some()
+        await self.store(subscription(id="w", channel={"type": "websocket", "endpoint": None, "header": None}))
+        now = self.world.repository.clock()
+        for seconds, lives in ((90, 90), (7200, 3600)):
+            ends = now.timestamp() + seconds
+            self.world.caller = Caller("ada", scopes=("system/Subscription.r",), expires_at=ends)
+            found = await self.ok("GET", "Subscription/w/$get-ws-binding-token")
+            self.assertEqual(said(found, "expiration"), [instant(now + timedelta(seconds=lives))])
 
     async def test_within_the_limits_of_a_scope(self) -> None:
         """What may not be read is not there for any operation, and left out where all are asked for."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from ipf.errors import Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Caller, Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
 from ipf.stages.release import Release
 from ipf.stages.sockets import Sockets
@@ -161,7 +162,7 @@ class SocketsTests(Writing):
         await self.fire(first, "before")
         token = await self.tokens.issue("default", ["s1", "s2", "gone"], self.now() + timedelta(seconds=10))
         client = Client()
-        self.assertEqual(await self.hub.bind_with_token(client, token), ["s1", "s2"])
+        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1", "s2"])
         self.assertEqual(client.heard, ["handshake s1 1", "handshake s2 0"])
         await self.fire(second, "a")
         await self.hub.step()
@@ -169,7 +170,7 @@ class SocketsTests(Writing):
         self.clock.advance(11)
         await self.fire(second, "b")
         await self.hub.step()
-        self.assertEqual(client.heard[2:], ["a"])
+        self.assertEqual(client.heard[2:], ["a", *(f"error the token for {id} has ended" for id in ("s1", "s2"))])
         with self.assertRaises(Problem):
             await self.hub.bind_with_token(client, token)
 
@@ -179,7 +180,7 @@ class SocketsTests(Writing):
         rid = await self.websocket()
         client = Client()
         token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(seconds=10))
-        self.assertEqual(await self.hub.bind_with_token(client, token), ["s1"])
+        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1"])
         await self.fire(rid, "a")
         await self.hub.step()
         self.assertEqual(client.heard, ["bound s1", "ping s1", "a"])
@@ -217,7 +218,25 @@ class SocketsTests(Writing):
             self.assertEqual(by_id.heard, heard)
             self.assertEqual(by_token.heard[1:], [id or "ping s1" for id in expected])
         stranger = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), Caller("bob"))
-        self.assertEqual(await hub.bind_with_token(Client(), stranger), [])
+        self.assertEqual((await hub.bind_with_token(Client(), stranger)).found, [])
+
+    async def test_a_token_that_ends(self) -> None:
+        """Its client is told so, although nothing happens; one with nothing left is sent away, and binds no more."""
+        for id in ("s1", "s2"):
+            await self.websocket(id)
+        short = Session(until=self.now() + timedelta(seconds=10))
+        client, other = Client(), Client()
+        await self.hub.bind(client, short, "s1")
+        await self.hub.bind(client, Session(), "s2")
+        await self.hub.bind(other, short, "s1")
+        await self.hub.step()
+        self.assertEqual((client.heard, other.ended), ([], None))
+        self.clock.advance(10)
+        await self.hub.step()
+        for one, ended in ((client, None), (other, "its token has ended")):
+            self.assertEqual((one.heard, one.ended), (["error the token for s1 has ended"], ended))
+        failed = await self.assertFailure(Deferred.fromCoroutine(self.hub.bind(client, short, "s1")), Problem)
+        self.assertEqual(failed.category, Category.UNAUTHORIZED)
 
     async def test_rights_are_asked_at_each_telling(self) -> None:
         """Who may not be told any more is not, although it was bound."""

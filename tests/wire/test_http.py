@@ -137,7 +137,7 @@ class AnswerTests(TestCase):
         self.assertEqual(headers["content-type"], "application/fhir+json;charset=utf-8")
         self.assertEqual(headers["content-length"], "7")
         self.assertEqual(headers["x-correlation-id"], ID)
-        self.assertEqual(headers["server"], "ipf")
+        self.assertNotIn("server", headers)
 
     def test_a_trace_is_gone_on_with(self) -> None:
         """Without an id of its own a request is known by the trace that it belongs to, here and in its answer."""
@@ -237,6 +237,15 @@ class LimitTests(TestCase):
 
 
 class MountTests(TestCase):
+    def test_no_answer_names_the_server(self) -> None:
+        mounts = {"fhir": FhirResource(Handlers().at_once, refuse), "page": Data(b"x", "text/plain")}
+        for path, method, expected in (
+            ("/fhir/Patient", "GET", 200), ("/page", "GET", 200), ("/page", "HEAD", 200), ("/page/x", "GET", 404),
+            ("/nothing", "GET", 404), ("*", "OPTIONS", 200), ("*", "GET", 405), ("/page", "BREW", 501),
+        ):  # fmt: skip
+            status, headers, _ = Connection(mounts).get(path, method=method)
+            self.assertEqual((status, headers.get("server")), (expected, None), (method, path))
+
     def test_the_first_segment_chooses(self) -> None:
         mounts = {"fhir": FhirResource(Handlers().at_once, refuse), "admin": Data(b"admin", "text/plain")}
         self.assertEqual(Connection(mounts).get("/admin")[2], b"admin")

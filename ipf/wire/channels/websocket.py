@@ -23,7 +23,9 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from autobahn.twisted.resource import WebSocketResource
@@ -31,11 +33,14 @@ from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerPr
 from autobahn.websocket.types import ConnectionDeny
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ipf.errors import Category, Problem
-from ipf.ports import Authenticate, Session, SocketClient, SocketHub
+from ipf.ports import ANONYMOUS, Authenticate, NoteBinding, Session, SocketClient, SocketHub, SocketNote
+from ipf.telemetry import correlation
 
 log = Logger()
 
@@ -47,23 +52,33 @@ PING_SECONDS = 30
 OPENING_SECONDS = 10
 MOST_CLIENTS = 10_000
 
+_NOBODY = Session(caller=ANONYMOUS)
 _PREFIX = "bearer-"
 _TOKEN = re.compile(r"bind-with-token\s*:?\s+(\S+)", re.IGNORECASE)
 
 
-def upgraded(hub: SocketHub, reactor: Any, authenticate: Authenticate) -> Any:
-    """Autobahn's resource, which takes the connection of a request over."""
-    make: Any = WebSocketResource
-    return make(SocketFactory(hub, reactor, authenticate))
+class Upgrade:
+    """Takes the connection of a request over."""
+
+    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate, note: NoteBinding | None) -> None:
+        make: Any = WebSocketResource
+        self._factory = SocketFactory(hub, reactor, authenticate, note)
+        self._resource = make(self._factory)
+
+    def render(self, request: Any) -> Any:
+        """As a resource of Twisted; the connection still counts as one of the HTTP listener's."""
+        self._factory.leave = request.channel.hand_over()
+        return self._resource.render(request)
 
 
 class SocketFactory(WebSocketServerFactory):
     """Twisted: makes a connection for each client."""
 
     noisy = False
+    leave: Callable[[], None]
 
-    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate) -> None:
-        super().__init__(reactor=reactor, server="ipf")  # type: ignore[no-untyped-call]  # Autobahn has no hints here
+    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate, note: NoteBinding | None) -> None:
+        super().__init__(reactor=reactor, server="")  # type: ignore[no-untyped-call]  # Autobahn has no hints here
         self.protocol = SocketConnection
         options: Any = self
         options.setProtocolOptions(
@@ -77,6 +92,28 @@ class SocketFactory(WebSocketServerFactory):
         )
         self.hub = hub
         self.authenticate = authenticate
+        self.note = note
+
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """Twisted: the protocol of the connection that is handed over."""
+        made: Any = super().buildProtocol(addr)
+        made.took_over(self.leave)
+        return made
+
+
+@dataclass(slots=True)
+class Attempt:
+    """To bind, for the audit trail; `what` is empty as long as a message is none."""
+
+    began: datetime
+    what: str
+    subscriptions: Sequence[str]
+    session: Session
+
+
+def nothing() -> None:
+    """Nobody is to be told."""
 
 
 @implementer(IPushProducer)
@@ -96,25 +133,32 @@ class SocketConnection(WebSocketServerProtocol):
         self._errors = 0
         self._bindings = 0
         self._is_cut = False
+        self._correlation_id = ""
+        self._leave: Callable[[], None] = nothing
+
+    def took_over(self, leave: Callable[[], None]) -> None:
+        """`leave` is to be called when the connection is gone."""
+        self._leave = leave
 
     # -- who it is
-
-    async def _who(self, bearer: str | None) -> Session:
-        try:
-            return await self.factory.authenticate(bearer)
-        except Problem as refused:
-            deny: Any = ConnectionDeny
-            raise deny(refused.rendering.http_status, refused.text) from refused
 
     def onConnect(self, request: Any) -> Any:
         """Autobahn: a client opens; the answer is the subprotocol that is spoken."""
         offered = list(request.protocols)
+        self._correlation_id = correlation.of(lambda name: request.headers.get(name.lower()))
         bearer = bearer_of(request.headers.get("authorization"), offered)
         return Deferred.fromCoroutine(self._admit(bearer, offered))
 
     async def _admit(self, bearer: str | None, offered: Sequence[str]) -> str | None:
         if bearer is not None:
-            self._session = await self._who(bearer)
+            began = datetime.now(UTC)
+            try:
+                self._session = await self.factory.authenticate(bearer)
+            except Problem as refused:
+                status = refused.rendering.http_status
+                self._note(Attempt(began, "websocket", (), _NOBODY), status)
+                deny: Any = ConnectionDeny
+                raise deny(status, refused.text) from refused
         return chosen_of(offered)
 
     def onOpen(self) -> None:
@@ -143,31 +187,53 @@ class SocketConnection(WebSocketServerProtocol):
             self._is_answering = False
 
     async def _answer(self, text: str) -> None:
+        attempt = Attempt(datetime.now(UTC), "", (), self._session or _NOBODY)
+        status = 200
         try:
             self._bindings += 1
             if self._bindings > MOST_BINDINGS:
                 raise Problem(Category.BUSINESS_RULE, "too many bindings on one connection")
-            await self._bind(text)
+            await self._bind(text, attempt)
         except Problem as problem:
+            status = problem.rendering.http_status
             self._error(problem.text)
         except Exception:
+            status = 500
             log.failure("a websocket client could not be bound")
             self._error("the server failed")
+        if attempt.what:
+            self._note(attempt, status)
 
-    async def _bind(self, text: str) -> None:
-        token = token_of(text)
+    async def _bind(self, text: str, attempt: Attempt) -> None:
+        hub, token = self.factory.hub, token_of(text)
         if token is not None:
-            if not await self.factory.hub.bind_with_token(self, token):
+            attempt.what = "websocket bind-with-token"
+            bound = await hub.bind_with_token(self, token)
+            attempt.session, attempt.subscriptions = bound.session, bound.found or bound.asked
+            if not bound.found:
                 raise Problem(Category.NOT_FOUND, "the token binds no websocket subscription")
             return
         verb, _, subscription_id = text.partition(" ")
         subscription_id = subscription_id.strip().removeprefix("Subscription/")
         if verb.lower() != "bind" or not subscription_id:
             raise Problem(Category.VALUE, "say 'bind <subscription id>' or 'bind-with-token <token>'")
+        attempt.what, attempt.subscriptions = "websocket bind", (subscription_id,)
         if self._session is None:
             self._session = await self.factory.authenticate(None)
-        await self.factory.hub.bind(self, self._session, subscription_id)
+        attempt.session = self._session
+        await hub.bind(self, self._session, subscription_id)
         self.tell([f"bound {subscription_id}".encode()])
+
+    def _note(self, attempt: Attempt, status: int) -> None:
+        if self.factory.note is not None:
+            transport: Any = self.transport
+            address = str(getattr(transport.getPeer(), "host", ""))
+            self.factory.note(
+                SocketNote(
+                    attempt.session, attempt.what, attempt.subscriptions, status, address, self._correlation_id,
+                    attempt.began,
+                )
+            )  # fmt: skip
 
     def _error(self, reason: str) -> None:
         self._errors += 1
@@ -225,6 +291,12 @@ class SocketConnection(WebSocketServerProtocol):
         self._asked.clear()
         self._waiting.clear()
         self.factory.hub.leave(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Twisted: its socket is closed."""
+        super().connectionLost(reason)
+        leave, self._leave = self._leave, nothing
+        leave()
 
 
 _client: type[SocketClient] = SocketConnection

@@ -13,7 +13,7 @@ from twisted.internet.threads import deferToThread
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET
 
-from ipf.ports import Authenticate, Channel, Delivered, Notification, Session, SocketHub
+from ipf.ports import Authenticate, Channel, Delivered, NoteBinding, Notification, Session, SocketHub
 from ipf.telemetry import correlation
 
 
@@ -39,13 +39,15 @@ async def everybody(bearer: str | None) -> Session:
     return Session()
 
 
-def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody) -> IResource:
-    """The resource to mount at `/websocket`."""
+def resource(
+    hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody, note: NoteBinding | None = None
+) -> IResource:
+    """The resource to mount at `/websocket`.  `note`: told of each attempt to bind, for the audit trail."""
 
     def inside() -> Any:
-        from ipf.wire.channels.websocket import upgraded
+        from ipf.wire.channels.websocket import Upgrade
 
-        return upgraded(hub, reactor, authenticate)
+        return Upgrade(hub, reactor, authenticate, note)
 
     async def aside() -> Any:
         return await deferToThread(inside)
@@ -56,7 +58,7 @@ def resource(hub: SocketHub, reactor: Any, authenticate: Authenticate = everybod
 class Upgrades(Resource):
     """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service.
 
-    `inside`: makes the resource that takes connections over, for the first client.
+    `inside`: makes what takes connections over, for the first client.
     """
 
     isLeaf = True
@@ -90,7 +92,7 @@ class Upgrades(Resource):
 
 def _refused(request: Any) -> bytes:
     request.setResponseCode(426)
-    for name, value in (("Server", "ipf"), ("Upgrade", "websocket"), ("Content-Type", "application/json")):
+    for name, value in (("Upgrade", "websocket"), ("Content-Type", "application/json")):
         request.setHeader(name, value)
     request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
     return b'{"error":"bad_request","message":"a websocket is opened here: send Upgrade: websocket"}'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autobahn.twisted.websocket import WebSocketClientFactory, WebSocketClientProtocol
 from treq.client import HTTPClient
 from twisted.internet import reactor
@@ -14,10 +12,15 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
 from ipf.errors import Category, Problem
-from ipf.ports import Notification, Session, SocketClient
+from ipf.ports import Caller as Bearer
+from ipf.ports import Notification, Session, SocketClient, SocketNote, TokenBinding
 from ipf.wire.channels.websocket import bearer_of, chosen_of, token_of
 from ipf.wire.channels.websocket_door import Websocket, everybody, resource
 from ipf.wire.http import site
+from ipf.wire.http_crowd import Crowd
+from ipf.wire.http_guard import HttpLimits
+
+ADA = Bearer("ada", "app")
 
 
 class Hub:
@@ -34,12 +37,14 @@ class Hub:
             raise RuntimeError("a bug")
         self.bound.append((client, session.tenant, subscription_id))
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> Sequence[str]:
+    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
+        if token == "empty":
+            return TokenBinding(Session("north", caller=ADA), ["s1", "s2"], [])
         if token != "good":
             raise Problem(Category.UNAUTHORIZED, "the binding token is unknown or has expired")
         self.bound.append((client, "by token", token))
         client.tell([b'{"resourceType":"Bundle"}'])
-        return ["s1"]
+        return TokenBinding(Session("north", caller=ADA), ["s1", "s2"], ["s1"])
 
     def leave(self, client: SocketClient) -> None:
         self.left.append(client)
@@ -74,7 +79,7 @@ async def by_token(bearer: str | None) -> Session:
     """Authentication is on, and one token is good."""
     if bearer != "jwt.of.north":
         raise Problem(Category.UNAUTHORIZED, "no valid token")
-    return Session("north")
+    return Session("north", caller=ADA)
 
 
 class WebsocketTests(TestCase):
@@ -83,10 +88,14 @@ class WebsocketTests(TestCase):
     def setUp(self) -> None:
         self.hub = Hub()
         self.callers: list[Caller] = []
+        self.notes: list[SocketNote] = []
 
-    def listen(self, authenticate=everybody) -> None:
-        mounted = resource(self.hub, reactor, authenticate)
-        port = reactor.listenTCP(0, site({"websocket": mounted}, timeout=1.0), interface="127.0.0.1")
+    def listen(self, authenticate=everybody, **limits: int) -> None:
+        mounted = resource(self.hub, reactor, authenticate, self.notes.append)
+        self.site = site({"websocket": mounted}, timeout=1.0, limits=HttpLimits(**limits))
+        self.counts: DeferredQueue[int] = DeferredQueue()
+        self.site.crowd = Crowd(limits.get("connections", 100), reactor, self.counts.put)
+        port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
         self.number = port.getHost().port
         self.addCleanup(port.stopListening)
         self.addCleanup(self.end)
@@ -182,6 +191,52 @@ class WebsocketTests(TestCase):
         caller = await self.call()
         self.assertEqual(await self.say(caller, "bind s1"), "error no valid token")
         self.assertEqual(await self.say(caller, "bind-with-token good"), '{"resourceType":"Bundle"}')
+
+    async def test_every_attempt_to_bind_is_noted(self) -> None:
+        """Who, from where, what, and how it ended; never the token, and nothing of what is no attempt."""
+        self.listen(by_token)
+        id = "0190a0b0-1111-4222-8333-444455556666"
+        caller = await self.call("bearer-jwt.of.north", headers={"X-Correlation-Id": id})
+        for text in ("bind s1", "hello", "bind nobody", "bind broken"):
+            await self.say(caller, text)
+        self.flushLoggedErrors(RuntimeError)
+        stranger = await self.call()
+        for text in ("bind-with-token good", "bind-with-token bad", "bind-with-token empty", "bind s1"):
+            await self.say(stranger, text)
+        with self.assertRaisesRegex(ConnectionError, "401"):
+            await self.call("bearer-somebody.else")
+        found = [(one.what, one.session.caller.subject, one.session.tenant, tuple(one.subscriptions), one.status)
+                 for one in self.notes]  # fmt: skip
+        self.assertEqual(found, [
+            ("websocket bind", "ada", "north", ("s1",), 200),
+            ("websocket bind", "ada", "north", ("nobody",), 404),
+            ("websocket bind", "ada", "north", ("broken",), 500),
+            ("websocket bind-with-token", "ada", "north", ("s1",), 200),
+            ("websocket bind-with-token", "", "default", (), 401),
+            ("websocket bind-with-token", "ada", "north", ("s1", "s2"), 404),
+            ("websocket bind", "", "default", ("s1",), 401),
+            ("websocket", "", "default", (), 401),
+        ])  # fmt: skip
+        self.assertEqual({one.address for one in self.notes}, {"127.0.0.1"})
+        self.assertEqual({one.correlation_id for one in self.notes[:3]}, {id})
+
+    async def test_no_banner(self) -> None:
+        self.listen()
+        caller = await self.call()
+        self.assertNotIn("server", caller.answer.headers)
+
+    async def test_a_websocket_counts_as_a_connection(self) -> None:
+        """Until it is closed, by whichever end."""
+        self.listen(connections=2)
+        first, second = await self.call(), await self.call()
+        with self.assertRaisesRegex(ConnectionError, "503"):
+            await self.call()
+        first.sendClose()
+        self.assertEqual([await self.counts.get() for _ in range(3)], [1, 2, 1])
+        third = await self.call()
+        for one in (second, third):
+            one.dropConnection(abort=True)
+        self.assertEqual([await self.counts.get() for _ in range(3)], [2, 1, 0])
 
     async def test_a_silent_client_is_not_closed_by_the_http_server(self) -> None:
         self.listen()
