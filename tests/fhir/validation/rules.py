@@ -1,0 +1,38 @@
+"""What the tables of rules share: a resource, and the errors (or warnings) that it must and must not give."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.validation.validator import Validator
+
+Json = dict[str, Any]
+PATIENT: Json = {"resourceType": "Patient"}
+OBSERVATION: Json = {
+    "resourceType": "Observation",
+    "status": "final",
+    "code": {"coding": [{"system": "http://loinc.org", "code": "718-7"}]},
+}
+VALIDATOR = Validator()
+
+
+def with_(resource: Json, **members: Any) -> Json:
+    """A copy of a resource with some members."""
+    return {**copy.deepcopy(resource), **members}
+
+
+def found(resource: Json, severity: str = "error", **more: Any) -> list[tuple[str, str]]:
+    """(code, place) of the findings of one severity."""
+    return [(one.code, one.place) for one in VALIDATOR.validate(resource, **more) if one.severity == severity]
+
+
+class Base(TestCase):
+    """A table is rows of (resource, findings)."""
+
+    def check(self, rows: list[tuple[Json, list[tuple[str, str]]]], severity: str = "error") -> None:
+        """Each resource gives exactly these."""
+        for resource, expected in rows:
+            self.assertEqual(found(resource, severity), expected, resource)
