@@ -28,6 +28,7 @@ from ipf.store.embedded import EmbeddedPostgres
 from ipf.store.migrate import migrate
 from ipf.store.quoting import identifier
 from ipf.store.row_security import secure
+from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]
 
@@ -75,6 +76,7 @@ async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
     url = await fresh_url(kind)
     if options.get("tenants"):
         await secure(url, reactor=reactor)
+    options.setdefault("connect_seconds", PATIENCE)
     opened = Database(url, reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
     await opened.start()
     return opened
@@ -85,6 +87,12 @@ async def database(case: TestCase, kind: Kind, *, size: int = 4, **options: Any)
     opened = await fresh(kind, size=size, **options)
     case.addCleanup(lambda: defer.Deferred.fromCoroutine(opened.close()))
     return opened
+
+
+async def pass_time(opened: Database, table: str, seconds: float, *columns: str) -> None:
+    """Move these times of all rows into the past by so much, as if so much time had gone by."""
+    moved = ", ".join(f"{name} = {name} - interval '{seconds} seconds'" for name in columns)
+    await opened.many(f"UPDATE {identifier(table)} SET {moved}")
 
 
 async def pause(seconds: float) -> None:
@@ -106,7 +114,7 @@ async def _template(running: EmbeddedPostgres, kind: Kind) -> str:
 
 
 async def _execute(running: EmbeddedPostgres, sql: str) -> None:
-    connection = await connect(running.url("postgres"), reactor=reactor)
+    connection = await connect(running.url("postgres"), reactor=reactor, connect_seconds=PATIENCE)
     try:
         await connection.run(sql)
     finally:

@@ -11,21 +11,15 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import IO, Any
 
+from tests.waiting import PATIENCE, free_port
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class ServiceProcess:
@@ -83,7 +77,7 @@ class ServiceProcess:
         except (OSError, http.client.HTTPException):
             return False
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Block until it is ready (for programs without a reactor; tests poll `ready`)."""
         deadline = time.monotonic() + seconds
         pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
@@ -113,7 +107,7 @@ class ServiceProcess:
         if converters:
             os.kill(converters[0], number)
 
-    def stop(self, seconds: float = 30.0) -> int:
+    def stop(self, seconds: float = PATIENCE) -> int:
         """SIGTERM, and its exit status."""
         assert self._process is not None
         if self._process.poll() is None:
@@ -135,7 +129,7 @@ class ServiceProcess:
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
         """One blocking HTTP exchange; the body is sent (unless it is bytes) and parsed as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE)
         try:
             payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             sent = {"Content-Type": "application/fhir+json"} if payload else {}

@@ -21,7 +21,8 @@ from tests.bench.receive import service
 from tests.bench.report import line
 from tests.bench.senders import run as run_load
 from tests.bench.sink import Sink
-from tests.service_process import ROOT, ServiceProcess, free_port
+from tests.service_process import ROOT, ServiceProcess
+from tests.waiting import free_port
 
 ALONE = {"IPF_WORKER_PROCESSES": "0", "IPF_LOG_LEVEL": "WARN"}
 PAIRS = 8

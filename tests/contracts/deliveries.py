@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from twisted.internet import reactor, task
-
 from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Lease, NewEvent, SubscriptionState
 from ipf.ports.delivery import Settled
 from tests.contracts.resources import CORRELATION, Writing, change, patient
@@ -23,9 +21,13 @@ def attempt(number: int, succeeded: bool = True) -> Attempt:
 
 
 class DeliveryQueueContract(Writing):
-    """Mixed into a case that sets `self.store` and `self.queue` in `setUp`."""
+    """Mixed into a case that sets `self.store` and `self.queue` in `setUp`, and says how time passes for them."""
 
     queue: DeliveryQueue
+
+    async def pass_time(self, seconds: float) -> None:
+        """What was to be at some time is so many seconds nearer."""
+        raise NotImplementedError
 
     async def fire(self, subscription_rid: int, id: str) -> None:
         """One event of a new Patient."""
@@ -101,11 +103,11 @@ class DeliveryQueueContract(Writing):
         rid = await self.subscribe("s1")
         await self.fire(rid, "a")
         (lease,) = await self.lease()
-        failing = DeliveryEnd(None, [attempt(1, False)], retry_at=soon(0.2), attempt_count=1)
+        failing = DeliveryEnd(None, [attempt(1, False)], retry_at=soon(600), attempt_count=1)
         await self.queue.settle(lease, failing)
         await self.fire(rid, "b")
         self.assertEqual(await self.lease(), [])
-        await task.deferLater(reactor, 0.25)
+        await self.pass_time(601)
         (lease,) = await self.lease()
         self.assertEqual(lease.attempt_count, 1)
         self.assertIsNotNone(lease.failing_since)
@@ -118,8 +120,8 @@ class DeliveryQueueContract(Writing):
         """Another takes over; who lost it settles nothing and sees nothing."""
         rid = await self.subscribe("s1")
         await self.fire(rid, "a")
-        (lost,) = await self.lease(0.1)
-        await task.deferLater(reactor, 0.15)
+        (lost,) = await self.lease(600)
+        await self.pass_time(601)
         (held,) = await self.lease()
         self.assertIsNone(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
         self.assertEqual(await self.pending(lost), [])

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.bench.messages import END, VT
+from tests.waiting import PATIENCE
 
 
 def admission(control_id: str, patient: str, phone: str) -> bytes:
@@ -55,9 +56,9 @@ class Feed:
     async def stop(self) -> None:
         """End each sender after the message in hand is acknowledged."""
         self._stopping = True
-        await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
+        await asyncio.wait_for(asyncio.gather(*self._tasks), PATIENCE)
 
-    async def until(self, count: int, seconds: float) -> None:
+    async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
         deadline = asyncio.get_running_loop().time() + seconds
         while len(self.accepted) < count:
@@ -80,7 +81,7 @@ class Feed:
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
         while True:
             try:
-                code = await asyncio.wait_for(self._ask(sender, control_id, message), 15)
+                code = await asyncio.wait_for(self._ask(sender, control_id, message), PATIENCE)
             except (OSError, EOFError, TimeoutError):
                 code = "lost"
             self.codes[code] += 1

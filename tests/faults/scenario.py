@@ -17,6 +17,7 @@ from tests.bench.limits import psql
 from tests.bench.sink import Sink
 from tests.faults.feed import Feed
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 
 def scratch() -> Path:
@@ -70,7 +71,7 @@ class Scenario:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    async def ready(self, seconds: float = 60.0) -> None:
+    async def ready(self, seconds: float = PATIENCE) -> None:
         """Wait until the service accepts messages."""
         async with asyncio.timeout(seconds):
             while not await asyncio.to_thread(self.service.ready):
@@ -85,7 +86,7 @@ class Scenario:
         """Rows of a query, as text."""
         return [row.split("|") for row in psql(self.postgres, query, database).splitlines()]
 
-    async def settled(self, seconds: float = 90.0) -> None:
+    async def settled(self, seconds: float = PATIENCE) -> None:
         """Wait until every accepted message is DELIVERED and every event acknowledged by the subscriber."""
         async with asyncio.timeout(seconds):
             while not (await asyncio.to_thread(self._all_done)):

@@ -17,6 +17,7 @@ from twisted.trial.unittest import TestCase
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
 from tests.faults.scenario import Scenario
+from tests.waiting import PATIENCE
 
 KILLS = int(os.environ.get("IPF_KILLS", "6"))
 SUBSCRIPTIONS = 8
@@ -50,13 +51,17 @@ class DeliveryFaultTests(TestCase):
             url = await orders.start()
             for number in range(SUBSCRIPTIONS):
                 await subscribe(scenario.service, f"{url}/{number}", scenario.criteria)
-            writing = asyncio.ensure_future(_write(scenario))
+            written: list[int] = []
+            writing = asyncio.ensure_future(_write(scenario, written))
             for _ in range(KILLS):
                 await asyncio.sleep(chance.uniform(0.2, 1.5))
                 scenario.service.kill()
                 scenario.service.start()
                 await scenario.ready()
-            await asyncio.sleep(1.0)
+            enough = len(written) + 50
+            async with asyncio.timeout(PATIENCE):
+                while len(written) < max(enough, 100):
+                    await asyncio.sleep(0.05)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
             await scenario.settled()
@@ -78,7 +83,7 @@ class DeliveryFaultTests(TestCase):
             "fhir",
             "SELECT count(*) FROM resource_versions JOIN resources r USING (rid) WHERE resource_type = 'Patient'",
         )
-        self.assertGreater(int(stored), 100)
+        self.assertGreaterEqual(int(stored), 100)
         self.assertEqual(len(events), SUBSCRIPTIONS)
         for name, numbered in events.items():
             self.assertEqual([number for number, _ in numbered], list(range(1, int(stored) + 1)), f"gaps in {name}")
@@ -86,8 +91,8 @@ class DeliveryFaultTests(TestCase):
             self.assertEqual(first_arrivals, [version for _, version in numbered], f"order of {name}")
 
 
-async def _write(scenario: Scenario) -> None:
-    """Changes of a few Patients, one after another, as fast as they are taken; what fails is sent again later."""
+async def _write(scenario: Scenario, written: list[int]) -> None:
+    """Changes of a few Patients, one after another, as fast as they are taken; `written`: which were."""
     number = 0
     while True:
         number += 1
@@ -95,5 +100,6 @@ async def _write(scenario: Scenario) -> None:
         patient = {"resourceType": "Patient", "id": id, "identifier": [{"value": str(number)}]}
         try:
             await asyncio.to_thread(scenario.service.request, "PUT", f"/fhir/Patient/{id}", patient)
+            written.append(number)
         except (OSError, http.client.HTTPException):
             await asyncio.sleep(0.05)

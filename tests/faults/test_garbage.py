@@ -10,6 +10,7 @@ from twisted.trial.unittest import TestCase
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario, many_files
 from tests.service_process import memory_mib
+from tests.waiting import PATIENCE
 
 MIB = 1024 * 1024
 
@@ -28,14 +29,14 @@ class GarbageTests(TestCase):
             before = memory_mib(pid)
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2000)]
             await asyncio.gather(_random_bytes(port), _endless(port, b"\x0bMSH|"), _endless(port, b""), _hang_up(port))
-            code = await asyncio.wait_for(_one_answer(port), 5)
+            code = await asyncio.wait_for(_one_answer(port), PATIENCE)
             self.assertEqual(code, b"AA")
             self.assertEqual((await asyncio.to_thread(scenario.service.get, "/actuator/health"))[0], 200)
             self.assertLess(memory_mib(pid) - before, 80)
             for _, writer in idle:
                 writer.close()
             await _unfinished_times_out(port)
-            self.assertEqual(await asyncio.wait_for(_one_answer(port), 5), b"AA")
+            self.assertEqual(await asyncio.wait_for(_one_answer(port), PATIENCE), b"AA")
             rejects = await asyncio.to_thread(scenario.sql, "ipf", "SELECT count(*) FROM rejects")
             self.assertGreater(int(rejects[0][0]), 0)
 
@@ -71,7 +72,7 @@ async def _pour(port: int, chunks: list[bytes]) -> None:
     """Write all, as far as the service reads it, then hang up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             for chunk in chunks:
                 writer.write(chunk)
                 await writer.drain()
@@ -84,6 +85,6 @@ async def _unfinished_times_out(port: int) -> None:
     """A sender that never finishes a frame is cut off."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"\x0bMSH|^~\\&|A|B")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await reader.read()
     writer.close()

@@ -33,10 +33,11 @@ class KilledTests(TestCase):
         asyncio.run(self._ask_converters())
 
     async def _ask_converters(self) -> None:
-        async with Scenario(IPF_WORKER_PROCESSES="1") as scenario:
+        # Rows are held for long: what a slow machine holds up is not taken for lost, which would be an attempt.
+        async with Scenario(IPF_WORKER_PROCESSES="1", IPF_WORKER_TRANSFORMING_STALE_SECONDS="600") as scenario:
             scenario.feed.start()
             for number in (signal.SIGTERM, signal.SIGINT):
-                await scenario.feed.until(len(scenario.feed.accepted) + 100, 60)
+                await scenario.feed.until(len(scenario.feed.accepted) + 100)
                 scenario.service.kill_converter(number)
             await self._end(scenario)
             self.assertEqual(scenario.sql("ipf", "SELECT max(attempt_count) FROM ingested_messages"), [["0"]])
@@ -62,8 +63,7 @@ class KilledTests(TestCase):
             await self._end(scenario)
 
     async def _end(self, scenario: Scenario) -> None:
-        await scenario.feed.until(len(scenario.feed.accepted) + 50, 60)
+        await scenario.feed.until(max(200, len(scenario.feed.accepted) + 50))
         await scenario.feed.stop()
         await scenario.settled()
-        self.assertGreater(len(scenario.feed.accepted), 200)
         self.assertEqual(scenario.broken_promises(), [])

@@ -21,6 +21,7 @@ from tests.bench.sink import Sink
 from tests.corpus import samples
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
+from tests.waiting import PATIENCE
 
 SECONDS = float(os.environ.get("IPF_SOAK_SECONDS") or (180 if os.environ.get("CI") == "true" else 8))
 MIXED = ("orm_radiology", "siu_s12_booking", "vxu_child", "mdm_t02_note", "a08_update", "dft_charges", "rde_encoded")
@@ -133,7 +134,7 @@ async def _sender(port: int, messages: Any, end: float, codes: Counter[str]) -> 
             if asyncio.get_running_loop().time() >= end:
                 return
             writer.write(message)
-            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 30)
+            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), PATIENCE)
             codes[answer.split(b"MSA|")[1][:2].decode()] += 1
             codes["duplicate"] += is_repeat
             await asyncio.sleep(PAUSE)

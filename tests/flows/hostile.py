@@ -22,6 +22,7 @@ from ipf.fhir.definitions import definitions
 from ipf.fhir.xml import from_xml
 from ipf.rest.router import ROUTES
 from tests.rest.test_fuzz import HEADERS, HOSTILE, NAMES, SEGMENTS
+from tests.waiting import PATIENCE
 
 INJECTED = (
     "'; DROP TABLE resources; --", "' OR '1'='1", "1; SELECT pg_sleep(9)", "\\'; --", "$$;--", "E'\\x1f'", "{1,2}",
@@ -234,7 +235,7 @@ class Client:
     def send(self, request: Sent) -> tuple[int, str, bytes]:
         """Status, content type and body of the answer; status 0 when the connection was closed without one."""
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=20)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE)
         try:
             self._socket.sendall(request.data)
             return self._answer(request.is_head)

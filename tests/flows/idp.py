@@ -20,7 +20,8 @@ from urllib.parse import parse_qs, urlencode
 from urllib.request import Request, urlopen
 
 from tests.security.issuer import jwk, token
-from tests.service_process import ROOT, free_port
+from tests.service_process import ROOT
+from tests.waiting import PATIENCE, free_port
 
 REFERENCE = ROOT.parent / "shared/reference/oidc"
 PREPARED = Path(tempfile.gettempdir()) / f"ipf-oidc-{os.getuid()}"
@@ -32,11 +33,15 @@ def prepared() -> Path | None:
     if shutil.which("node") is None or shutil.which("npm") is None or not REFERENCE.is_dir():
         return None
     if not (PREPARED / "node_modules/oidc-provider").is_dir():
-        shutil.copytree(REFERENCE, PREPARED, dirs_exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="ipf-oidc-"))  # in its place when it is complete
+        shutil.copytree(REFERENCE, folder, dirs_exist_ok=True)
         command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
         try:
-            subprocess.run(command, cwd=PREPARED, check=True, timeout=60, capture_output=True)
+            subprocess.run(command, cwd=folder, check=True, timeout=60, capture_output=True)
+            shutil.rmtree(PREPARED, ignore_errors=True)
+            folder.rename(PREPARED)
         except (subprocess.SubprocessError, OSError):
+            shutil.rmtree(folder, ignore_errors=True)
             return None
     return PREPARED
 
@@ -51,7 +56,7 @@ class Provider:
     def token(self, client: str, scope: str) -> str:
         """An access token."""
         form = {"grant_type": "client_credentials", "client_id": client, "client_secret": "s3cret", "scope": scope}
-        with urlopen(Request(f"{self.issuer}/token", urlencode(form).encode()), timeout=10) as answer:
+        with urlopen(Request(f"{self.issuer}/token", urlencode(form).encode()), timeout=PATIENCE) as answer:
             found: str = json.load(answer)["access_token"]
         return found
 

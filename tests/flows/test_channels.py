@@ -25,7 +25,8 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from tests.faults.scenario import scratch
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE, free_port
 from tests.wire.channels.test_websocket import Caller
 
 CONTENT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/backport-payload-content"
@@ -95,7 +96,7 @@ class ChannelFlowTests(TestCase):
         self.addCleanup(deferToThread, self.service.stop)
         await self.until(lambda: deferToThread(self.service.ready), 60)
 
-    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = 15.0) -> None:
+    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = PATIENCE) -> None:
         """Wait until `holds` says something true."""
         deadline = reactor.seconds() + seconds
         while not await holds():

@@ -14,6 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 AT_ONCE = 50
 EXPORTED = 6_000
@@ -73,7 +74,7 @@ class FhirClientFlowTests(TestCase):
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _ready(self) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await asyncio.to_thread(self.service.ready):
                 await asyncio.sleep(0.05)
 
@@ -86,7 +87,7 @@ class FhirClientFlowTests(TestCase):
         """Status, headers and body of a GET that may be answered later."""
 
         def blocking() -> tuple[int, dict[str, str], bytes]:
-            connection = http.client.HTTPConnection("127.0.0.1", self.service.http_port, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", self.service.http_port, timeout=PATIENCE)
             connection.request("GET", path, headers={"Prefer": "respond-async"})
             answer = connection.getresponse()
             body = answer.read()
@@ -248,15 +249,18 @@ class FhirClientFlowTests(TestCase):
         """kill -9 while files are written: after the next start the job ends, with every resource once."""
         made = [{"resourceType": "Device", "id": f"d{n}", "status": "active"} for n in range(EXPORTED)]
         await self.store(*made)
-        _, headers, _ = await self.exchange("/fhir/$export?_type=Device")
-        address = urlsplit(headers["content-location"]).path
-        while (found := await self.exchange(address))[0] == 202 and found[1]["x-progress"].startswith("0 "):
-            await asyncio.sleep(0.002)
+        for _ in range(100):  # until one is seen that is under way
+            _, headers, _ = await self.exchange("/fhir/$export?_type=Device")
+            address = urlsplit(headers["content-location"]).path
+            while (found := await self.exchange(address))[0] == 202 and found[1]["x-progress"].startswith("0 "):
+                await asyncio.sleep(0.002)
+            if found[0] == 202:
+                break
         self.assertEqual(found[0], 202, "it is under way")
         self.service.kill()
         self.service.start()
         await self._ready()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while (found := await self.exchange(address))[0] == 202:
                 await asyncio.sleep(0.1)
         manifest = json.loads(found[2])

@@ -10,6 +10,7 @@ from twisted.trial.unittest import TestCase
 from tests.faults.scenario import scratch
 from tests.flows.hostile import Generator, Sent, attack, wrong_with
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 SEED = 20261121
 REQUESTS = 1_500
@@ -33,7 +34,7 @@ class HostileTests(TestCase):
         service = ServiceProcess(folder / "service", IPF_WORKER_PROCESSES="0")
         try:
             service.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not await asyncio.to_thread(service.ready):
                     await asyncio.sleep(0.05)
             kept = {"resourceType": "Patient", "id": "kept", "name": [{"family": "O'Neill"}]}

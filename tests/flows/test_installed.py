@@ -15,6 +15,7 @@ from twisted.trial.unittest import TestCase
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +38,7 @@ class InstalledTests(TestCase):
         async with scenario:
             answer = await answer_to(scenario.service.mllp_port, admission("M1", "P1", "+4711"))
             self.assertEqual(answer[1], b"MSA|AA|M1")
-            self.assertTrue(await scenario.sink.until(1, 20))
+            self.assertTrue(await scenario.sink.until(1, PATIENCE))
             self.assertNotIn(str(ROOT), scenario.service.log_tail(100_000))
 
 

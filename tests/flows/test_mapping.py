@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from twisted.trial.unittest import TestCase
 from tests.faults.scenario import scratch
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 WARDS = "urn:test:concepts:ward"
 MAP = """
@@ -61,7 +63,7 @@ class Running:
 
     async def __aenter__(self) -> Running:
         self.service.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await asyncio.to_thread(self.service.ready):
                 await asyncio.sleep(0.05)
         return self
@@ -84,7 +86,7 @@ class Running:
             answer = await answer_to(self.service.mllp_port, frame)
             assert answer[1].startswith(b"MSA|AA"), answer
 
-    async def until(self, path: str, enough: Any, seconds: float = 20.0) -> Any:
+    async def until(self, path: str, enough: Any, seconds: float = PATIENCE) -> Any:
         """GET until the answer is as it should be."""
         body: Any = None
         try:
@@ -210,14 +212,14 @@ class ReloadTests(TestCase):
 
     async def _in_use(self, running: Running, patient: str, name: str = "system", value: str = "phone") -> None:
         """Converter processes are rung for, so it takes a moment."""
-        for number in range(50):
-            await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
-            query = f"/fhir/Patient?identifier={patient}"
-            found = await running.until(query, lambda page: page["total"] == 1)
-            if found["entry"][0]["resource"]["telecom"][0].get(name) == value:
-                return
-            await asyncio.sleep(0.1)
-        self.fail("the converter process did not read the maps again")
+        query = f"/fhir/Patient?identifier={patient}"
+        async with asyncio.timeout(PATIENCE):
+            for number in itertools.count():
+                await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
+                found = await running.until(query, lambda page: page["total"] == 1)
+                if found["entry"][0]["resource"]["telecom"][0].get(name) == value:
+                    return
+                await asyncio.sleep(0.1)
 
     async def _trace(self, running: Running) -> None:
         _, rows = await running.http("GET", "/admin/messages")

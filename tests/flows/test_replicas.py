@@ -14,6 +14,7 @@ from tests.bench.websocket import Client, register_websocket
 from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 
 class ReplicaTests(TestCase):
@@ -38,12 +39,12 @@ class ReplicaTests(TestCase):
         other = Feed(second.mllp_port, senders=4, first_sender=50, patients_each=500, pause=0)
         scenario.feed.start()
         other.start()
-        async with asyncio.timeout(30):  # its converter may still be loading maps
+        async with asyncio.timeout(PATIENCE):  # its converter may still be loading maps
             while not all(b"event=delivered" in one.log_path.read_bytes() for one in (scenario.service, second)):
                 await asyncio.sleep(0.1)
         await other.stop()
         second.kill()
-        await scenario.feed.until(len(scenario.feed.accepted) + 50, 30)
+        await scenario.feed.until(len(scenario.feed.accepted) + 50)
         await scenario.feed.stop()
         scenario.feed.accepted.update(other.accepted)
         scenario.feed.sent.update(other.sent)
@@ -55,7 +56,7 @@ class ReplicaTests(TestCase):
         asyncio.run(self._receive_only())
 
     async def _receive_only(self) -> None:
-        async with Scenario(IPF_WORKER_POLL_MS="30000") as scenario:
+        async with Scenario(IPF_WORKER_POLL_MS="3600000") as scenario:
             door = _replica_of(scenario, IPF_WORKER_ENABLED="false")
             door.start()
             try:
@@ -63,9 +64,9 @@ class ReplicaTests(TestCase):
                 await subscribe(door, await scenario.sink.start(), "Patient?identifier=nobody")
                 feed = Feed(door.mllp_port, senders=1, first_sender=70)
                 feed.start()
-                await feed.until(5, 20)
+                await feed.until(5)
                 await feed.stop()
-                self.assertTrue(await scenario.sink.until(5, 5))
+                self.assertTrue(await scenario.sink.until(5, PATIENCE))
             finally:
                 door.stop()
                 shutil.rmtree(door.folder, ignore_errors=True)
@@ -75,7 +76,7 @@ class ReplicaTests(TestCase):
         asyncio.run(self._websockets())
 
     async def _websockets(self) -> None:
-        async with Scenario(IPF_WORKER_PROCESSES="0", IPF_WORKER_POLL_MS="30000") as scenario:
+        async with Scenario(IPF_WORKER_PROCESSES="0", IPF_WORKER_POLL_MS="3600000") as scenario:
             second = _replica_of(scenario)
             second.start()
             try:
@@ -91,7 +92,7 @@ class ReplicaTests(TestCase):
                     status, stored = await asyncio.to_thread(writer.request, "PUT", f"/fhir/Patient/w{number}", patient)
                     self.assertEqual(status, 201, stored)
                     for client in clients:
-                        ping, content = [await asyncio.wait_for(client.hear(), 10) for _ in range(2)]
+                        ping, content = [await asyncio.wait_for(client.hear(), PATIENCE) for _ in range(2)]
                         self.assertEqual((ping, json.loads(content)), (f"ping {id}", stored))
                 for client in clients:
                     client.close()
@@ -108,6 +109,6 @@ def _replica_of(scenario: Scenario, **environment: str) -> ServiceProcess:
 
 
 async def _ready(service: ServiceProcess) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await asyncio.to_thread(service.ready):
             await asyncio.sleep(0.05)

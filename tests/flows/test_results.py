@@ -12,6 +12,7 @@ from tests.bench.messages_results import oru
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 
 class _Glucose(Scenario):
@@ -41,7 +42,7 @@ class ResultFlowTests(TestCase):
             service, port = scenario.service, scenario.service.mllp_port
             first = oru(6, "R1", "P1")
             self.assertEqual((await answer_to(port, _framed(first)))[1], b"MSA|CA|R1")
-            self.assertTrue(await scenario.sink.until(1, 15))
+            self.assertTrue(await scenario.sink.until(1, PATIENCE))
             told = json.loads(scenario.sink.bodies[0])
             self.assertEqual((told["code"]["coding"][0]["code"], told["meta"]["versionId"]), ("2345-7", "1"))
             report = (await _search(service, "DiagnosticReport?identifier=FR1"))["entry"][0]["resource"]
@@ -51,7 +52,7 @@ class ResultFlowTests(TestCase):
             corrected = first.replace(b"|R1|P|2.5.1", b"|R2|P|2.5.1").replace(b"|5.6|", b"|9.9|")
             self.assertNotEqual(first, corrected)
             self.assertEqual((await answer_to(port, _framed(corrected)))[1], b"MSA|CA|R2")
-            self.assertTrue(await scenario.sink.until(2, 15))
+            self.assertTrue(await scenario.sink.until(2, PATIENCE))
             again = json.loads(scenario.sink.bodies[1])
             self.assertEqual((again["id"], again["meta"]["versionId"]), (told["id"], "2"))
             self.assertEqual(again["valueQuantity"]["value"], 9.9)

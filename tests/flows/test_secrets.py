@@ -14,7 +14,8 @@ from twisted.trial.unittest import TestCase
 
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE, free_port
 
 PHI, SECRET = "PHIMARK", "SECMARK"
 SETTINGS = {
@@ -199,7 +200,7 @@ class SecretsTests(TestCase):
 
     async def _until_quiet(self, service: ServiceProcess) -> None:
         """Until all messages have ended and the deliveries are given up."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 status, page = await asyncio.to_thread(service.request, "GET", "/admin/messages", None, _token())
                 self.assertEqual(status, 200, page)
@@ -243,10 +244,9 @@ class SecretsTests(TestCase):
         for scenario in scenarios.values():
             scenario.service.start()
         for name, scenario in scenarios.items():
-            for _ in range(400):
-                if scenario.service.ended() is not None:
-                    break
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(PATIENCE):
+                while scenario.service.ended() is None:
+                    await asyncio.sleep(0.05)
             self.assertNotIn(scenario.service.ended(), (0, None), name)
             text = scenario.service.log_tail(100_000)
             if name != "a secret file":  # the name of a file is no secret

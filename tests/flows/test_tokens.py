@@ -16,6 +16,7 @@ from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 ADMIN, READER = "only-operators-know", "only-readers-know"
 
@@ -42,7 +43,7 @@ class TokenFlowTests(TestCase):
         sinks = [Sink(), Sink()]
         try:
             self.service.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not await asyncio.to_thread(self.service.ready):
                     await asyncio.sleep(0.05)
             await self._doors(provider)
@@ -110,12 +111,12 @@ class TokenFlowTests(TestCase):
                         "criteria": "Patient?", "channel": channel}  # fmt: skip
             status, made = await self.ask("POST", "/fhir/Subscription", bearer, resource)
             self.assertEqual(status, 201, made)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while (await self.ask("GET", f"/fhir/Subscription/{made['id']}", bearer))[1]["status"] != "active":
                     await asyncio.sleep(0.05)
         acknowledged = await answer_to(self.service.mllp_port, admission("M1", "P1", "+4711"))
         self.assertEqual(acknowledged[1], b"MSA|AA|M1")
-        self.assertTrue(await whole.until(1, 20) and await bare.until(1, 20))
+        self.assertTrue(await whole.until(1, PATIENCE) and await bare.until(1, PATIENCE))
         self.assertEqual(json.loads(whole.bodies[0])["resourceType"], "Patient")
         self.assertEqual(bare.bodies[0], b"")
 
@@ -136,7 +137,7 @@ class TokenFlowTests(TestCase):
             acknowledged = await answer_to(second.mllp_port, admission("F1", "FAR", "+4713"))
             self.assertEqual(acknowledged[1], b"MSA|AA|F1")
             bearer = provider.token("good", "system/Patient.s")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while (await self.ask("GET", "/fhir/Patient?identifier=FAR", bearer))[1]["total"] != 1:
                     await asyncio.sleep(0.1)
             status, found = await asyncio.to_thread(second.get, "/fhir/Patient")

@@ -17,7 +17,8 @@ from tests.bench.sink import Sink
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE, free_port
 from tests.wire.certificates import Authority
 
 ADMIN, SIGNING, HOOK_SECRET = "only-operators-know", "signing-secret-of-a-test", "Bearer hook-s3cret"
@@ -69,7 +70,7 @@ class TwoTenantsTests(TestCase):
         hooks = {"a": Hook(), "b": Hook()}
         try:
             self.service.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not await asyncio.to_thread(self.service.ready):
                     await asyncio.sleep(0.05)
             self.tokens = {one: provider.token(f"tenant-{one}", SCOPE) for one in hooks}
@@ -100,7 +101,7 @@ class TwoTenantsTests(TestCase):
         status, made = await self.ask(tenant, "Subscription", "POST", resource)
         self.assertEqual((status, made["channel"]["header"]), (201, [f"Authorization: {HOOK_SECRET}"]))
         self.subscriptions = {**getattr(self, "subscriptions", {}), tenant: made["id"]}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while (found := (await self.ask(tenant, f"Subscription/{made['id']}"))[1])["status"] != "active":
                 await asyncio.sleep(0.05)
         self.assertEqual(found["channel"]["header"], ["Authorization: ***"])
@@ -125,7 +126,7 @@ class TwoTenantsTests(TestCase):
                 "127.0.0.1", self.secure_port, ssl=context, server_hostname="localhost"
             )
             writer.write(frame)
-            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 10)
+            answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), PATIENCE)
             writer.close()
         except (OSError, asyncio.IncompleteReadError):
             return []
@@ -133,7 +134,7 @@ class TwoTenantsTests(TestCase):
 
     async def _notifications(self, hooks: dict[str, Hook]) -> None:
         for tenant, hook in hooks.items():
-            self.assertTrue(await hook.until(1, 20), tenant)
+            self.assertTrue(await hook.until(1, PATIENCE), tenant)
             head, body = hook.heads[0], hook.bodies[0]
             self.assertIn(f"Authorization: {HOOK_SECRET}".encode(), head)
             found = re.search(rb"X-Ipf-Signature: t=(\d+),v1=([0-9a-f]+)", head)
@@ -174,7 +175,7 @@ class TwoTenantsTests(TestCase):
     async def _audited(self) -> None:
         """Each finds its own message, its own doings and who failed, and operators find them all."""
         for tenant in ("a", "b"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while (await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] < 3:
                     await asyncio.sleep(0.05)
             _, found = await self.ask(tenant, "AuditEvent?_count=100")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.bench.sink import Sink
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 PID = b"PID|1||P9^^^GENERAL^MR||Hansen^Ola\r\x1c\r"
 PASSED_THROUGH = b"\x0bMSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102||ADT^A04|A4|P|2.5\r" + PID
@@ -29,7 +31,7 @@ async def answer_to(port: int, frame: bytes) -> list[bytes]:
     """Send one frame; the segments of the acknowledgement."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frame)
-    answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), 10)
+    answer = await asyncio.wait_for(reader.readuntil(b"\x1c\r"), PATIENCE)
     writer.close()
     return answer.strip(b"\x0b\x1c\r").split(b"\r")
 
@@ -50,10 +52,10 @@ class WholeWayTests(TestCase):
             first = await answer_to(port, admission("M1", "P1", "+4711"))
             self.assertEqual(first[1], b"MSA|AA|M1")
             self.assertEqual(first[0].split(b"|")[2:6], [b"IPF", b"IPF", b"FEED", b"GENERAL"])
-            self.assertTrue(await scenario.sink.until(1, 10))
+            self.assertTrue(await scenario.sink.until(1, PATIENCE))
             patient = json.loads(scenario.sink.bodies[0])
             self.assertEqual((patient["resourceType"], patient["meta"]["versionId"]), ("Patient", "1"))
-            self.assertTrue(await silent.until(1, 10))
+            self.assertTrue(await silent.until(1, PATIENCE))
             self.assertEqual(silent.bodies[0], b"")
             await self._updates_and_repeats(scenario, patient["id"])
             await self._metrics_of_all_processes(service)
@@ -64,14 +66,13 @@ class WholeWayTests(TestCase):
 
     async def _metrics_of_all_processes(self, service: ServiceProcess) -> None:
         """The converter process counts transformations, the main process notifications: one scrape has both."""
+        told = r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0'
         mapped = 'interface_engine_transform_duration_seconds_count{outcome="success"} 2.0'
-        for _ in range(40):  # a converter process tells what it counted once a second
-            _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
-            if mapped in text:
-                break
-            await asyncio.sleep(0.1)
-        self.assertIn(mapped, text)
-        self.assertRegex(text, r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0')
+        text = ""
+        async with asyncio.timeout(PATIENCE):
+            while mapped not in text or not re.search(told, text):  # a converter process tells it once a second
+                await asyncio.sleep(0.05)
+                _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
         self.assertRegex(text, r"fhir_subscription_active 2\.0")
         self.assertIn("interface_engine_dlq_current_size 0.0", text)
 
@@ -90,7 +91,7 @@ class WholeWayTests(TestCase):
         service, port = scenario.service, scenario.service.mllp_port
         self.assertEqual((await answer_to(port, admission("M1", "P1", "+4711")))[1], b"MSA|AA|M1")
         self.assertEqual((await answer_to(port, admission("M2", "P1", "+4722")))[1], b"MSA|AA|M2")
-        self.assertTrue(await scenario.sink.until(2, 10))
+        self.assertTrue(await scenario.sink.until(2, PATIENCE))
         changed = json.loads(scenario.sink.bodies[1])
         self.assertEqual((changed["id"], changed["meta"]["versionId"]), (patient_id, "2"))
         _, page = await asyncio.to_thread(service.get, "/admin/messages?source_system=FEED")
@@ -105,7 +106,7 @@ class WholeWayTests(TestCase):
         _, page = await asyncio.to_thread(service.get, "/admin/messages?text=m1&patient=p1")
         self.assertEqual([item["source_id"] for item in page["items"]], ["M1"])
         path = f"/admin/messages/{page['items'][0]['id']}"
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             _, effects = await asyncio.to_thread(service.get, f"{path}/effects")
             while effects["effects_status"] == "pending":
                 await asyncio.sleep(0.05)
@@ -124,7 +125,7 @@ class WholeWayTests(TestCase):
         self.assertTrue(paths and all(one.startswith("Patient.telecom") for one in paths), paths)
         status, job = await asyncio.to_thread(service.request, "POST", replay, asked)
         self.assertEqual((status, job["total"]), (202, 1))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             again = {"total": 0, "items": []}
             while again["total"] < 2:
                 await asyncio.sleep(0.05)
@@ -175,7 +176,7 @@ class WholeWayTests(TestCase):
         self.assertLessEqual({"event=transformed", "event=delivered"}, events)
 
     async def _row(self, service: ServiceProcess, source_id: str, status: str) -> dict[str, Any]:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 _, page = await asyncio.to_thread(service.get, f"/admin/messages?source_id={source_id}")
                 if page["items"] and page["items"][0]["status"] == status:
@@ -193,7 +194,7 @@ class WholeWayTests(TestCase):
             data = scenario.service.environment["IPF_DATA_DIR"]
             second = ServiceProcess(scenario.folder / "second", IPF_DATA_DIR=data)
             second.start()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while second.ended() is None:
                     await asyncio.sleep(0.1)
             self.assertEqual(second.ended(), 1)
@@ -214,7 +215,7 @@ class WholeWayTests(TestCase):
     async def _wrong_setting(self) -> None:
         scenario = Scenario(IPF_MLLP_LISTEN="tcp:2575 tcp:2575")
         scenario.service.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while scenario.service.ended() is None:
                 await asyncio.sleep(0.1)
         self.assertNotEqual(scenario.service.ended(), 0)
@@ -234,8 +235,8 @@ class OneProcessTests(TestCase):
             await subscribe(scenario.service, await other.start(), "Patient?identifier=P2")
             for number in (1, 2, 3):
                 await answer_to(scenario.service.mllp_port, admission(f"M{number}", f"P{number}", "+47"))
-            self.assertTrue(await scenario.sink.until(3, 10))
-            self.assertTrue(await other.until(1, 10))
+            self.assertTrue(await scenario.sink.until(3, PATIENCE))
+            self.assertTrue(await other.until(1, PATIENCE))
             self.assertEqual(len(other.times), 1)
 
 
@@ -256,7 +257,7 @@ class DaemonTests(TestCase):
         )
         pid = int((service.folder / "twistd.pid").read_text())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while not await asyncio.to_thread(service.answers):
                     await asyncio.sleep(0.1)
                 await answer_to(service.mllp_port, admission("M1", "P1", "+4711"))
@@ -268,7 +269,7 @@ class DaemonTests(TestCase):
                 self.assertIn("@timestamp", json.loads(line))
         finally:
             os.kill(pid, signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while Path(f"/proc/{pid}").exists():
                 await asyncio.sleep(0.1)
         shutil.rmtree(scenario.folder, ignore_errors=True)

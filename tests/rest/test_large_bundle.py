@@ -24,7 +24,7 @@ from tests import postgres
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, World, issues
 
 ENTRIES = 5_000
-LONGEST = 0.06
+SHARE = 5  # the longest turn is less than such a part of the whole, on any machine; it is about a thirtieth
 TICK = 0.005
 WRITTEN = [
     '{"resourceType":"Bundle","type":"batch","entry":[{"a":1},{"b":[2,"]"]}]}',
@@ -107,20 +107,21 @@ class LargeBundleTests(OnMemory):
 
 
 class Stalls:
-    """The longest time that the reactor had no turn while this process computed, in seconds.
+    """The longest time that the reactor had no turn while this process computed, and all that it computed, in seconds.
 
-    Time that other processes took from it does not count, so the figure is the same on a busy machine.
+    Time that other processes took from it does not count, so their relation is the same on a busy machine.
     """
 
     def __init__(self) -> None:
-        self.longest = 0.0
+        self.longest = self.total = 0.0
         self._last = time.perf_counter(), time.process_time()
         self._call = LoopingCall(self._tick)
         self._call.start(TICK)
 
     def _tick(self) -> None:
         now = time.perf_counter(), time.process_time()
-        self.longest = max(self.longest, min(now[0] - self._last[0], now[1] - self._last[1]))
+        spent = min(now[0] - self._last[0], now[1] - self._last[1])
+        self.longest, self.total = max(self.longest, spent), self.total + spent
         self._last = now
 
     def stop(self) -> None:
@@ -129,8 +130,6 @@ class Stalls:
 
 
 class ReactorTests(TestCase):
-    timeout = 60
-
     async def test_the_reactor_goes_on(self) -> None:
         """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them are there."""
         self.assertTrue(hasattr(reactor, "getThreadPool"))
@@ -149,7 +148,7 @@ class ReactorTests(TestCase):
             self.assertEqual(answer.status, 200, answer.body[:500])
             statuses = [one["response"]["status"] for one in json.loads(answer.body)["entry"]]
             self.assertEqual(statuses, [expected] * ENTRIES)
-            self.assertLess(stalls.longest, LONGEST)
+            self.assertLess(SHARE * stalls.longest, stalls.total)
         await self._one_large_resource(handle)
         found = await world.send("GET", "Patient?_summary=count")
         self.assertEqual(loads(found.body)["total"], ENTRIES)
@@ -166,4 +165,4 @@ class ReactorTests(TestCase):
         stalls.stop()
         self.assertEqual((shown.status, shown.content_type), (200, "application/fhir+xml;charset=utf-8"))
         self.assertGreater(len(shown.body), len(body))
-        self.assertLess(stalls.longest, 5 * LONGEST, "some of it is one long text for C and the database")
+        self.assertLess(2 * stalls.longest, stalls.total, "some of it is one long text for C and the database")

@@ -149,7 +149,7 @@ class OnMemory(TestCase):
 class OnPostgres(TestCase):
     """Runs a suite on a fresh PostgreSQL database."""
 
-    timeout = 60
+    timeout = 300
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")

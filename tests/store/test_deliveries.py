@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from ipf.store.deliveries import PostgresDeliveryQueue
 from ipf.store.resources import PostgresFhirStore
 from tests import postgres
@@ -16,7 +18,11 @@ class MemoryDeliveryQueueTest(contract.DeliveryQueueContract):
 
     def setUp(self) -> None:
         store = MemoryFhirStore()
-        self.store, self.queue = store, MemoryDeliveryQueue(store)
+        self.ahead = timedelta()
+        self.store, self.queue = store, MemoryDeliveryQueue(store, lambda: datetime.now(UTC) + self.ahead)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
 
 
 class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
@@ -25,6 +31,9 @@ class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")
         self.store, self.queue = PostgresFhirStore(self.database), PostgresDeliveryQueue(self.database)
+
+    async def pass_time(self, seconds: float) -> None:
+        await postgres.pass_time(self.database, "subscription_states", seconds, "ready_at", "lease_until")
 
     async def test_leases_are_disjoint(self) -> None:
         """Four workers at once: each subscription has one holder."""

@@ -20,7 +20,11 @@ class MemoryInboxTest(contract.InboxContract):
     """The fake."""
 
     def setUp(self) -> None:
-        self.inbox = MemoryInbox()
+        self.ahead = timedelta()
+        self.inbox = MemoryInbox(lambda: datetime.now(UTC) + self.ahead)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
 
 
 class PostgresInboxTest(contract.InboxContract):
@@ -29,6 +33,9 @@ class PostgresInboxTest(contract.InboxContract):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "ipf")
         self.inbox = PostgresInbox(self.database)
+
+    async def pass_time(self, seconds: float) -> None:
+        await postgres.pass_time(self.database, "message_states", seconds, "ready_at", "next_attempt_at", "leased_at")
 
     async def test_what_cannot_be_stored_is_refused(self) -> None:
         """NUL in a name: MALFORMED, nothing of the batch is stored."""

@@ -14,6 +14,7 @@ from ipf.store.database import Database
 from ipf.store.migrate import Migration, migrate, migrations
 from tests import postgres
 from tests.contracts.resources import together
+from tests.waiting import PATIENCE
 
 _ONE = Migration(1, "001-one", "CREATE TABLE one (id integer); -- a comment at the end")
 _TWO = Migration(2, "002-two", "INSERT INTO one VALUES (2);")
@@ -27,7 +28,7 @@ class MigrateTest(TestCase):
         self.url = await postgres.fresh_url(None)
 
     async def _rows(self) -> list[tuple[int, ...]]:
-        database = Database(self.url, reactor=reactor, size=1)
+        database = Database(self.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
         rows = await database.many("SELECT id FROM one")
         await database.close()
         return rows

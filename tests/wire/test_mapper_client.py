@@ -19,6 +19,7 @@ from ipf.telemetry.correlation import traceparent
 from ipf.wire.mapper_client import RemoteMapper
 from ipf.wire.remote import Credentials, Remote
 from tests.stages.test_convert import message
+from tests.waiting import PATIENCE
 
 BUNDLE = {"resourceType": "Bundle", "type": "transaction", "entry": []}
 OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"code": "processing", "diagnostics": "map:7:23: no"}]}
@@ -63,7 +64,12 @@ class RemoteMapperTests(TestCase):
         self.base = f"http://127.0.0.1:{self.port.getHost().port}"
 
     def mapper(
-        self, *, timeout: float = 5.0, answers: Any = None, canonical: str | None = "urn:m|1", secured: bool = False
+        self,
+        *,
+        timeout: float = PATIENCE,
+        answers: Any = None,
+        canonical: str | None = "urn:m|1",
+        secured: bool = False,
     ) -> RemoteMapper:
         """The client, closed when the test ends."""
         credentials = Credentials(f"{self.base}/token", "me", "secret", "system/*.c") if secured else None
@@ -121,7 +127,7 @@ class RemoteMapperTests(TestCase):
             (0, b"", Category.UPSTREAM, "no answer within"),
         ]:
             self.far.answers = [(status, body)]
-            problem = await self.refused(self.mapper(timeout=0.3 if status == 0 else 5.0))
+            problem = await self.refused(self.mapper(timeout=0.3 if status == 0 else PATIENCE))
             self.assertIs(problem.category, category, str(problem))
             self.assertIn(text, str(problem))
         await self.port.stopListening()

@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.framing import frame
 from ipf.wire.mllp_gate import Bucket, Gate, GatedMllpFactory, networks_of
 from ipf.wire.mllp_limits import Limits
+from tests.waiting import PATIENCE
 from tests.wire.certificates import Authority
 
 reactor: Any = installed_reactor
@@ -132,9 +133,10 @@ class GateTests(TestCase):
 
 
 class MutualTlsTests(TestCase):
-    timeout = 20
-
     async def setUp(self) -> None:
+        await self.listen(Limits(frame_timeout=PATIENCE))
+
+    async def listen(self, limits: Limits) -> None:
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
         self.ours = Authority(self.folder)
@@ -143,15 +145,15 @@ class MutualTlsTests(TestCase):
         key, certificate = self.ours.sign("localhost")
         place = f"mtls:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}:clientCa={self.ours.path}"
         self.factory = GatedMllpFactory(
-            "lab", Inbox(self.taken), reactor, Limits(frame_timeout=0.3), Gate(names=names),
+            "lab", Inbox(self.taken), reactor, limits, Gate(names=names),
             lambda tenant: Inbox(self.taken, tenant),
         )  # fmt: skip
         self.port = await serverFromString(reactor, place).listen(self.factory)
-        self.addCleanup(self.close)
+        self.addCleanup(self.close, self.port, self.factory)
 
-    async def close(self) -> None:
-        await maybeDeferred(self.port.stopListening)
-        await self.factory.stop(1.0)
+    async def close(self, port: Any, factory: GatedMllpFactory) -> None:
+        await maybeDeferred(port.stopListening)
+        await factory.stop(1.0)
 
     async def answer(self, files: tuple[str, str] | None) -> bytes | None:
         """What is answered to one message of a client with this key and certificate; None: it is cut off."""
@@ -178,7 +180,7 @@ class MutualTlsTests(TestCase):
             options = CertificateOptions(own.privateKey.original, own.original, trustRoot=roots)
         end = SSL4ClientEndpoint(reactor, "127.0.0.1", self.port.getHost().port, options)
         await connectProtocol(end, Sender())
-        return await ended.addTimeout(10, reactor)
+        return await ended
 
     async def test_names_choose_the_tenant(self) -> None:
         for name, san, tenant in (
@@ -202,6 +204,7 @@ class MutualTlsTests(TestCase):
 
     async def test_plain_bytes_and_silence(self) -> None:
         """Neither MLLP without TLS nor a handshake that never goes on reaches the inbox or keeps its place."""
+        await self.listen(Limits(frame_timeout=0.3))
         for sent in (frame(b"MSH"), b"", b"\x16\x03\x01"):
             closed: Deferred[None] = Deferred()
 
@@ -214,7 +217,7 @@ class MutualTlsTests(TestCase):
 
             end = TCP4ClientEndpoint(reactor, "127.0.0.1", self.port.getHost().port)
             await connectProtocol(end, Sender())
-            await closed.addTimeout(5, reactor)
+            await closed
         self.assertEqual((self.taken, self.factory.connections), ([], 0))
 
     def test_what_the_endpoint_string_lacks_is_named(self) -> None:

@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.ports import Event, Notification
 from ipf.wire.channels.email import NOT_CONFIGURED, Email, MailServer, mail_of, receivers_of
-from tests.service_process import free_port
+from tests.waiting import PATIENCE, free_port
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EVENTS = (
@@ -36,10 +36,11 @@ class Post:
 
     def __init__(self) -> None:
         self.mails: list[tuple[str, Sequence[str], bytes]] = []
-        self.pause = 0.0
+        self.is_silent = False
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
-        await asyncio.sleep(self.pause)
+        if self.is_silent:
+            await asyncio.Event().wait()
         if address.startswith("nobody@"):
             return "550 no such user"
         envelope.rcpt_tos.append(address)
@@ -51,8 +52,6 @@ class Post:
 
 
 class EmailTests(TestCase):
-    timeout = 20
-
     async def server(self, **options: Any) -> tuple[Post, int]:
         post = Post()
         controller = Controller(post, hostname="127.0.0.1", port=free_port(), **options)
@@ -60,7 +59,7 @@ class EmailTests(TestCase):
         self.addCleanup(deferToThread, controller.stop)
         return post, controller.port
 
-    def email(self, port: int, timeout: float = 5.0, **changes: Any) -> Email:
+    def email(self, port: int, timeout: float = PATIENCE, **changes: Any) -> Email:
         server = MailServer("127.0.0.1", port, False, "ipf@example.org")
         return Email(reactor, replace(server, **changes), timeout, now=lambda: NOW)
 
@@ -89,7 +88,7 @@ class EmailTests(TestCase):
 
     async def test_a_slow_server_meets_the_time_limit(self) -> None:
         post, port = await self.server()
-        post.pause = 1.0
+        post.is_silent = True
         delivered = await self.email(port, 0.2).send(NOTIFICATION)
         self.assertEqual(delivered.error, "the mail server did not answer within 0.2 s")
         self.assertEqual(post.mails, [])

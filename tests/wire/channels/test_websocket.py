@@ -7,7 +7,7 @@ from treq.client import HTTPClient
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredQueue
 from twisted.internet.endpoints import TCP4ClientEndpoint
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
@@ -83,8 +83,6 @@ async def by_token(bearer: str | None) -> Session:
 
 
 class WebsocketTests(TestCase):
-    timeout = 20
-
     def setUp(self) -> None:
         self.hub = Hub()
         self.callers: list[Caller] = []
@@ -92,7 +90,9 @@ class WebsocketTests(TestCase):
 
     def listen(self, authenticate=everybody, **limits: int) -> None:
         mounted = resource(self.hub, reactor, authenticate, self.notes.append)
-        self.site = site({"websocket": mounted}, timeout=1.0, limits=HttpLimits(**limits))
+        self.clock = Clock()
+        self.site = site({"websocket": mounted}, timeout=75.0, limits=HttpLimits(**limits))
+        self.site._reactor = self.clock  # of its time limits
         self.counts: DeferredQueue[int] = DeferredQueue()
         self.site.crowd = Crowd(limits.get("connections", 100), reactor, self.counts.put)
         port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
@@ -167,6 +167,8 @@ class WebsocketTests(TestCase):
         caller = await self.call()
         caller.sendMessage(b"x" * 20_000)
         await caller.closed
+        while not self.hub.left:
+            await deferLater(reactor, 0.005)
         self.assertEqual(len(self.hub.left), 1)
 
     async def test_token_binding(self) -> None:
@@ -241,7 +243,7 @@ class WebsocketTests(TestCase):
     async def test_a_silent_client_is_not_closed_by_the_http_server(self) -> None:
         self.listen()
         caller = await self.call()
-        await deferLater(reactor, 1.3)
+        self.clock.advance(1000)
         self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
 
     async def test_a_client_that_does_not_read_is_cut_off(self) -> None:
@@ -260,7 +262,8 @@ class WebsocketTests(TestCase):
         self.assertFalse(client.tell([text]))
         caller.transport.resumeProducing()
         await caller.closed
-        await deferLater(reactor, 0.01)
+        while not self.hub.left:
+            await deferLater(reactor, 0.005)
         self.assertEqual(self.hub.left, [client])
 
     async def test_a_client_that_reads_slowly_gets_everything_in_order(self) -> None:
