@@ -5,6 +5,10 @@
   16 KiB a second; slower ones are answered 408 and cut off, however steadily they drip (slowloris).
 * A body with `Content-Encoding: gzip` is unpacked up to the limit of a body, so a small request cannot become a huge
   one; any other encoding is answered 415.
+* Requests that a client sends ahead are answered as it reads: while its socket takes no more, the next one waits.  Else
+  64 KiB of requests for what is large would be a gigabyte of answers in memory.
+* What ends a request, and whom it is for, is said in one way: no header goes on in the next line, `Transfer-Encoding`
+  is `chunked` and nothing else, there is one `Host` at most.  Else a proxy before this server could see other requests.
 * No answer is kept by a cache, framed, or taken for another type of content than it says.
 * CORS is off.  With origins named, their pages may use what they have a token for; cookies and other ambient
   credentials are never allowed.
@@ -82,6 +86,7 @@ class GuardedChannel(HTTPChannel):
     _secure: bool | None = None
     _credential: Credential | None = None
     _counts = False
+    _unread: Any = None
 
     def connectionMade(self) -> None:
         """Twisted: it is there."""
@@ -115,11 +120,48 @@ class GuardedChannel(HTTPChannel):
         if self._receivedHeaderSize + len(line) > self.header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
             return
+        if line.startswith((b" ", b"\t")):  # a header that goes on in the next line: proxies read it in several ways
+            self._refuse(b"400 Bad Request")
+            return
         super().lineReceived(line)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """Twisted: one line is larger than all may be."""
         self._refuse(b"431 Request Header Fields Too Large")
+
+    def headerReceived(self, line: bytes) -> bool:
+        """Twisted: a header; whether it may be one.  What ends a request, and whom it is for, is said once."""
+        known = super().headerReceived(line)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        if known and line[:1] in b"hHtT" and not self._is_plain(line):
+            self._refuse(b"400 Bad Request")
+            return False
+        return bool(known)
+
+    def _is_plain(self, line: bytes) -> bool:
+        name, _, value = line.lower().partition(b":")
+        if name == b"transfer-encoding":
+            return value.strip(b" \t") == b"chunked"
+        return name != b"host" or len(self.requests[-1].requestHeaders.getRawHeaders(name)) == 1
+
+    def requestDone(self, request: Any) -> None:
+        """Twisted: a request is answered.  While the client reads no answers, it is asked for no more of them."""
+        own: Any = self
+        if own._waitingForTransport and own.persistent and request is own.requests[0]:
+            self._unread = request
+            own._networkProducer.pauseProducing()
+            if own._savedTimeOut:
+                self.setTimeout(own._savedTimeOut)
+            return
+        super().requestDone(request)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def resumeProducing(self) -> None:
+        """Twisted: the socket takes more again."""
+        super().resumeProducing()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        request, self._unread = self._unread, None
+        if request is not None:
+            own: Any = self
+            own._networkProducer.resumeProducing()
+            self.requestDone(request)
 
     def allContentReceived(self) -> None:
         """Twisted: the request is whole."""

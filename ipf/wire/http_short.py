@@ -135,7 +135,7 @@ class ShortChannel(GuardedChannel):
         """Twisted: a request is answered.  Its own way is for what came or waits meanwhile."""
         own: Any = self
         if own._dataBuffer or own._waitingForTransport or not own.persistent or request is not own.requests[0]:
-            super().requestDone(request)  # type: ignore[no-untyped-call]  # Twisted has no types here
+            super().requestDone(request)
             return
         del own.requests[0]
         own._handlingRequest = False

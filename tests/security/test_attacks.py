@@ -60,7 +60,8 @@ class Server:
 
     def ask(self, method: str, target: str, body: bytes = b"", *headers: bytes) -> tuple[int, list[bytes], bytes]:
         """Status, header lines and body of the answer."""
-        lines = [f"{method} {target} HTTP/1.1".encode("latin-1"), b"Host: fhir.example", *headers]
+        own = [] if any(line.startswith(b"Host:") for line in headers) else [b"Host: fhir.example"]
+        lines = [f"{method} {target} HTTP/1.1".encode("latin-1"), *own, *headers]
         if body or method in ("POST", "PUT", "PATCH"):
             lines.append(b"Content-Length: %d" % len(body))
             if not any(line.lower().startswith(b"content-type:") for line in headers):

@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 
 from ipf.errors import Problem
-from ipf.ports import Answer
+from ipf.ports import Answer, Request
 from ipf.wire.http import FhirResource
 from ipf.wire.http_guard import SECURITY_HEADERS, HttpLimits, unpacked
 from tests.wire.test_http import Connection, Handlers, refuse
@@ -32,6 +32,16 @@ class GuardedConnection(Connection):
         lines = ["POST /fhir/Patient HTTP/1.1", "Host: example.org", f"Content-Length: {len(body)}", *headers]
         self.send("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
         return self.answer()
+
+
+def full_after(handlers: Handlers, channel: Any) -> Any:
+    """A handler whose every answer is as much as the socket takes."""
+
+    async def handle(request: Request) -> Answer:
+        channel.pauseProducing()
+        return await handlers.at_once(request)
+
+    return handle
 
 
 class Broken(Resource):
@@ -103,6 +113,13 @@ class HeaderTests(TestCase):
             b"Content-Length: 5\r\nContent-Length: 6\r\n",
             b"Content-Length: +5\r\n",
             b"Transfer-Encoding: chunked, identity\r\n",
+            b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+            b"Transfer-Encoding: identity\r\nContent-Length: 5\r\n",
+            b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            b"Transfer-Encoding:\r\n chunked\r\n",
+            b"X-A: b\r\n\tContent-Length: 5\r\n",
+            b"Host: y\r\n",
+            b"host: x\r\n",
             b"X-A : b\r\n",
             b"X-A\x00: b\r\n",
         ):
@@ -110,6 +127,40 @@ class HeaderTests(TestCase):
             connection = GuardedConnection(handlers)
             connection.send(b"POST /fhir/Patient HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\nhello")
             self.assertEqual((connection.answer()[0], handlers.requests), (400, []), lines)
+
+    def test_answers_are_not_piled_up_for_who_does_not_read(self) -> None:
+        """The next request waits until the socket takes more; none is lost, in whatever pieces they come."""
+        for size in (40, 100_000):
+            handlers = Handlers(Answer(200, b"x" * 100_000))
+            connection = GuardedConnection(handlers, timeout=10.0)
+            channel, sent = connection.protocol, b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n" * 50
+            channel.stop_idle()
+            channel.setTimeout(10.0)
+            factory = channel.requestFactory
+            factory.direct[b"fhir"] = FhirResource(full_after(handlers, channel), refuse)
+            for at in range(0, len(sent), size):
+                connection.send(sent[at : at + size])
+            self.assertEqual(len(handlers.requests), 1, "that which was there before its socket was full")
+            self.assertEqual(connection.transport.producerState, "paused")
+            for number in range(1, 51):
+                self.assertEqual(len(handlers.requests), number)
+                channel.resumeProducing()
+            self.assertEqual(connection.transport.value().count(b"HTTP/1.1 200"), 50)
+            self.assertEqual(connection.transport.producerState, "producing")
+
+    def test_who_never_reads_is_cut_off(self) -> None:
+        handlers = Handlers(Answer(200, b"x"))
+        connection = GuardedConnection(handlers, timeout=10.0)
+        connection.protocol.stop_idle()
+        connection.protocol.setTimeout(10.0)
+        connection.protocol.pauseProducing()
+        connection.send(b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        connection.clock.advance(11)
+        self.assertTrue(connection.transport.disconnecting)
+        connection.clock.advance(20)
+        self.assertTrue(connection.transport.disconnected)
+        connection.protocol.connectionLost()
+        self.assertEqual(len(handlers.requests), 1)
 
     def test_security_headers(self) -> None:
         for path in ("/fhir/Patient", "/nowhere", "/broken"):
