@@ -226,12 +226,12 @@ def judging(submit: Submit, settings: Settings, stores: Stores) -> Submit:
     return judged(submit, conformance, tell_findings)
 
 
-def trail_of(settings: Settings, stores: Stores, reactor: Any) -> AuditLog | None:
-    """The audit trail of a part of this process; None when it is switched off."""
+def trail_of(settings: Settings, stores: Stores, reactor: Any, **more: Any) -> AuditLog | None:
+    """The audit trail of a part of this process, with `more` arguments; None when it is switched off."""
     if not settings.audit_enabled:
         return None
     store = PostgresAuditStore(stores.fhir_database)
-    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records)
+    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records, **more)
 
 
 class ConvertingPart:

@@ -25,7 +25,7 @@ from ipf.mapping.installation import Installation
 from ipf.packaged import load_packages
 from ipf.ports import ANONYMOUS, DEFAULT_TENANT, Answer, Authenticate, Handler, NoteBinding, Request, Session, SocketHub
 from ipf.rest.audit_store import AuditedStore
-from ipf.rest.audited import listeners, observer
+from ipf.rest.audited import listeners, observer, records_of
 from ipf.rest.conformance import DEFINITIONS, Conformance
 from ipf.rest.integrity import Integrity
 from ipf.rest.mapping_service import mapping_handler
@@ -133,7 +133,9 @@ class Doors:
         self._on_stop = on_stop
         self._most_senders = settings.mllp_max_connections
         self._bell = TwoBells(stores.inbox_bell, stores.fhir_bell)
-        self._trail, self._tails = trail_of(settings, stores, reactor), tails()
+        self._tails, tenancy = tails(), tenancy_of(settings)
+        self._rules = AuditRules(settings.audit_reads, settings.audit_searches, tenancy.is_enabled)
+        self._trail = trail_of(settings, stores, reactor, make=partial(records_of, self._rules, self._tails))
         self.keys = key_source(settings) if settings.auth_enabled else None
         self.bearer = None if self.keys is None else bearer_of(self.keys, settings)
 
@@ -154,7 +156,7 @@ class Doors:
         )  # fmt: skip
         observe = self._observer()
         fhir = handler(self._repository(), identify, observe)
-        mapping = mapping_handler(self._installation, bell, aside, identify, observe, now)
+        mapping = mapping_handler(self._installation, bell, aside, identify, observe)
         if stores.spans is not None:
             fhir = traced_handler(fhir, stores.spans)
         mounts = {
@@ -204,15 +206,11 @@ class Doors:
         if self._trail is None:
             return None
         trail = self._trail
-        return observer(self._rules(), trail.note, milliseconds, self._tails, aside, trail.note_later)
+        return observer(self._rules, trail.note, milliseconds, self._tails, aside, trail.note_later)
 
     def _listeners(self) -> NoteBinding | None:
         """What tells it of websocket clients that bind, or try to."""
-        return None if self._trail is None else listeners(self._rules(), self._trail.note, now, self._tails)
-
-    def _rules(self) -> AuditRules:
-        settings = self._settings
-        return AuditRules(settings.audit_reads, settings.audit_searches, tenancy_of(settings).is_enabled)
+        return None if self._trail is None else listeners(self._rules, self._trail.note, now, self._tails)
 
     def _subscriptions(self) -> SubscriptionDesk:
         """What operators ask about subscriptions."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from ipf.ports.http import Answer, Request
 from ipf.ports.mapping import Origin
 
 FHIR, ADMIN = "fhir", "admin"
@@ -85,11 +86,14 @@ MOST_ENTITIES = 500
 Trail = Callable[[Audit], None]
 """Takes a record at once and keeps it; never raises, never waits."""
 
-Unmade = tuple[Callable[..., Audit], tuple[object, ...]]
-"""What makes a record, and its arguments."""
+Heard = tuple[Request, Answer, float, int]
+"""A request with its answer, the seconds that it took, and when it ended, in milliseconds since 1970."""
 
-Later = Callable[[Unmade], None]
-"""Takes what makes a record, and makes and keeps it within a moment; never raises, never waits."""
+Later = Callable[[Heard], None]
+"""Takes what a record may be made of, and makes and keeps it within a moment; never raises, never waits."""
+
+Make = Callable[[Sequence[Heard]], list[Audit]]
+"""The records of what was heard; never raises."""
 
 
 def base_of(reference: str) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -17,14 +18,15 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.ports import Answer, Clock, NoteBinding, Request, SocketNote
 from ipf.ports.aside import LARGE, Aside, here
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Later, Trail, Unmade
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Heard, Later, Trail
 from ipf.rest.unit import Outcome, Unit, UnitResult
 from ipf.security.audit import (
     AuditRules,
+    Kinds,
     NewTail,
     audit_of,
     clean,
-    interaction_of,
+    is_plain,
     kind_of,
     patients_of,
     record,
@@ -56,30 +58,47 @@ def observer(
     who makes records of small answers, many at a time; None = each is made at once.
     """
 
-    async def note_aside(noted: Unmade, correlation_id: str) -> None:
-        make, arguments = noted
+    unrecorded = rules.unrecorded()
+
+    async def note_aside(make: Callable[[], Audit], correlation_id: str) -> None:
         try:
-            trail(await aside(partial(make, *arguments)))
+            trail(await aside(make))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=correlation_id)
 
-    def observe(request: Request, answer: Answer, began: datetime) -> None:
+    def observe(request: Request, answer: Answer, began: float) -> None:
+        path = request.path
+        if len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path):
+            return
         try:
-            interaction = interaction_of(request)
-            surface = rules.surface(interaction, request, answer.status)
-            if surface is None:
-                return
-            noted = (audit_of, (request, answer, began, milliseconds(), new_tail(), surface, interaction))
             if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
-                later(noted)
-            elif len(answer.about) >= LARGE:
-                Deferred.fromCoroutine(note_aside(noted, request.correlation_id))
+                later((request, answer, perf_counter() - began, milliseconds()))
+                return
+            kind = Kinds(rules).of(request, answer.status)
+            if kind is None:
+                return
+            make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_tail(), kind)
+            if len(answer.about) >= LARGE:
+                Deferred.fromCoroutine(note_aside(make, request.correlation_id))
             else:
-                trail(audit_of(*noted[1]))
+                trail(make())
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
+
+
+def records_of(rules: AuditRules, new_tail: NewTail, heard: Sequence[Heard]) -> list[Audit]:
+    """The records of requests that were heard; `ports.audit.Make` when the first two are given."""
+    made, kinds = [], Kinds(rules)
+    for request, answer, seconds, ended in heard:
+        try:
+            kind = kinds.of(request, answer.status)
+            if kind is not None:
+                made.append(audit_of(request, answer, seconds, ended, new_tail(), kind))
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+    return made
 
 
 def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> NoteBinding:

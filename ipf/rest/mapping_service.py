@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from hashlib import sha256
+from time import perf_counter
 from typing import Any
 
 from ipf.errors import Category, Problem
@@ -27,7 +27,7 @@ from ipf.mapping.installation import BELL, Aside, Installation
 from ipf.mapping.library import SOURCE_TEXT, Library
 from ipf.mapping.printer import print_map
 from ipf.mapping.structuremap import from_json, to_json
-from ipf.ports import DEFAULT_TENANT, Answer, Bell, Clock, Handler, Identify, Json, Request, Version
+from ipf.ports import DEFAULT_TENANT, Answer, Bell, Handler, Identify, Json, Request, Version
 from ipf.rest.exchange import resource_body
 from ipf.rest.formats import media_type, wanted_format
 from ipf.rest.ids import is_id
@@ -54,7 +54,6 @@ def mapping_handler(
     aside: Aside,
     identify: Identify | None = None,
     observe: Observe | None = None,
-    clock: Clock = lambda: datetime.now(UTC),
 ) -> Handler:
     """Answers every request below `/mapping`, each Problem as an OperationOutcome.
 
@@ -64,7 +63,7 @@ def mapping_handler(
     service = MappingService(installation, bell, aside)
 
     async def handle(request: Request) -> Answer:
-        began, answer = clock(), Answer(500)
+        began, answer = perf_counter(), Answer(500)
         try:
             if identify is not None:
                 request = await identify(request)

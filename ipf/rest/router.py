@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
+from time import perf_counter
 
 from ipf.errors import Category, Problem
 from ipf.fhir.definitions import definitions
@@ -107,8 +107,8 @@ _MOST_TENANTS = 1000  # whose repositories are kept
 _LARGE_ANSWER = 50_000  # bytes from which on an answer is written anew (as XML, indented, in parts) aside
 
 
-Observe = Callable[[Request, Answer, datetime], None]
-"""Told of every request, with its caller, its answer and when it began: the audit trail."""
+Observe = Callable[[Request, Answer, float], None]
+"""Told of every request, with its caller, its answer and when it began (`perf_counter`): the audit trail."""
 
 
 def handler(repository: Repository, identify: Identify | None = None, observe: Observe | None = None) -> Handler:
@@ -128,7 +128,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
         return found
 
     async def handle(request: Request) -> Answer:
-        form, look, began = Format.JSON, PLAIN, repository.clock()
+        form, look, began = Format.JSON, PLAIN, perf_counter()
         sent: Answer
         try:
             form = wanted_format(request)

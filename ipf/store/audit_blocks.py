@@ -119,10 +119,20 @@ def _groups(audits: Sequence[Audit]) -> Iterable[Sequence[Audit]]:
 
 
 def _cut(audits: list[Audit]) -> Iterator[list[Audit]]:
+    """Parts that a block can hold: as many records as it may have, or as many as these bounds let it."""
+    for first in range(0, len(audits), _MOST):
+        part = audits[first : first + _MOST]
+        if part[-1].at - part[0].at < SPAN and sum([len(one[6]) + len(one[7]) for one in part]) <= _MOST_NAMED:
+            yield part
+        else:
+            yield from _cut_small(part)
+
+
+def _cut_small(audits: list[Audit]) -> Iterator[list[Audit]]:
     start, named = 0, 0
     for end, (_, at, _, _, _, _, entities, patients, _) in enumerate(audits):
         named += len(entities) + len(patients)
-        if end > start and (end - start >= _MOST or named > _MOST_NAMED or at - audits[start].at >= SPAN):
+        if end > start and (named > _MOST_NAMED or at - audits[start].at >= SPAN):
             yield audits[start:end]
             start, named = end, len(entities) + len(patients)
     yield audits[start:]
@@ -138,7 +148,7 @@ def _packed(audits: list[Audit]) -> Block:
     different = _different(kinds)
     place_of = {kind: place for place, kind in enumerate(dict.fromkeys(different.values()))}
     places = {one: place_of[kind] for one, kind in different.items()}
-    numbers = [places[id(kind)] for kind in kinds]
+    numbers = [places[id(kind)] for kind in kinds] if len(place_of) > 1 else [0] * len(kinds)
     first = ats[0]
     columns = (
         numbers, (first, *[at - first for at in ats[1:]]), tails, durations, correlation_ids, targets, entities,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -12,7 +13,7 @@ from ipf.fhir.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Session, SocketNote, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit_store import AuditedStore
-from ipf.rest.audited import audited, listeners, observer
+from ipf.rest.audited import audited, listeners, observer, records_of
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.unit import Unit
@@ -372,6 +373,44 @@ class AuditOnMemory(AuditSuite, OnMemory):
         )
         self.assertEqual(answer.status, 404)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_records_of_what_was_heard(self) -> None:
+        """One that cannot be made costs only itself; what is alike has one kind; what is not recorded has none."""
+        moment = datetime(2026, 1, 2, tzinfo=UTC)
+        version = Version(1, "Patient", "1", 3, moment, b"{}", False, "PUT")
+        read, shown = Request("GET", ("Patient", "1"), (), {}, b"", BASE, CORRELATION_ID), Answer(200, about=(version,))
+        other = replace(read, caller=NURSE)
+        broken: Any = Answer(200, about=(None,))
+        heard = [
+            (read, shown, 0.0125, 1000), (read, broken, 0.0, 1001), (read, shown, 0.0, 1002), (other, shown, 0.0, 1003),
+            (replace(read, path=("Patient",)), Answer(200), 0.0, 1004), (read, Answer(404), 0.0, 1005),
+            (replace(read, path=("AuditEvent", "1")), Answer(200), 0.0, 1006),
+        ]  # fmt: skip
+        records = records_of(AuditRules(reads=True), tails(), heard)
+        self.assertEqual(
+            [(one.at, one.kind.surface, one.kind.agent, one.kind.status, one.entities) for one in records],
+            [(1000, FHIR, "anonymous", 200, ("Patient/1/_history/3",)),
+             (1002, FHIR, "anonymous", 200, ("Patient/1/_history/3",)),
+             (1003, FHIR, "u-17", 200, ("Patient/1/_history/3",)),
+             (1005, FHIR, "anonymous", 404, ("Patient/1",)),
+             (1006, ADMIN, "anonymous", 200, ("AuditEvent/1",))],
+        )  # fmt: skip
+        self.assertEqual([one.duration_ms for one in records], [12, 0, 0, 0, 0])
+        self.assertIs(records[0].kind, records[1].kind)
+        self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
+
+    def test_what_is_passed_over_at_once_would_leave_no_record(self) -> None:
+        paths = "", "metadata", "Patient", "Patient/1", "AuditEvent", "AuditEvent/1", "_history", "$export", "$reindex"
+        paths += "Patient/$everything", "Patient/_history", "$export-status/1", ".well-known/x", "Patient/1/_history"
+        for reads, searches, divided in product((False, True), repeat=3):
+            rules, noted = AuditRules(reads, searches, divided), list[Audit]()
+            observe = observer(rules, noted.append, lambda: 1, tails())
+            for path, status, method in product(paths, (200, 404), ("GET", "PUT")):
+                request = Request(method, tuple(path.split("/")) if path else (), (), {}, b"", BASE, CORRELATION_ID)
+                noted.clear()
+                observe(request, Answer(status), 0.0)
+                expected = rules.surface(interaction_of(request), request, status)
+                self.assertEqual([one.kind.surface for one in noted], [expected] if expected else [], (rules, path))
 
     def test_interactions(self) -> None:
         table = {

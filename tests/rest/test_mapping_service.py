@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +220,7 @@ class MappingServiceTests(TestCase):
 
         seen: list[tuple[str, int, tuple[Any, ...]]] = []
 
-        def observe(request: Request, answer: Answer, began: datetime) -> None:
+        def observe(request: Request, answer: Answer, began: float) -> None:
             seen.append((interaction_of(request), answer.status, written(answer.about)))
 
         for tenant, scope, statuses in (

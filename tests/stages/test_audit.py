@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports.audit import Audit
-from ipf.stages.audit import BATCH, MOST_UNMADE, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
+from ipf.ports import Answer, Request
+from ipf.ports.audit import Audit, Heard
+from ipf.stages.audit import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
 from ipf.stages.audit_retention import AuditRetention
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
@@ -38,13 +40,13 @@ class AuditLogTests(TestCase):
         self.counted: Counter[str] = Counter()
         self.log = self.made(self.store)
 
-    def made(self, store: MemoryAuditStore, most: int = 100) -> AuditLog:
+    def made(self, store: MemoryAuditStore, most: int = 100, **more: Any) -> AuditLog:
         """A queue."""
 
         def count(outcome: str, count: int) -> None:
             self.counted[outcome] += count
 
-        return AuditLog(store, self.clock, most=most, count=count)
+        return AuditLog(store, self.clock, most=most, count=count, **more)
 
     def test_what_gathers_is_written_together(self) -> None:
         for number in range(5):
@@ -84,30 +86,30 @@ class AuditLogTests(TestCase):
         self.assertEqual((self.store.appends, len(self.store.rows)), (3, 2 * BATCH + 1))
 
     def test_records_are_made_many_at_a_time(self) -> None:
-        """By the batch at the latest, in order, and one that cannot be made costs only itself."""
-
-        def broken() -> Audit:
-            raise ZeroDivisionError
-
+        """When they are written, or before, when too much is held for them."""
         made: list[int] = []
 
-        def make(number: int) -> Audit:
-            made.append(number)
-            return audit(number)
+        def make(heard: Sequence[Heard]) -> list[Audit]:
+            made.append(len(heard))
+            return [audit(ended) for _, _, _, ended in heard]
 
-        for number in range(MOST_UNMADE - 1):
-            self.log.note_later((make, (number,)))
-        self.assertEqual((made, self.log.waiting), ([], MOST_UNMADE - 1))
-        self.log.note_later((broken, ()))
-        self.assertEqual((len(made), self.log.waiting), (MOST_UNMADE - 1, MOST_UNMADE - 1))
-        self.log.note_later((make, (90,)))
+        def hear(number: int, size: int = 0) -> None:
+            log.note_later((request, Answer(200, b" " * size), 0.01, number))
+
+        request = Request("GET", ("Patient", "1"), (), {}, b"", "", "")
+        log = self.made(self.store, make=make)
+        for number in range(5):
+            hear(number)
+        self.assertEqual((made, log.waiting), ([], 5))
         self.clock.advance(PAUSE_SECONDS)
-        self.assertEqual((made[-1], len(self.store.rows), self.log.waiting), (90, MOST_UNMADE, 0))
-        self.log.note_later((make, (91,)))
-        Deferred.fromCoroutine(self.log.stop(5.0))
-        self.assertEqual(len(self.store.rows), MOST_UNMADE + 1)
+        self.assertEqual((made, len(self.store.rows), log.waiting), ([5], 5, 0))
+        hear(5)
+        hear(6, MOST_HELD)
+        self.assertEqual((made, log.waiting), ([5, 2], 2))
+        hear(7)
+        Deferred.fromCoroutine(log.stop(5.0))
+        self.assertEqual((made, len(self.store.rows)), ([5, 2, 1], 8))
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_while_the_store_is_away_records_wait(self) -> None:
         self.store.failing = StoreUnreachable()
