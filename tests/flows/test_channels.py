@@ -72,7 +72,7 @@ class Mailbox:
 
 
 class ChannelFlowTests(TestCase):
-    timeout = 120
+    timeout = 600
 
     async def setUp(self) -> None:
         self.folder = scratch()

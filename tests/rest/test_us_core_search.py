@@ -36,7 +36,7 @@ class UsCoreSearch(OnPostgres):
     """All of them, against PostgreSQL."""
 
     skip = None if METADATA.exists() else "the reference folder with US Core's searches is not here"
-    timeout = 120
+    timeout = 300
 
     async def test_searches(self) -> None:
         """Each search with the values of a few resources."""

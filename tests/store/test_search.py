@@ -31,7 +31,7 @@ class MemorySearchTest(contract.SearchContract):
 class PostgresSearchTest(contract.SearchContract):
     """The real one."""
 
-    timeout = 60
+    timeout = 300
 
     async def setUp(self) -> None:
         self.patch(shapes, "OFTEN", 1)  # what can be prepared is
