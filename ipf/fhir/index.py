@@ -27,6 +27,7 @@ from ipf.fhir.index_paths import Place
 from ipf.fhir.index_sources import Source, sources
 from ipf.fhir.index_tree import Tree
 from ipf.fhir.index_values import Leaf, Sink
+from ipf.fhir.sealed import hidden
 
 __all__ = ["EMPTY", "DateEntry", "Entries", "QuantityEntry", "TextEntry", "extract"]
 
@@ -41,6 +42,8 @@ def extract(resource: dict[str, Any]) -> Entries:
     plan = _plans.get(resource_type) or _plan(resource_type)
     if plan is None:
         return EMPTY
+    if resource_type == "Subscription":
+        resource = hidden(resource)
     sink = Sink()
     try:
         is_usual = plan.write(resource, sink)

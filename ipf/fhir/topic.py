@@ -24,6 +24,7 @@ from ipf.fhir.fhirpath import Expression, FhirPathError, compile
 from ipf.fhir.match import matches
 from ipf.fhir.query import Query, parse_criteria
 from ipf.fhir.query_includes import Include, read_include
+from ipf.fhir.sealed import hidden
 from ipf.ports import Change, Json
 
 INTERACTIONS = frozenset({"create", "update", "delete"})
@@ -74,8 +75,9 @@ class Trigger:
         return not found or (all(found) if self.needs_both else any(found))
 
     def _meets_expression(self, change: Change, expression: Expression) -> bool:
-        focus = change.resource if change.resource is not None else change.previous
-        variables: dict[str, object] = {"current": change.resource or [], "previous": change.previous or []}
+        now, before = (None if one is None else hidden(one) for one in (change.resource, change.previous))
+        focus = now if now is not None else before
+        variables: dict[str, object] = {"current": now or [], "previous": before or []}
         try:
             return expression.test(focus, variables)
         except FhirPathError:

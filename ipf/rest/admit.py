@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ipf.errors import Problem
 from ipf.fhir.custom_parameters import check as check_parameter
-from ipf.fhir.sealed import check_carried
+from ipf.fhir.sealed import check_unsealed
 from ipf.fhir.topic import check_topic
 from ipf.fhir.topic_basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, Json, Request
@@ -33,11 +33,8 @@ async def admitted(request: Request, resource_type: str, repository: Repository)
     return found
 
 
-def admit(resource: Json, repository: Repository, place: str | None = None, patched: Json | None = None) -> Json:
-    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE, places prefixed with `place`.
-
-    `patched`: the stored resource that a patch has made this one of; its secrets may stay in it.
-    """
+def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:
+    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE, places prefixed with `place`."""
     try:
         check_structure(resource)
         if repository.conformance is not None:
@@ -49,7 +46,7 @@ def admit(resource: Json, repository: Repository, place: str | None = None, patc
                 check_topic(topic)
             return resource
         check(resource, repository.policy)
-        check_carried(patched or {}, resource)
+        check_unsealed(resource)
     except Problem as refused:
         if place is None:
             raise

@@ -14,6 +14,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.json import loads
 from ipf.fhir.patch_fhirpath import fhirpath_patch
 from ipf.fhir.patch_json import json_patch
+from ipf.fhir.sealed import hidden
 from ipf.ports import Answer, Json, Request
 from ipf.rest.admit import admit
 from ipf.rest.exchange import condition, if_match, resource_body, written_answer
@@ -90,13 +91,13 @@ def _admitted(change: Apply, repository: Repository, place: str | None = None) -
 
     def apply(resource: Json) -> Json:
         try:
-            patched = change(resource)
+            patched = change(hidden(resource))
         except Problem as refused:
             raise (_at(place, refused) if place else refused) from refused
         same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))
         if not same:
             raise Problem(Category.INVALID, "a patch cannot change what the resource is", place)
-        return admit(patched, repository, place, resource)
+        return admit(patched, repository, place)
 
     return apply
 

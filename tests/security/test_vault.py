@@ -10,9 +10,13 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
+from ipf.fhir.custom_parameters import install
+from ipf.fhir.entries import EMPTY
+from ipf.fhir.index import extract
 from ipf.fhir.json import dumps, loads
-from ipf.fhir.sealed import MASK, kept, masked
-from ipf.ports import DEFAULT_TENANT, Delivered, Json, Notification
+from ipf.fhir.sealed import MASK, hidden, kept, masked
+from ipf.fhir.topic import read_topic
+from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
 from ipf.rest.subscription_status import set_status
 from ipf.security.vault import Sealed, Vault
 from ipf.wire.channels.sealed import SealedChannel, signature
@@ -194,6 +198,55 @@ class AnswerTests(OnMemory):
             )
             self.assertEqual(answer.status, status, answer.body)
             self.assertNotIn(b"ipf-sealed:1", answer.body)
+
+    async def test_no_question_about_it_is_answered(self) -> None:
+        """Without a key sealed text is only encoded: what tells of its letters would tell the secret."""
+        self.world.vault = Vault()
+        created = await self.world.send("POST", "Subscription", subscription(f"Authorization: {SECRET}"))
+        made = loads(created.body)["id"]
+        sealed = (await self.world.body(f"Subscription/{made}"))["channel"]["header"][0]
+        self.assertIn("ipf-sealed:0:", sealed)
+        patch = {"content_type": "application/json-patch+json"}
+        before = await self.world.versions(f"Subscription/{made}")
+        for operation in (
+            {"op": "copy", "from": "/channel/header/0", "path": "/criteria"},
+            {"op": "copy", "from": "/channel/header/0", "path": "/channel/payload"},
+            {"op": "test", "path": "/channel/header/0", "value": sealed},
+        ):
+            answer = await self.world.send("PATCH", f"Subscription/{made}", dumps([operation]), **patch)
+            self.assertEqual((answer.status, b"ipf-sealed" in answer.body), (422, False), (operation, answer.body))
+        answers = []
+        for beginning in ("Authorization: ", sealed[:30], "nonsense"):
+            path = f"Subscription.where(channel.header.where(startsWith('{beginning}')).exists()).reason"
+            parts = [{"name": "type", "valueCode": "replace"}, {"name": "path", "valueString": path},
+                     {"name": "value", "valueString": "it is so"}]  # fmt: skip
+            asked = {"resourceType": "Parameters", "parameter": [{"name": "operation", "part": parts}]}
+            answer = await self.world.send("PATCH", f"Subscription/{made}", asked, content_type="application/fhir+json")
+            answers.append(answer.status)
+        self.assertEqual(answers, [200, 422, 422])
+        self.assertEqual(len(await self.world.versions(f"Subscription/{made}")), len(before) + 1)
+
+    def test_indexes_and_topics_see_the_mask(self) -> None:
+        stored = Vault().sealed(subscription(f"Authorization: {SECRET}", "Accept: a/b", id="s"))
+        self.assertEqual(hidden(stored)["channel"]["header"], ["Authorization: ***", "Accept: a/b"])
+        self.assertIn("ipf-sealed:0:", stored["channel"]["header"][0])
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        version = Version(1, "Subscription", "s", 1, now, b"")
+        change = Change(DEFAULT_TENANT, version, stored, EMPTY, EMPTY, "c", "create")
+        found = []
+        for beginning in ("Authorization: ***", "Authorization: ipf"):
+            expression = f"(%current.channel.header | channel.header).where(startsWith('{beginning}')).exists()"
+            trigger = {"resource": "Subscription", "fhirPathCriteria": expression}
+            topic = read_topic({"resourceType": "SubscriptionTopic", "url": "urn:t", "status": "active",
+                                "resourceTrigger": [trigger]})  # fmt: skip
+            found.append(topic.triggers[0].fires(change))
+        self.assertEqual(found, [True, False])
+        own = {"resourceType": "SearchParameter", "url": "urn:p", "name": "n", "status": "active", "code": "secret",
+               "base": ["Subscription"], "type": "string", "expression": "Subscription.channel.header"}  # fmt: skip
+        self.addCleanup(install, [])
+        install([own])
+        written = [text for code, text, *_ in extract(stored).texts if code == "secret"]
+        self.assertEqual((len(written) > 0, [text for text in written if "sealed" in text]), (True, []))
 
     async def test_the_services_own_change_keeps_it(self) -> None:
         before = await self.world.body(self.here)
