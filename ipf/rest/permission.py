@@ -56,6 +56,9 @@ _OPERATIONS = {
 }
 """What an operation on a type asks for there; one that is not listed asks for everything."""
 
+_PLAIN = frozenset({"[type]", "[type]/[id]"})
+"""Routes whose reading asks for nothing but a right on the type."""
+
 _ENTRY = {Method.CREATE: "c", Method.UPDATE: "u", Method.PATCH: "u", Method.DELETE: "d"}
 
 
@@ -68,13 +71,20 @@ def check_known(request: Request) -> None:
 def check_route(shape: str, request: Request) -> None:
     """Whether the caller may send this at all.  Problem UNAUTHORIZED."""
     caller = request.caller
-    if caller.is_unlimited or grants_of(caller).does_all or request.path in OPEN_PATHS:
+    if caller.is_unlimited or (grants := grants_of(caller)).does_all:
         return
-    if shape in _NARROWED or shape.startswith(_JOBS):
+    is_plain = shape in _PLAIN and request.method == "GET"
+    if is_plain:
+        grants.look()
+        if (shape, request.path[0]) in grants.passed:
+            return
+    if request.path in OPEN_PATHS or shape in _NARROWED or shape.startswith(_JOBS):
         return
     resource_type, rights = _asked(shape, request)
     for right in rights:
         required(caller, resource_type, right)
+    if is_plain:
+        grants.passed.add((shape, resource_type))
 
 
 def _asked(shape: str, request: Request) -> tuple[str, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from ipf.errors import Category, Problem
-from ipf.fhir.definitions import definitions
 from ipf.fhir.index import Entries, extract
 from ipf.fhir.json import loads
 from ipf.fhir.match import matches
@@ -75,16 +74,18 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
 
 def _is_within(found: Permit, version: Version) -> bool:
     """Remembered by the version, since what is asked for once is asked for again; the body is not looked at twice."""
-    key = version.rid, version.id, version.version_id, version.last_updated, definitions().generation
-    known = found.judged.get(key)
-    if known is None:
-        if len(found.judged) >= _MOST_JUDGED:
-            found.judged.clear()
-        resource: Json = loads(version.body)
-        kind, entries = version.resource_type, extract(resource)
-        known = passes(found.test, kind, version.id, version.last_updated, entries, resource)
-        found.judged[key] = known
-    return known
+    known = found.judged.get(version.rid)
+    if known is not None:
+        number, when, id, is_within = known
+        if number == version.version_id and when == version.last_updated and id == version.id:
+            return is_within
+    if len(found.judged) >= _MOST_JUDGED:
+        found.judged.clear()
+    resource: Json = loads(version.body)
+    kind, number, when, id = version.resource_type, version.version_id, version.last_updated, version.id
+    is_within = passes(found.test, kind, id, when, extract(resource), resource)
+    found.judged[version.rid] = number, when, id, is_within
+    return is_within
 
 
 def may_hold(caller: Caller, right: str, resource: Json) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
@@ -79,16 +80,20 @@ def parse_scope(text: str) -> Scope | None:
     return Scope(found["context"], resource_type, rights, tuple(pairs))
 
 
+Judged = tuple[int, datetime, str, bool]
+"""Whether a version passes: its number, when it was written, and its id, which must be those of the version at hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Permit:
     """What may be done with resources of a type: `test` None = anything, else only with those that pass it.
 
-    `judged`: what was found about versions, kept by `access.may`; with another caller, another type or another right
-    it is another Permit.
+    `judged`: what was found about the version of a resource that was asked for last, by its rid, kept by `access.may`;
+    with another caller, another type or another right it is another Permit.
     """
 
     test: Test | None = None
-    judged: dict[tuple[object, ...], bool] = field(default_factory=dict, compare=False, repr=False)
+    judged: dict[int, Judged] = field(default_factory=dict, compare=False, repr=False)
 
 
 UNLIMITED = Permit()
@@ -97,7 +102,9 @@ UNLIMITED = Permit()
 class Grants:
     """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again.
 
-    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.
+    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: reads and
+    searches that were let through, by route and type, kept by `rest/permission`.  What is kept holds for one
+    generation of the definitions, since another may know other search parameters.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -106,7 +113,9 @@ class Grants:
         self._scopes = [(scope, scope.context == "patient" or (scope.context == "user" and is_patient))
                         for scope in scopes]  # fmt: skip
         self._patient = caller.patient
-        self._known: dict[tuple[str, str, int], Permit | None] = {}
+        self._known: dict[tuple[str, str], Permit | None] = {}
+        self._generation = -1
+        self.passed: set[tuple[str, str]] = set()
         whole = [
             scope.rights
             for scope, is_limited in self._scopes
@@ -117,12 +126,23 @@ class Grants:
 
     def permit(self, resource_type: str, right: str) -> Permit | None:
         """What is granted; None = nothing.  `right`: one of `cruds`."""
-        key = resource_type, right, definitions().generation
-        if key not in self._known:
+        self.look()
+        key = resource_type, right
+        try:
+            return self._known[key]
+        except KeyError:
             if len(self._known) > 2000:
                 self._known.clear()
-            self._known[key] = self._permit(resource_type, right)
-        return self._known[key]
+            found = self._known[key] = self._permit(resource_type, right)
+            return found
+
+    def look(self) -> None:
+        """Forget what was found with other definitions."""
+        generation = definitions().generation
+        if generation != self._generation:
+            self._known.clear()
+            self.passed.clear()
+            self._generation = generation
 
     def grants_any(self) -> bool:
         """Whether there is any scope on resources at all."""

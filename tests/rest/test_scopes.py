@@ -177,6 +177,14 @@ class ScopeSuite(Suite):
         self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o1/_history")).status, 404)
         self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o3")).status, 404)
 
+    async def test_what_was_found_about_a_version_is_said_of_no_other(self) -> None:
+        await self.fill()
+        url, before = "Observation/o1", loads((await self.ask("system/*.cruds", "GET", "Observation/o1")).body)
+        for body, status in ((before, 200), ({**LAB, "id": "o1"}, 404), (before, 200)):
+            await self.ask("system/*.cruds", "PUT", url, body)
+            for _ in range(2):
+                self.assertEqual((await self.ask(VITALS_ONLY, "GET", url)).status, status)
+
     async def test_includes_bring_what_may_be_seen(self) -> None:
         """What the caller may not see is left out, and not followed."""
         await self.fill()

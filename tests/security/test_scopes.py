@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.compartments import compartments
+from ipf.fhir.custom_parameters import install
 from ipf.fhir.definitions import definitions
 from ipf.fhir.json import dumps
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Caller, Json, Version
@@ -176,3 +177,17 @@ class ScopeTests(TestCase):
     def test_shared_types_hold_no_record(self) -> None:
         self.assertEqual(SHARED - definitions().resource_types, {"SubscriptionTopic"} - definitions().resource_types)
         self.assertEqual(SHARED & set(compartments()["Patient"]), set())
+
+    def test_other_definitions_are_other_limits(self) -> None:
+        """A code that is added gives a scope its meaning, and what was found before is not held against it."""
+        caller = Caller("ada", scopes=("system/Patient.r?nick=bo",))
+        version = Version(1, "Patient", "1", 1, T0, dumps({"resourceType": "Patient", "name": [{"text": "bo"}]}))
+        seen = [may(caller, "r", "Patient", version)]
+        self.addCleanup(install, [])
+        for expression in ("Patient.name.text", "Patient.name.family", ""):
+            install([{
+                "resourceType": "SearchParameter", "id": "nick", "url": "urn:nick", "name": "nick", "status": "active",
+                "code": "nick", "base": ["Patient"], "type": "string", "expression": expression,
+            }] if expression else [])  # fmt: skip
+            seen += [may(caller, "r", "Patient", version) for _ in range(2)]
+        self.assertEqual(seen, [False, True, True, False, False, False, False])
