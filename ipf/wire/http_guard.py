@@ -10,6 +10,7 @@
 * What ends a request, and whom it is for, is said in one way: no header goes on in the next line, `Transfer-Encoding`
   is `chunked` and nothing else, there is one `Host` at most.  Else a proxy before this server could see other requests.
 * No answer is kept by a cache, framed, or taken for another type of content than it says.
+* Pages of other sites change nothing, not even by a form that asks for no answer.
 * CORS is off.  With origins named, their pages may use what they have a token for; cookies and other ambient
   credentials are never allowed.
 
@@ -291,6 +292,17 @@ def unpacked(encoding: str, body: bytes, limit: int) -> bytes:
     if not unpacker.eof or unpacker.unused_data:
         raise Problem(Category.VALUE, "the body is no complete gzip, or something follows it")
     return whole
+
+
+def is_cross_site(headers: Headers, origins: tuple[str, ...]) -> bool:
+    """Whether a page of another site, which is not named, made a browser send this.
+
+    Without CORS such a page cannot read the answer, but where no token is asked for it could change things by a form.
+    Source: https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header
+    """
+    if b"cross-site" not in headers.getRawHeaders(b"sec-fetch-site", ()):
+        return False
+    return not ({"*", *(one.decode("latin-1") for one in headers.getRawHeaders(b"origin", ()))} & {*origins})
 
 
 def cors_headers(origins: tuple[str, ...], origin: str, is_preflight: bool) -> list[tuple[bytes, bytes]]:

@@ -21,11 +21,12 @@ from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.telemetry import correlation
 from ipf.wire.http_asked import base_url, fields_of, host_of, pairs_of, unreadable
-from ipf.wire.http_guard import HSTS, SECURITY_HEADERS, cors_headers, unpacked
+from ipf.wire.http_guard import HSTS, SECURITY_HEADERS, cors_headers, is_cross_site, unpacked
 from ipf.wire.http_written import written
 
 DEFAULT_MAX_BODY = 64 * 1024 * 1024
 _MOST_DISCARDED = 4  # times the limit: so much is read and dropped so that a client can read why; then the line is cut
+_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _CORRELATION, _TRACEPARENT = correlation.HEADER.encode(), correlation.TRACEPARENT.encode()
 
 
@@ -106,6 +107,8 @@ class BoundedRequest(WebRequest):
             self.refused = Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
         elif self.requestHeaders.hasHeader(b"content-encoding"):
             self._unpack()
+        if self.method not in _SAFE and is_cross_site(self.requestHeaders, self.origins):
+            self.refused = Problem(Category.FORBIDDEN, "pages of other sites may not change anything here")
         segments = [unquote_to_bytes(one) if b"%" in one else one for one in self.path[1:].split(b"/")]
         if self.origins and self.path.startswith(b"/fhir"):
             self._allow_pages()

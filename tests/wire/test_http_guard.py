@@ -34,6 +34,15 @@ class GuardedConnection(Connection):
         return self.answer()
 
 
+class Page(Resource):
+    """Takes everything."""
+
+    isLeaf = True
+
+    def render(self, request: Any) -> bytes:
+        return b"done"
+
+
 def full_after(handlers: Handlers, channel: Any) -> Any:
     """A handler whose every answer is as much as the socket takes."""
 
@@ -227,6 +236,24 @@ class CorsTests(TestCase):
         connection = GuardedConnection(self.handlers, limits=HttpLimits(origins=origins))
         self.status, found, _ = connection.get("/fhir/Patient", f"Origin: {origin}", *headers, method=method)
         return found
+
+    def test_pages_of_other_sites_change_nothing(self) -> None:
+        """A browser says whose page it is; everybody else says nothing."""
+        page = "Origin: https://evil.example"
+        for method, site, origins, expected in (
+            ("POST", "cross-site", (), 403), ("DELETE", "cross-site", (), 403), ("GET", "cross-site", (), 200),
+            ("POST", "same-origin", (), 200), ("POST", "none", (), 200), ("POST", None, (), 200),
+            ("POST", "cross-site", ("https://evil.example",), 200), ("POST", "cross-site", ("*",), 200),
+            ("POST", "cross-site", ("https://app.example",), 403),
+        ):  # fmt: skip
+            for path in ("/fhir/Patient", "/page"):
+                handlers = Handlers()
+                mounts = {"fhir": FhirResource(handlers.at_once, refuse), "page": Page()}
+                connection = Connection(mounts, limits=HttpLimits(origins=origins))
+                headers = [page, *([f"Sec-Fetch-Site: {site}"] if site else [])]
+                status = connection.get(path, *headers, method=method)[0]
+                self.assertEqual(status, expected, (method, site, origins, path))
+                self.assertEqual(len(handlers.requests), path == "/fhir/Patient" and expected == 200)
 
     def test_off_by_default(self) -> None:
         found = self.ask("GET", PAGE, origins=())

@@ -52,19 +52,21 @@ def resource(
     async def aside() -> Any:
         return await deferToThread(inside)
 
-    return Upgrades(aside)
+    return Upgrades(aside, is_open=authenticate is everybody)
 
 
 class Upgrades(Resource):
     """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service.
 
-    `inside`: makes what takes connections over, for the first client.
+    `inside`: makes what takes connections over, for the first client.  `is_open`: everybody may listen, so pages of
+    other sites may not (a browser lets them open websockets anywhere); where tokens are asked for, they have none.
     """
 
     isLeaf = True
 
-    def __init__(self, inside: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, inside: Callable[[], Awaitable[Any]], is_open: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._is_open = is_open
         self._make = inside
         self._inside: Any = None
 
@@ -72,6 +74,8 @@ class Upgrades(Resource):
         """Twisted: answer a request, or hand its connection over."""
         if (request.getHeader("upgrade") or "").strip().lower() != "websocket" or request.method != b"GET":
             return _refused(request)
+        if self._is_open and not _is_ours(request):
+            return _forbidden(request)
         if self._inside is not None:
             return self._inside.render(request)
         Deferred.fromCoroutine(self._render_later(request))
@@ -88,6 +92,21 @@ class Upgrades(Resource):
         if body is not NOT_DONE_YET:
             request.write(body)
             request.finish()
+
+
+def _is_ours(request: Any) -> bool:
+    """Whether no page asks, or one of this very host, or one of an origin that is named."""
+    origin = request.getHeader("origin")
+    if origin is None or not {origin, "*"}.isdisjoint(request.origins):
+        return True
+    return bool(origin.partition("://")[2].lower() == (request.getHeader("host") or "").lower())
+
+
+def _forbidden(request: Any) -> bytes:
+    request.setResponseCode(403)
+    request.setHeader("Content-Type", "application/json")
+    request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
+    return b'{"error":"forbidden","message":"pages of other sites may not listen here"}'
 
 
 def _refused(request: Any) -> bytes:

@@ -222,6 +222,21 @@ class WebsocketTests(TestCase):
         self.assertEqual({one.address for one in self.notes}, {"127.0.0.1"})
         self.assertEqual({one.correlation_id for one in self.notes[:3]}, {id})
 
+    async def test_pages_of_other_sites_do_not_listen_where_everybody_may(self) -> None:
+        """A page of this host may, and whoever is no page; with a token a page may come from anywhere."""
+        self.listen()
+        own = f"http://127.0.0.1:{self.number}"
+        for origin, status in (("https://evil.example", "403"), ("null", "403"), (own, ""), (None, "")):
+            headers = {} if origin is None else {"Origin": origin}
+            if status:
+                with self.assertRaisesRegex(ConnectionError, status):
+                    await self.call(headers=headers)
+            else:
+                self.assertEqual(await self.say(await self.call(headers=headers), "bind s1"), "bound s1")
+        self.listen(by_token)
+        caller = await self.call("bearer-jwt.of.north", headers={"Origin": "https://app.example"})
+        self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
+
     async def test_no_banner(self) -> None:
         self.listen()
         caller = await self.call()
