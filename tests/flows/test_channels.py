@@ -91,6 +91,7 @@ class ChannelFlowTests(TestCase):
             IPF_SMTP_URL=f"smtp://127.0.0.1:{post.port}?from=ipf@example.org",
             SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS="50",
             SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS="3",
+            SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS="120000",  # what is slow to answer is not sent again
         )
         self.service.start()
         self.addCleanup(deferToThread, self.service.stop)
