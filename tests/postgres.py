@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ Kind = Literal["ipf", "fhir"]
 
 STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS)}
 _PREFIX = "ipf-test-"
+_YOUNG_SECONDS = 600.0
 FAST = {
     "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",
     "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
@@ -132,8 +134,9 @@ def _remove(folder: Path) -> None:
 
 
 def _sweep() -> None:
-    """Remove what test runs that were killed left behind: folders whose lock nobody holds."""
+    """Remove what test runs that were killed left behind: folders whose lock nobody holds, nor is about to take."""
     for folder in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
         with contextlib.suppress(OSError), open(folder / "lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(folder)
+            if time.time() - os.fstat(lock.fileno()).st_mtime > _YOUNG_SECONDS:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(folder)
