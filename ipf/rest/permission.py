@@ -16,7 +16,7 @@ from ipf.fhir.predicate import Has, Linked, ListMember, Test, rewritten, within
 from ipf.fhir.query import Query, Term
 from ipf.ports import Answer, Caller, Request, Version
 from ipf.rest.unit import Entry, Method
-from ipf.security.access import Unauthorized, insufficient, may, may_see, permit, required
+from ipf.security.access import Unauthorized, allows, insufficient, may_see, permit, required
 from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
@@ -162,11 +162,10 @@ def visible(versions: Sequence[Version], caller: Caller) -> list[Version]:
 
 def shown(version: Version | None, caller: Caller) -> Version | None:
     """A version that was asked for by its id: what the caller may not read is not there."""
-    if version is None or caller.is_unlimited or grants_of(caller).finds_all:
+    if version is None or caller.is_unlimited or (grants := grants_of(caller)).finds_all:
         return version
-    if may(caller, "r", version.resource_type, version):
-        return version
-    return None
+    found = grants.permit(version.resource_type, "r")
+    return version if found is not None and allows(found, version) else None
 
 
 def unlimited_types(caller: Caller, types: Sequence[str], named: bool) -> list[str]:

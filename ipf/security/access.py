@@ -65,15 +65,18 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
     A deletion holds nothing that a limit could be put to: only callers without a limit may see it.
     """
     found = permit(caller, resource_type, right)
-    if found is None or found.test is None or version is None:
-        return found is not None
+    return found is not None and (version is None or allows(found, version))
+
+
+def allows(found: Permit, version: Version) -> bool:
+    """Whether a version is within a permit.
+
+    Remembered by the version, since what is asked for once is asked for again; the body is not looked at twice.
+    """
+    if found.test is None:
+        return True
     if version.deleted:
         return False
-    return _is_within(found, version)
-
-
-def _is_within(found: Permit, version: Version) -> bool:
-    """Remembered by the version, since what is asked for once is asked for again; the body is not looked at twice."""
     known = found.judged.get(version.rid)
     if known is not None:
         number, when, id, is_within = known

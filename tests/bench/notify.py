@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.audit import spent
 from tests.bench.receive import service
 from tests.bench.report import line
 from tests.bench.senders import run as run_load
 from tests.bench.sink import Sink
+from tests.bench.turns import spent
 from tests.service_process import ROOT, ServiceProcess
 from tests.waiting import free_port
 
