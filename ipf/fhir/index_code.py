@@ -113,7 +113,8 @@ class _Writer:
         else:
             inner = body(held)
             lines = [f"if type({held}) is list: return False", *inner] if inner else []
-        return [f"{held} = {value}.get({name!r})", *_block(f"if {held} is not None:", lines)] if lines else []
+        # Most members are not there, and to look whether one is costs half of asking for it.
+        return _block(f"if {name!r} in {value} and ({held} := {value}[{name!r}]) is not None:", lines)
 
     def _passes(self, guard: Guard, value: str) -> str:
         if isinstance(guard, MemberIs):
@@ -169,8 +170,10 @@ class _Writer:
             f"if {usual} and '/_history/' not in {text} and {text}.isprintable():",
             *_inside(_put(codes, text)),
             f"elif {text} is not None: {self._leaf('reference', 'Reference', codes)}({value}, sink)",
-            f"{identifier} = {value}.get('identifier')",
-            *_block(f"if type({identifier}) is dict:", self.identifier(identifier, codes)),
+            *_block(
+                f"if 'identifier' in {value} and type({identifier} := {value}['identifier']) is dict:",
+                self.identifier(identifier, codes),
+            ),
         ]
 
     def period(self, value: str, codes: Codes) -> Lines:

@@ -25,6 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.definitions import SearchParameter, definitions
 from ipf.fhir.entries import token_value
 from ipf.fhir.index_sources import sources
+from ipf.fhir.memo import Memo
 from ipf.fhir.predicate import Kind, Test, TextEquals, needs_resource, needs_store
 from ipf.fhir.query_asked import kind_of
 from ipf.fhir.query_includes import Include, read_include
@@ -37,6 +38,7 @@ _PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask no
 _LAST_UPDATED = "_lastUpdated"
 _PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
 _NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
+_SURELY_WHOLE = 300  # characters; longer values are cut by the index
 
 
 @quick
@@ -133,17 +135,32 @@ def parse_criteria(text: str, *, strict: bool = True) -> Query:
 
 def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:
     """What `parse_criteria` makes of `Type?code=system|value`; None: with these, that is to be asked."""
-    index = _token_index(resource_type, code)
-    if index is None or not _NOTHING_TO_ESCAPE(value) or not _NOTHING_TO_ESCAPE(system):
+    way = _token_ways[resource_type, code, system]
+    if way is None or type(value) is not str or len(value) > _SURELY_WHOLE or not _NOTHING_TO_ESCAPE(value):
         return None
-    text = token_value(value, "" if index[1] else system)
-    return _one_token(resource_type, code, f"{system}|{value}", text, index[0])
+    index, end, canonical = way
+    text = value + end
+    term = Term(code, f"{system}|{value}", TextEquals(index, (text,)))
+    return Query(resource_type, (term,), canonical=canonical + text)
+
+
+def _token_way(asked: tuple[str, str, str]) -> tuple[str, str, str] | None:
+    """Under which code the tokens of a system are, how their texts end, and how a query's canonical text begins."""
+    resource_type, code, system = asked
+    index = _token_index(resource_type, code)
+    if index is None or not _NOTHING_TO_ESCAPE(system):
+        return None
+    return index[0], token_value("", "" if index[1] else system), f"{resource_type}?{index[0]}="
+
+
+_token_ways: Memo[tuple[str, str, str] | None] = Memo(_token_way, 1024)
 
 
 def forget() -> None:
     """Read anew: the definitions of search parameters have changed."""
     _criteria.cache_clear()
     _token_index.cache_clear()
+    _token_ways.clear()
 
 
 @lru_cache(maxsize=2048)  # about a kilobyte each

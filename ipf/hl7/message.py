@@ -14,7 +14,6 @@ Source: HL7 v2.9 sections 2.5 (message construction), 2.5.3.1 (null), 2.6.2 (seg
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -22,6 +21,8 @@ from typing import Any, Protocol
 from ipf.hl7.charset import decode, decode_with, sniff
 from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
+from ipf.hl7.lines import lines_of
+from ipf.hl7.shape import Shape, is_local, shape_of
 from ipf.hl7.structure import Group, Structure, arrange, structure, structure_name
 
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
@@ -250,7 +251,9 @@ _NO_SEPARATORS = Separators("", "", "", "", "")
 class Message:
     """One message.  `parse` makes it; `raw` are the bytes as they came."""
 
-    __slots__ = ("_by_name", "_lines", "_structure", "_tree", "_warnings", "encoding", "header", "raw")
+    __slots__ = (
+        "_by_name", "_known", "_lines", "_shape", "_structure", "_tree", "_warnings", "encoding", "header", "raw",
+    )  # fmt: skip
     kind = "message"
 
     def __init__(self, raw: bytes, header: Header, encoding: Encoding, lines: list[str], warnings: list[str]) -> None:
@@ -262,6 +265,8 @@ class Message:
         self._by_name: dict[str, list[Segment]] | None = None
         self._tree: Group | None = None
         self._structure: Structure | None = None
+        self._shape: Shape | None = None
+        self._known: dict[str, list[Segment]] | None = None
 
     @classmethod
     def parse(cls, raw: bytes, charset: str | None = None) -> Message:
@@ -275,7 +280,7 @@ class Message:
         codec = wide or charset
         decoded = decode_with(raw, codec) if codec else decode(raw, header.charset_names)
         text = decoded.text if raw[:3] == b"MSH" else decoded.text.lstrip("\ufeff \t\r\n\x00")
-        lines = _lines(text, header.separators.field)
+        lines = lines_of(text, header.separators.field)
         warnings = [decoded.warning] if decoded.warning else []
         return cls(raw, header, encoding_of(header.separators, decoded.codec), lines, warnings)
 
@@ -339,11 +344,33 @@ class Message:
         Of segments that the structure does not have (Z segments) all are given, wherever they came; and of a message
         whose structure nobody knows all segments stand directly in it.
         """
+        known = self._known
+        if known is None:
+            known = self._known = self._shaped()
+        found = known.get(name)
+        if found is not None:
+            return found
+        shape = self._shape
+        if shape is not None:  # most of what a map asks for is not there
+            return self.tree().children(name) if name in shape.groups else []
+        return self._arranged(name)
+
+    def _shaped(self) -> dict[str, list[Segment]]:
+        """Segments that stand directly in the message, when where they stand is known of messages before it."""
+        defined = self._definition()
+        segments = self._segments()
+        self._shape = shape = None if defined is None else shape_of(defined, segments)
+        if shape is None:
+            return {}
+        return {name: [segments[number] for number in numbers] for name, numbers in shape.segments.items()}
+
+    def _arranged(self, name: str) -> list[Any]:
+        """The same of a message with a segment that is out of place, or that is long, or of no known structure."""
         defined = self._structure or self._definition()
         by_name = self._by_name or self._index()
         if defined is None or name in defined.only_at_root:
             return by_name.get(name, [])
-        if len(name) == 3 and name not in defined.all_names and name[:1] == "Z":
+        if is_local(defined, name):
             return by_name.get(name, [])
         tree = self._tree or self.tree()
         if name not in by_name and name not in defined.group_names:
@@ -358,7 +385,9 @@ class Message:
         """The message as groups; a structure that nobody knows gives one flat group."""
         if self._tree is None:
             defined = self._definition()
-            if defined is None:
+            if self._shape is not None:
+                self._tree = self._shape.tree(self._segments())
+            elif defined is None:
                 self._tree = Group(self.structure)
                 for segment in self._segments():
                     self._tree.add(segment)
@@ -383,19 +412,3 @@ class Message:
             ]
             self._lines = lines
         return lines
-
-
-def _lines(text: str, separator: str) -> list[str]:
-    """Segments of a message: CR ends them; CR LF does, and LF where a segment begins after it."""
-    if "\n" not in text:
-        lines = text.split("\r")
-        if not lines[-1]:
-            lines.pop()
-        return lines if all(lines) else [line for line in lines if line]
-    pieces = _line_end(separator).split(text.replace("\r\n", "\r"))
-    return [line for line in (piece.strip("\n") for piece in pieces) if line]
-
-
-@lru_cache(maxsize=64)
-def _line_end(separator: str) -> re.Pattern[str]:
-    return re.compile(rf"\r|\n(?=[A-Z][A-Z0-9]{{2}}(?:{re.escape(separator)}|[\r\n]|\Z))")

@@ -122,8 +122,9 @@ else: return None"""
 
 def stands(resource: Json) -> bool:
     """Whether a resource surely does not turn out empty, so that references to it stay."""
-    if any(type(value) is str and name != "resourceType" for name, value in resource.items()):
-        return True
+    for name, value in resource.items():
+        if type(value) is str and name != "resourceType":
+            return True
     identifiers = resource.get("identifier")
     return type(identifiers) is list and len(identifiers) > 0 and "value" in identifiers[0]
 

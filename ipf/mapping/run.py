@@ -63,7 +63,12 @@ class Run:
         number = id(resource)
         found = self.urns.get(number)
         if found is None:
-            found = self.urns[number] = f"urn:uuid:{self.uuid()}"
+            count = self._count + 1
+            if self._stem and count < len(_LAST):
+                self._count = count
+                found = self.urns[number] = f"urn:uuid:{self._stem}{_LAST[count]}"
+            else:
+                found = self.urns[number] = f"urn:uuid:{self.uuid()}"
         return found
 
     def uuid(self, name: str | None = None) -> str:

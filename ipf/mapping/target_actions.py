@@ -138,7 +138,7 @@ class TargetCompiler:
             return new_object(slot)
         is_part, mode = not target.parameters, target.list_modes[:1]
         if target.list_rule_id:
-            make = maker(self.models, place, kind, is_part=is_part)
+            make = make_element(self.models, place, kind, slot, is_part=is_part)
             return keep_shared(make, target.list_rule_id, context.slot, slot)
         if place.many and mode in (("first",), ("last",)):
             return keep(placed_maker(place, target.list_modes[0]), slot)

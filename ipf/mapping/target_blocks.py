@@ -41,14 +41,15 @@ def keep(make: Make, slot: int) -> Block:
     return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
 
 
-def keep_shared(make: Make, rule_id: str, parent: int, slot: int) -> Block:
-    """List mode `share`: one element for all rules of this id under the same parent."""
+def keep_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
+    """List mode `share`: one element for all rules of this id under the same parent; `make` names it by `slot`."""
 
     def write(writer: Writer) -> None:
         writer.line(f"w = (id({var(parent)}), {writer.constant(rule_id)})")
         writer.line(f"{var(slot)} = r.shared.get(w)")
         with writer.inside(f"if {var(slot)} is None"):
-            writer.line(f"{var(slot)} = r.shared[w] = {writer.constant(make)}({FRAME})")
+            make(writer)
+            writer.line(f"r.shared[w] = {var(slot)}")
 
     return write
 

@@ -21,6 +21,8 @@ _instant = lru_cache(maxsize=64)(instant)  # one time serves a whole database tr
 def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> Json:
     """A copy (shared below the first level) with resourceType, id and meta first, and our marks set."""
     meta: Json = {"versionId": str(version_id), "lastUpdated": _instant(last_updated)}
+    if "meta" not in resource and "id" not in resource:
+        return {"resourceType": None, "id": id, "meta": meta, **resource}
     sent = resource.get("meta")
     if sent:
         meta.update((name, value) for name, value in sent.items() if name not in _MARKS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index import EMPTY, extract
@@ -90,12 +90,15 @@ class UnitPlan:
         ranks = [_RANK[entry.method] for entry in entries]
         is_free = self._guard is None and 0 not in ranks
         answers: dict[ConditionKey, EntryResult] = self.view.answers if is_free else {}
-        found: dict[int, EntryResult | Pending] = {}
-        for number in sorted(range(len(entries)), key=ranks.__getitem__):
-            key = keys[number]
-            known = answers.get(key) if key is not None and ranks[number] == 1 else None
-            found[number] = self._identify(number) if known is None else known
-        return [found[number] for number in range(len(entries))]
+        found: list[EntryResult | Pending | None] = [None] * len(entries)
+        for rank in (0, 1, 2):
+            if rank not in ranks:
+                continue
+            for number, key in enumerate(keys):
+                if ranks[number] == rank:
+                    known = answers.get(key) if key is not None and rank == 1 else None
+                    found[number] = self._identify(number) if known is None else known
+        return cast(list[EntryResult | Pending], found)
 
     def _identify(self, number: int) -> EntryResult | Pending:
         entry, condition, texts = self.unit.entries[number], self.asked.keys[number], self.asked.texts
