@@ -52,12 +52,9 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
 
     async def test_index_rows_of_a_type_lie_together(self) -> None:
         """Whatever the order of the changes: who writes many walks from page to page of the index, not to and fro."""
-        resources = [
-            resource
-            for n in range(3)
-            for resource in (identified(f"p{n}", str(n)), {"resourceType": "Basic", "id": f"b{n}", "code": {"text": "x"},
-                             "identifier": [{"value": str(n)}]})
-        ]  # fmt: skip
+        basics = [{"resourceType": "Basic", "id": f"b{n}", "identifier": [{"value": str(n)}]} for n in range(3)]
+        patients = [identified(f"p{n}", str(n)) for n in range(3)]
+        resources = [one for pair in zip(patients, basics, strict=True) for one in pair]
         rids = await self.create(*resources)
         rows = await self.database.many("SELECT rid FROM index_text ORDER BY ctid")
         written = list(dict.fromkeys(row[0] for row in rows))
