@@ -146,6 +146,11 @@ class WholeWayTests(TestCase):
         dead = await self._row(service, "Z1", "DEAD_LETTER")
         self.assertEqual(dead["attempt_count"], 2)
         self.assertTrue(dead["last_error"].startswith("matchbox: "), dead["last_error"])
+        async with asyncio.timeout(PATIENCE):
+            said: set[str] = set()
+            while not {"event=dlq", "event=passthrough"} <= said:  # what another process logs takes a moment
+                said = set(re.findall(r"event=\w+", service.log_path.read_text()))
+                await asyncio.sleep(0.05)
         self._said(service, passed, dead)
         path = f"/admin/messages/{dead['id']}"
         status, row = await asyncio.to_thread(service.request, "POST", f"{path}/retry")
