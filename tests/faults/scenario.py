@@ -60,8 +60,12 @@ class Scenario:
 
     async def __aenter__(self) -> Scenario:
         self.service.start()
-        await self.ready()
-        await subscribe(self.service, await self.sink.start(), self.criteria)
+        try:
+            await self.ready()
+            await subscribe(self.service, await self.sink.start(), self.criteria)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
