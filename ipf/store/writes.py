@@ -18,7 +18,7 @@ from ipf.store import write_index, write_rows
 from ipf.store.grants import grants_calls
 from ipf.store.names import Names, Parameter
 from ipf.store.quoting import Statement, Value, array, joined
-from ipf.store.write_rows import Span, pieces, resource_calls, spans_of, version_calls
+from ipf.store.write_rows import pieces, resource_calls, spans_of, version_calls
 
 INSERT_RECEIPTS = Statement(
     "fhir_insert_receipts",
@@ -153,8 +153,7 @@ def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
         yield from resource_calls(spans, names)
         for some in pieces(writes.changes):
             yield from version_calls(some, names)
-        # Those of a type together: their entries lie side by side in the index, on pages that are still at hand.
-        for part in pieces(sorted(spans, key=_type_of)):
+        for part in pieces(spans):
             yield from write_index.index_calls(part, names)
     yield from _epoch_calls(writes, names)
     yield from grants_calls(writes.creators, names)
@@ -185,10 +184,6 @@ def _epoch_calls(writes: Writes, names: Names) -> Iterator[str]:
 def index_calls(writes: Writes, names: Names) -> Iterator[str]:
     """The statements for the index entries alone, of versions that are stored already."""
     yield from write_index.index_calls(spans_of(writes.changes), names)
-
-
-def _type_of(span: Span) -> str:
-    return span.last.version.resource_type
 
 
 def _columns(rows: Sequence[Sequence[Value]]) -> list[str]:

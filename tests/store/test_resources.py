@@ -50,16 +50,6 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         self.assertEqual(ids(answers.by_condition[0]), ["p"])
         self.assertNotEqual(await other.new_rid(), await self.store.new_rid())
 
-    async def test_index_rows_of_a_type_lie_together(self) -> None:
-        """Whatever the order of the changes: who writes many walks from page to page of the index, not to and fro."""
-        basics = [{"resourceType": "Basic", "id": f"b{n}", "identifier": [{"value": str(n)}]} for n in range(3)]
-        patients = [identified(f"p{n}", str(n)) for n in range(3)]
-        resources = [one for pair in zip(patients, basics, strict=True) for one in pair]
-        rids = await self.create(*resources)
-        rows = await self.database.many("SELECT rid FROM index_text ORDER BY ctid")
-        written = list(dict.fromkeys(row[0] for row in rows))
-        self.assertEqual(written, rids[1::2] + rids[::2])
-
     async def test_other_orders_are_paged_by_offset(self) -> None:
         """By name descending, missing last, also across pages."""
         await self.create(*(patient(f"p{n}", name=[{"family": f"F{n}"}]) for n in range(5)), patient("none"))
