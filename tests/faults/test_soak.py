@@ -25,7 +25,8 @@ from tests.waiting import PATIENCE
 
 SECONDS = float(os.environ.get("IPF_SOAK_SECONDS") or (180 if os.environ.get("CI") == "true" else 8))
 MIXED = ("orm_radiology", "siu_s12_booking", "vxu_child", "mdm_t02_note", "a08_update", "dft_charges", "rde_encoded")
-PAUSE = 0.02  # seconds between the messages of one sender: the load is what one machine converts beside its tests
+PAUSE = 0.02  # seconds between the messages of one sender
+BACKLOG = 500  # messages that wait: senders go on when there are fewer, since other tests want the machine too
 
 
 class FailingSink(Sink):
@@ -69,7 +70,11 @@ class SoakTests(TestCase):
         codes: Counter[str] = Counter()
         end = asyncio.get_running_loop().time() + SECONDS
         kinds = (_admissions("1"), _admissions("2"), _results(), _mixed(), _odd())
-        await asyncio.gather(*(_sender(scenario.service.mllp_port, kind, end, codes) for kind in kinds))
+        keeps_up = asyncio.Event()
+        watching = asyncio.create_task(_watch(scenario, keeps_up))
+        port = scenario.service.mllp_port
+        await asyncio.gather(*(_sender(port, kind, end, codes, keeps_up) for kind in kinds))
+        watching.cancel()
         return codes
 
     async def _settle(self, scenario: Scenario) -> None:
@@ -136,11 +141,20 @@ class SoakTests(TestCase):
         return seen
 
 
-async def _sender(port: int, messages: Any, end: float, codes: Counter[str]) -> None:
+async def _watch(scenario: Scenario, keeps_up: asyncio.Event) -> None:
+    """Tell the senders, once a second, whether the service keeps up with them."""
+    while True:
+        _, page = await asyncio.to_thread(scenario.service.get, "/admin/messages?status=RECEIVED&limit=1")
+        keeps_up.set() if page["total"] < BACKLOG else keeps_up.clear()
+        await asyncio.sleep(1)
+
+
+async def _sender(port: int, messages: Any, end: float, codes: Counter[str], keeps_up: asyncio.Event) -> None:
     """One connection that waits for each acknowledgement."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for message, is_repeat in messages:
+            await keeps_up.wait()
             if asyncio.get_running_loop().time() >= end:
                 return
             writer.write(message)
