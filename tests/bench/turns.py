@@ -3,17 +3,17 @@
 Two services run side by side, each with its own PostgreSQL and the same content, and are loaded one after the other, a
 second each, in an order that is turned round every time, so that whatever else the machine does falls on both.  Counted
 is the time that the kernel gave to the service (all its threads) and to its PostgreSQL (all its processes), to the
-nanosecond; the first turn warms up, and of the others medians count.  Two services that are set up alike differ
-by up to 2 % in this way of measuring, now and then by 3.
+nanosecond; the first turn warms up, and of the others the lower quartile counts: what else a shared machine does, be it
+that its processor runs slower for a while, only adds.  Two services that are set up alike differ by up to 2 % in this
+way of measuring on a quiet machine, and by ten times as much on one that is not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 import psutil
 
@@ -50,7 +50,7 @@ def compare(what: str, off: ServiceProcess, on: ServiceProcess, turn: Turn, targ
             after = spent(one)
             if number:
                 costs[one.pid].append(((after[0] - before[0]) / count * 1e6, (after[1] - before[1]) / count * 1e6))
-    without, with_it = ([median(column) for column in zip(*costs[one.pid], strict=True)] for one in (off, on))
+    without, with_it = ([_lower_quartile(column) for column in zip(*costs[one.pid], strict=True)] for one in (off, on))
     share = (sum(with_it) / sum(without) - 1) * 100
     line(
         what, f"{share:+.1f} %",
@@ -68,6 +68,10 @@ def spent(one: ServiceProcess) -> tuple[float, float]:
     ended = main.cpu_times()
     database = ended.children_user + ended.children_system + _of_threads(main.pid)
     return _of_threads(one.pid), database + sum(_of_threads(each.pid) for each in main.children(recursive=True))
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 4]
 
 
 def _of_threads(pid: int) -> float:
