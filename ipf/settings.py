@@ -368,7 +368,8 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
         if value is not None and (value.strip() or row.read in _LISTS):  # a blank list is an empty one, else unset
             values[one.name] = _read_one(row, value)
     settings = Settings(**values)
-    for complaint in misfits(settings):
+    complaint = next(misfits(settings), None)
+    if complaint is not None:
         raise InvalidSetting(complaint)
     return settings, _warnings(environ) + remarks
 

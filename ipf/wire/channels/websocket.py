@@ -94,7 +94,6 @@ class SocketFactory(WebSocketServerFactory):
         self.authenticate = authenticate
         self.note = note
 
-
     def buildProtocol(self, addr: Any) -> Any:
         """Twisted: the protocol of the connection that is handed over."""
         made: Any = super().buildProtocol(addr)
