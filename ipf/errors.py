@@ -1,7 +1,7 @@
 """What can go wrong, as categories; each category is rendered in exactly one place.
 
-A :class:`Problem` is raised by pure code and by stages.  The skins render it: `rest/outcome.py` as a FHIR
-OperationOutcome, `wire/admin.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error
+A :class:`Problem` is raised by pure code and by stages.  The skins render it: `rest/http/outcome.py` as a FHIR
+OperationOutcome, `wire/admin/app.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error
 body.
 
 Sources: https://hl7.org/fhir/R4/http.html (status codes), https://hl7.org/fhir/R4/valueset-issue-type.html,

@@ -22,13 +22,15 @@ import psutil
 from twisted.internet import defer, reactor, task
 from twisted.trial.unittest import TestCase
 
-from ipf.store import bindings, deliveries, inbox, resources
-from ipf.store.connection import connect
-from ipf.store.database import Database
-from ipf.store.embedded import EmbeddedPostgres
-from ipf.store.migrate import migrate
-from ipf.store.quoting import identifier
-from ipf.store.row_security import secure
+from ipf.store.deliveries import bindings, deliveries
+from ipf.store.inbox import inbox
+from ipf.store.postgres.connection import connect
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.embedded import EmbeddedPostgres
+from ipf.store.postgres.migrate import migrate
+from ipf.store.postgres.quoting import identifier
+from ipf.store.postgres.row_security import secure
+from ipf.store.resources import resources
 from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]

@@ -103,7 +103,7 @@ class ServiceProcess:
 
     def kill_converter(self, number: int = signal.SIGKILL) -> None:
         """kill -9 (or another signal) of one converter process, if one is running."""
-        converters = [pid for pid in children_of(self.pid) if b"ipf.converter" in _command_line(pid)]
+        converters = [pid for pid in children_of(self.pid) if b"ipf.app.converter" in _command_line(pid)]
         if converters:
             os.kill(converters[0], number)
 

@@ -11,16 +11,16 @@ from unittest import TestCase as AnyCase
 
 from twisted.trial.unittest import TestCase
 
-MESSAGES = "tests.wire.test_admin_contract.ContractTest."
-SUBSCRIPTIONS = "tests.wire.test_admin_contract_subscriptions.SubscriptionContractTest."
-OBSERVE = "tests.wire.test_observe.ObserveTests."
-RECEIVE = "tests.stages.test_receive."
-CONVERT = "tests.stages.test_convert.ConvertTests."
-INBOX = "tests.store.test_inbox.PostgresInboxTest."
+MESSAGES = "tests.wire.admin.test_contract.ContractTest."
+SUBSCRIPTIONS = "tests.wire.admin.test_contract_subscriptions.SubscriptionContractTest."
+OBSERVE = "tests.wire.observe.test_observe.ObserveTests."
+RECEIVE = "tests.pipeline.receive.test_receive."
+CONVERT = "tests.pipeline.convert.test_convert.ConvertTests."
+INBOX = "tests.store.inbox.test_inbox.PostgresInboxTest."
 WHOLE_WAY = "tests.flows.test_whole_way.WholeWayTests.test_messages_become_resources_and_notifications"
 KILLED = "tests.faults.test_killed.KilledTests"
 STATUSES = "tests.subscriptions.test_status.StatusTests."
-BODIES = "tests.wire.test_http.LimitTests."
+BODIES = "tests.wire.http.test_site.LimitTests."
 
 ROWS = {
     "state: received, persisted, then AA": [RECEIVE + "TakenTests.test_stored_then_acknowledged", WHOLE_WAY],
@@ -36,7 +36,7 @@ ROWS = {
     "status of a Subscription: PATCH": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "GET /admin/messages": [MESSAGES + "test_list_filters_and_totals", MESSAGES + "test_limit_and_offset"],
     "GET /admin/messages/{id}": [MESSAGES + "test_states_and_operations", MESSAGES + "test_refusals"],
-    "GET /admin/messages/{id}/effects": ["tests.wire.test_admin_work.EffectsTest.test_what_a_message_did", WHOLE_WAY],
+    "GET /admin/messages/{id}/effects": ["tests.wire.admin.test_jobs.EffectsTest.test_what_a_message_did", WHOLE_WAY],
     "GET /admin/subscriptions/health": [SUBSCRIPTIONS + "test_health"],
     "GET /admin/subscriptions/{id}/history": [SUBSCRIPTIONS + "test_history"],
     "GET /admin/subscriptions/{id}/resource": [SUBSCRIPTIONS + "test_the_resource"],
@@ -46,8 +46,8 @@ ROWS = {
     "GET /admin/observe/dlq": [OBSERVE + "test_dead_letters"],
     "GET /admin/observe/trace/{correlationId}": [OBSERVE + "test_trace", "tests.flows.test_watched.WatchedTests"],
     "GET /admin/observe/openapi.json": [OBSERVE + "test_the_document_is_openapi", OBSERVE + "test_the_token"],
-    "GET /actuator/health": ["tests.wire.test_actuator.ActuatorTests.test_all_up"],
-    "GET /actuator/prometheus": ["tests.wire.test_actuator.ActuatorTests.test_metrics", WHOLE_WAY],
+    "GET /actuator/health": ["tests.wire.admin.test_actuator.ActuatorTests.test_all_up"],
+    "GET /actuator/prometheus": ["tests.wire.admin.test_actuator.ActuatorTests.test_metrics", WHOLE_WAY],
     "admin token": [MESSAGES + "test_tokens", SUBSCRIPTIONS + "test_refusals", OBSERVE + "test_the_token"],
     "error 400: status of a list": [MESSAGES + "test_refusals"],
     "error 400: status of a PATCH": [SUBSCRIPTIONS + "test_refusals"],

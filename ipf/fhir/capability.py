@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
-from ipf.fhir.definitions import Definitions
-from ipf.fhir.index_sources import sources
+from ipf.fhir.index.sources import sources
+from ipf.fhir.model.definitions import Definitions
 from ipf.fhir.profiles.catalog import supported_profiles
 from ipf.ports import Json
 

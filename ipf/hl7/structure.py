@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ipf.data import folder
+from ipf.config.paths import folder
 
 DEFAULT_VERSION = "2.5.1"
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[\[\]{}<>|()]")

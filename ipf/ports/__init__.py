@@ -40,7 +40,6 @@ from ipf.ports.delivery import (
     SubscriptionHealth,
     Terms,
 )
-from ipf.ports.desk import MappingDesk
 from ipf.ports.http import Answer, Credential, Handler, Identify, Request
 from ipf.ports.inbox import (
     OPEN_STATES,
@@ -58,7 +57,8 @@ from ipf.ports.inbox import (
     Status,
     WrongState,
 )
-from ipf.ports.mapping import Bell, Mapped, Mapper
+from ipf.ports.mapping import Mapped, Mapper, Notifier
+from ipf.ports.mapping_admin import MappingAdmin
 from ipf.ports.message_admin import (
     EffectsStore,
     ErrorGroup,
@@ -66,10 +66,10 @@ from ipf.ports.message_admin import (
     FiredEvent,
     FiredNotification,
     Job,
-    MessageDesk,
+    MessageAdmin,
     NewJob,
-    Rehearsal,
     RejectRow,
+    ReplayPreview,
     Selection,
     Transformed,
     WrittenVersion,
@@ -78,14 +78,14 @@ from ipf.ports.message_index import MessageIndex
 from ipf.ports.reindex import ReindexJob, ReindexQueue
 from ipf.ports.resources import (
     ActiveSubscription,
-    Answers,
-    Asks,
     Change,
+    Changes,
     FhirStore,
     FhirTransaction,
+    Lookup,
+    LookupResult,
     Matcher,
     NewEvent,
-    News,
     Receipt,
     ReindexRequest,
     SearchPage,
@@ -96,7 +96,8 @@ from ipf.ports.resources import (
     Version,
     Writes,
 )
-from ipf.ports.sockets import (
+from ipf.ports.terminology import Terminology
+from ipf.ports.websockets import (
     Authenticate,
     NoteBinding,
     Session,
@@ -105,7 +106,6 @@ from ipf.ports.sockets import (
     SocketNote,
     TokenBinding,
 )
-from ipf.ports.terminology import Terminology
 
 __all__ = [
     "ALL_SENDERS",
@@ -119,17 +119,15 @@ __all__ = [
     "SYSTEM",
     "ActiveSubscription",
     "Answer",
-    "Answers",
-    "Asks",
     "Attempt",
     "AttemptPage",
     "Authenticate",
     "Backoff",
-    "Bell",
     "Binding",
     "BindingTokens",
     "Caller",
     "Change",
+    "Changes",
     "Channel",
     "Channels",
     "Claimed",
@@ -156,32 +154,34 @@ __all__ = [
     "Job",
     "Json",
     "Lease",
+    "Lookup",
+    "LookupResult",
     "Mapped",
     "Mapper",
-    "MappingDesk",
+    "MappingAdmin",
     "MappingStore",
     "Matcher",
-    "MessageDesk",
+    "MessageAdmin",
     "MessageFilter",
     "MessageIndex",
     "MessagePage",
     "MessageRow",
     "NewEvent",
     "NewJob",
-    "News",
     "NoteBinding",
     "Notification",
+    "Notifier",
     "Outcome",
     "Override",
     "OverrideFilter",
     "Receipt",
     "Received",
-    "Rehearsal",
     "ReindexJob",
     "ReindexQueue",
     "ReindexRequest",
     "RejectRow",
     "Rejected",
+    "ReplayPreview",
     "Request",
     "Requeued",
     "SearchPage",

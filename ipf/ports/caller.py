@@ -1,6 +1,6 @@
 """Who asks: the one value by which every room knows the caller of a request.
 
-It is made in one place (`wire/oidc.py`, of a verified token) and travels in `Request.caller` and `Unit.caller`.
+It is made in one place (`wire/http/oidc.py`, of a verified token) and travels in `Request.caller` and `Unit.caller`.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class Notification:
     timeout_seconds: float | None = None
 
 
-Sieve = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]
+AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]
 """Those events that the subscriber may know of, in order."""
 
 

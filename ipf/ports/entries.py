@@ -14,7 +14,7 @@ from ipf.ports.base import Json
 from ipf.records import quick
 
 if TYPE_CHECKING:
-    from ipf.fhir.query import Query
+    from ipf.fhir.search.query import Query
 
 
 class Method(StrEnum):

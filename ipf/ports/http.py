@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Credential:
     """An `Authorization` header, one object for as long as a connection repeats it byte for byte.
 
-    `known`: what was found out about it by whoever reads it (`wire/bearer.py`), who also says how long that holds.
+    `known`: what was found out about it by whoever reads it (`wire/http/bearer.py`), who also says how long that holds.
     """
 
     __slots__ = ("known", "raw")

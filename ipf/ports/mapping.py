@@ -1,4 +1,4 @@
-"""Mapping as the engine sees it, and the bell that wakes stages."""
+"""Mapping as the engine sees it, and the notifier that wakes stages."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class Mapper(Protocol):
         """Message bytes to transaction Bundle."""
 
 
-class Bell(Protocol):
+class Notifier(Protocol):
     """Wakes workers, here and in other processes.  A lost ring costs one poll interval, never a message."""
 
-    def ring(self, name: str) -> None:
+    def notify(self, name: str) -> None:
         """Say that there is work; returns at once, many rings become one."""
 
     def subscribe(self, name: str, wake: Callable[[], None]) -> None:

@@ -145,7 +145,7 @@ class Job:
     tenant: str
 
 
-class MessageDesk(Protocol):
+class MessageAdmin(Protocol):
     """Rejects, error groups and jobs.  Every method is one committed transaction.
 
     Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row whosever it is.
@@ -188,7 +188,7 @@ class MessageDesk(Protocol):
         """
 
 
-class Rehearsal(Protocol):
+class ReplayPreview(Protocol):
     """What a replay would do, without doing it."""
 
     async def rehearse(self, message_id: int) -> Json:

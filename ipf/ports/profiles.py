@@ -7,7 +7,7 @@ from typing import Protocol
 from ipf.ports.base import Json
 
 
-class ProfileDesk(Protocol):
+class ProfileAdmin(Protocol):
     """What is loaded, checking an archive, and reading the folder again."""
 
     def describe(self) -> Json:

@@ -13,9 +13,9 @@ from ipf.ports.caller import Caller
 from ipf.records import quick
 
 if TYPE_CHECKING:
-    from ipf.fhir.index import Entries
-    from ipf.fhir.query import Query
-    from ipf.fhir.topic import Topic
+    from ipf.fhir.index.extract import Entries
+    from ipf.fhir.search.query import Query
+    from ipf.fhir.topics.topic import Topic
 
 
 @quick
@@ -141,7 +141,7 @@ class Writes:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Asks:
+class Lookup:
     """What a transaction must know before it can be planned; answered in one round trip."""
 
     ids: Sequence[tuple[str, str, str]] = ()  # (tenant, resource type, id)
@@ -151,8 +151,8 @@ class Asks:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Answers in the order of the asks.
+class LookupResult:
+    """LookupResult in the order of the asks.
 
     `by_id`: the current version (possibly a deletion) or None.  `by_condition`: at most two live matches each.
     `receipts`: those keys that are there.  `epoch` grows with every change of any Subscription.
@@ -184,7 +184,7 @@ class ServedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Changes:
     """What every writer must know and may not know yet.
 
     `subscriptions` are read as they are asked for, once.  `search_parameters`: all SearchParameter resources of the
@@ -199,13 +199,13 @@ class News:
 class FhirTransaction(Protocol):
     """One PostgreSQL transaction.  A subscription cannot change between `ask` and the commit."""
 
-    async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
+    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
         """First call, one round trip.  `subscriptions_change`: this transaction writes Subscription resources."""
 
     async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
         """Serialise on these match keys until commit and answer them again, as of after the locks."""
 
-    async def news(self, since: int = -1) -> News:
+    async def news(self, since: int = -1) -> Changes:
         """What changed after the epoch `since`, of all tenants, as of this transaction; from -1, all that fires."""
 
     async def commit(self, writes: Writes) -> None:
@@ -263,7 +263,7 @@ class Matcher(Protocol):
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
 
-    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[News]]) -> None:
+    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
         """Take in what changed until `epoch`; `read(since)` says what, from -1 everything.
 
         For the transaction that sees this epoch, and holds off changes of it; several at once wait for one another.

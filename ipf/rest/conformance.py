@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.index import extract
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.match import matches
-from ipf.fhir.packages import Packages
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.packages import Packages
 from ipf.fhir.profiles.catalog import KINDS, Catalog, url_id
 from ipf.fhir.profiles.library import Structures
-from ipf.fhir.query import Query, parse_query
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import Query, parse_query
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version

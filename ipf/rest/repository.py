@@ -21,14 +21,14 @@ from ipf.ports import (
     ReindexQueue,
     Terminology,
 )
-from ipf.ports.aside import Aside, here
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
-from ipf.rest.commit import commit
+from ipf.ports.threads import RunInThread, here
 from ipf.rest.conformance import Conformance
-from ipf.rest.integrity import Integrity
-from ipf.rest.together import Together
-from ipf.rest.unit import EntryResult, Unit, UnitResult
+from ipf.rest.write.commit import commit
+from ipf.rest.write.group_commit import WriteGroup
+from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.vault import Vault
 from ipf.subscriptions.policy import ChannelPolicy
 
@@ -42,7 +42,8 @@ class Repository:
     SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
     `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
     references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
-    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `aside`: where large Bundles are
+    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `run_in_thread`: where large
+    Bundles are
     read and planned. `vault`: what seals the secrets of Subscriptions.
     """
 
@@ -66,8 +67,8 @@ class Repository:
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None
     vault: Vault = field(default_factory=Vault)
-    aside: Aside = here
-    together: Together = field(default_factory=Together, compare=False)
+    run_in_thread: RunInThread = here
+    together: WriteGroup = field(default_factory=WriteGroup, compare=False)
 
     def remarks(self, result: EntryResult) -> list[Finding]:
         """What validation says of what was written, in mode `warn`."""
@@ -78,9 +79,13 @@ class Repository:
     async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
         """Store one unit; its Problem is raised.  `is_large`: it has few entries, but large ones."""
         if self.integrity is not None:
-            await self.integrity.check(unit, self.aside)
+            await self.integrity.check(unit, self.run_in_thread)
         if is_large:
-            result = (await commit([unit], self.store, self.matcher, self.clock, aside=self.aside, is_large=True))[0]
+            result = (
+                await commit(
+                    [unit], self.store, self.matcher, self.clock, run_in_thread=self.run_in_thread, is_large=True
+                )
+            )[0]
         else:
             result = await self.together.store(unit, self._commit)
         if isinstance(result, Problem):
@@ -88,4 +93,4 @@ class Repository:
         return result
 
     async def _commit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        return await commit(units, self.store, self.matcher, self.clock, aside=self.aside)
+        return await commit(units, self.store, self.matcher, self.clock, run_in_thread=self.run_in_thread)

@@ -13,34 +13,40 @@ from functools import partial
 from time import perf_counter
 
 from ipf.errors import Category, Problem
-from ipf.fhir.definitions import definitions
-from ipf.fhir.sealed import masked
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.redaction import masked
 from ipf.ports import Answer, Handler, Identify, Request
-from ipf.rest.binary import raw
-from ipf.rest.create import create
-from ipf.rest.delete import conditional_delete, delete
-from ipf.rest.everything import everything
-from ipf.rest.export import export, export_cancel, export_file, export_status
-from ipf.rest.formats import Format, wanted_format
-from ipf.rest.history_instance import history_instance
-from ipf.rest.history_many import history_system, history_type
-from ipf.rest.ids import is_id
-from ipf.rest.metadata import metadata, smart_configuration
-from ipf.rest.outcome import refuse
-from ipf.rest.patch import conditional_patch, patch
-from ipf.rest.permission import check_known, check_route
-from ipf.rest.present import PLAIN, Look, cut, split, write
-from ipf.rest.read import read
-from ipf.rest.reindex import reindex_jobs, request_reindex
+from ipf.rest.http.binary import raw
+from ipf.rest.http.formats import Format, wanted_format
+from ipf.rest.http.outcome import refuse
+from ipf.rest.http.present import PLAIN, Look, cut, split, write
+from ipf.rest.interactions.create import create
+from ipf.rest.interactions.delete import conditional_delete, delete
+from ipf.rest.interactions.history_instance import history_instance
+from ipf.rest.interactions.history_many import history_system, history_type
+from ipf.rest.interactions.metadata import metadata, smart_configuration
+from ipf.rest.interactions.patch import conditional_patch, patch
+from ipf.rest.interactions.read import read
+from ipf.rest.interactions.search import (
+    search,
+    search_by_post,
+    search_compartment,
+    search_system,
+    search_system_by_post,
+)
+from ipf.rest.interactions.transaction import transaction
+from ipf.rest.interactions.update import conditional_update, update
+from ipf.rest.interactions.vread import vread
+from ipf.rest.operations.everything import everything
+from ipf.rest.operations.export import export, export_cancel, export_file, export_status
+from ipf.rest.operations.reindex import reindex_jobs, request_reindex
+from ipf.rest.operations.subscription_dry_run import dry_run
+from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
+from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
+from ipf.rest.operations.validate import validate
 from ipf.rest.repository import Repository
-from ipf.rest.search import search, search_by_post, search_compartment, search_system, search_system_by_post
-from ipf.rest.subscription_dry_run import dry_run
-from ipf.rest.subscription_operations import binding_token, events, resend, status
-from ipf.rest.terminology import expand, lookup, translate_code, validate_code
-from ipf.rest.transaction import transaction
-from ipf.rest.update import conditional_update, update
-from ipf.rest.validate import validate
-from ipf.rest.vread import vread
+from ipf.rest.write.ids import is_id
+from ipf.rest.write.permission import check_known, check_route
 from ipf.security.audit import check_unchanging
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
@@ -137,7 +143,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
                 request = await identify(request)
             answer = hidden(await perform(request, own_of(request.tenant)))
             if len(answer.body) >= _LARGE_ANSWER and (look is not PLAIN or form is Format.XML):
-                answer, sent = await repository.aside(partial(_presented, answer, look, form))
+                answer, sent = await repository.run_in_thread(partial(_presented, answer, look, form))
             else:
                 answer, sent = _presented(answer, look, form)
         except Problem as problem:

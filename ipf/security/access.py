@@ -11,11 +11,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index import Entries, extract
-from ipf.fhir.json import loads
-from ipf.fhir.match import matches
-from ipf.fhir.predicate import Test
-from ipf.fhir.query import Query, Term
+from ipf.fhir.index.extract import Entries, extract
+from ipf.fhir.model.json import loads
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.predicate import Test
+from ipf.fhir.search.query import Query, Term
 from ipf.ports import Caller, Json, Version
 from ipf.security.scopes import UNLIMITED, Permit, grants_of
 

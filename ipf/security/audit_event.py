@@ -13,7 +13,7 @@ from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from ipf.fhir.json import dumps
+from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit, base_of
 from ipf.ports.mapping import Origin

@@ -23,11 +23,11 @@ from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from ipf.errors import Problem
-from ipf.fhir.compartments import membership
-from ipf.fhir.definitions import definitions
-from ipf.fhir.predicate import AllOf, Test
-from ipf.fhir.query import parse_query
-from ipf.fhir.query_asked import any_of
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.search.compartments import membership
+from ipf.fhir.search.parameter import any_of
+from ipf.fhir.search.predicate import AllOf, Test
+from ipf.fhir.search.query import parse_query
 from ipf.ports import Caller
 
 CREATE, READ, UPDATE, DELETE, SEARCH = "c", "r", "u", "d", "s"
@@ -103,7 +103,7 @@ class Grants:
     """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again.
 
     `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: reads and
-    searches that were let through, by route and type, kept by `rest/permission`.  What is kept holds for one
+    searches that were let through, by route and type, kept by `rest/write/permission`.  What is kept holds for one
     generation of the definitions, since another may know other search parameters.
     """
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 
-from ipf.fhir.json import dumps
-from ipf.fhir.sealed import MARK, MASK, parts
+from ipf.fhir.model.json import dumps
+from ipf.fhir.model.redaction import MARK, MASK, parts
 from ipf.ports import Json
 
 if TYPE_CHECKING:

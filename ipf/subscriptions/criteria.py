@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.query import Query, parse_criteria
-from ipf.fhir.topic import Topic, alone
+from ipf.fhir.search.query import Query, parse_criteria
+from ipf.fhir.topics.topic import Topic, alone
 from ipf.ports import Json
 from ipf.subscriptions.filters import queries_of
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, CONTENTS, FILTER, filters_of, topic_url, values
@@ -29,7 +29,7 @@ _PAYLOAD = "Subscription.channel.payload"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Criteria:
     """What one stored subscription listens to.  `topic_url`: without a version, "" = by a search."""
 
     tenant: str
@@ -41,14 +41,14 @@ class Wish:
     status: str = ""
 
 
-def wish_of(tenant: str, id: str, subscription: Json) -> Wish:
+def wish_of(tenant: str, id: str, subscription: Json) -> Criteria:
     """The wish of a Subscription; never raises."""
     criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
     status = str(subscription.get("status", ""))
     if topic is None:
-        return Wish(tenant, id, criteria, ends_at=end_of(subscription), status=status)
+        return Criteria(tenant, id, criteria, ends_at=end_of(subscription), status=status)
     url, filters = topic.partition("|")[0], filters_of(subscription)
-    return Wish(tenant, id, criteria, url, filters, end_of(subscription), status)
+    return Criteria(tenant, id, criteria, url, filters, end_of(subscription), status)
 
 
 def end_of(subscription: Json) -> datetime | None:
@@ -60,7 +60,7 @@ def end_of(subscription: Json) -> datetime | None:
     return end if end.tzinfo is not None else None
 
 
-def queries_for(wish: Wish, topic: Topic | None) -> dict[str, Query]:
+def queries_for(wish: Criteria, topic: Topic | None) -> dict[str, Query]:
     """By resource type, the search that a changed resource must meet.  Problem BUSINESS_RULE: what is not served."""
     if not wish.topic_url:
         query = query_of(wish.criteria)

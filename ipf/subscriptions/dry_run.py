@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ipf.fhir.entries import Entries
-from ipf.fhir.match import matches
-from ipf.fhir.query import Query
-from ipf.fhir.topic import Topic
+from ipf.fhir.index.entries import Entries
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import Query
+from ipf.fhir.topics.topic import Topic
 from ipf.ports import Change, Json, Version
 from ipf.subscriptions.criteria import queries_for, wish_of
 

@@ -23,14 +23,14 @@ from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.fhir.definitions import definitions
-from ipf.fhir.match import matches
-from ipf.fhir.query import Query
-from ipf.fhir.topic import Topic
-from ipf.ports import Change, Json, Matcher, News
-from ipf.subscriptions.criteria import Wish, queries_for, wish_of
-from ipf.subscriptions.shelf import Shelf
-from ipf.subscriptions.topic_shelf import Drawer, Topics
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import Query
+from ipf.fhir.topics.topic import Topic
+from ipf.ports import Change, Changes, Json, Matcher
+from ipf.subscriptions.criteria import Criteria, queries_for, wish_of
+from ipf.subscriptions.index import Shelf
+from ipf.subscriptions.topic_index import Topics, TriggerBucket
 
 log = Logger()
 
@@ -71,7 +71,7 @@ class MatchingIndex:
     def _forget(self) -> None:
         self._epoch = -1
         self._generation = definitions().generation
-        self._wishes: dict[int, Wish] = {}
+        self._wishes: dict[int, Criteria] = {}
         self._places: dict[int, list[Shelf[Filed]]] = {}
         self._shelves: dict[Kind, Shelf[Filed]] = {}
         self._topics: Topics[Filed] = Topics()
@@ -88,7 +88,7 @@ class MatchingIndex:
 
     # -- what it is made of
 
-    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[News]]) -> None:
+    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
         """See `ports.Matcher.bring_to`."""
         await self._turn.acquire()
         try:
@@ -108,12 +108,12 @@ class MatchingIndex:
         finally:
             self._turn.release()
 
-    def load(self, epoch: int, news: News, since: int = -1) -> None:
+    def load(self, epoch: int, news: Changes, since: int = -1) -> None:
         """As `loading`, without a break."""
         for _ in self.loading(epoch, news, since):
             pass
 
-    def loading(self, epoch: int, news: News, since: int = -1) -> Iterator[None]:
+    def loading(self, epoch: int, news: Changes, since: int = -1) -> Iterator[None]:
         """Take in what changed between the epochs `since` and `epoch`; from -1, everything anew.  Yields now and then.
 
         Rows that came too late, because the index is younger already, change nothing.  A row that cannot be read (any
@@ -136,7 +136,7 @@ class MatchingIndex:
                 yield
         self._epoch = epoch
 
-    def _stale(self, news: News) -> set[int]:
+    def _stale(self, news: Changes) -> set[int]:
         """Those that are to be filed again because of something else than themselves."""
         stale: set[int] = set()
         if self._generation != definitions().generation:  # searches may mean something else now
@@ -148,7 +148,7 @@ class MatchingIndex:
                 stale |= self._of_topic.get((topic.tenant, url), set())
         return stale
 
-    def _set_wish(self, rid: int, wish: Wish | None) -> None:
+    def _set_wish(self, rid: int, wish: Criteria | None) -> None:
         before = self._wishes.pop(rid, None)
         if before is not None and before.topic_url:
             self._of_topic[before.tenant, before.topic_url].discard(rid)
@@ -214,7 +214,7 @@ class MatchingIndex:
         return sorted(found)
 
 
-def _told(change: Change, drawer: Drawer[Filed]) -> Iterator[int]:
+def _told(change: Change, drawer: TriggerBucket[Filed]) -> Iterator[int]:
     """The subscriptions of a topic, when one of them would hear of the change and the trigger means it."""
     listening = list(_listening(change, drawer.audience))
     if listening and drawer.trigger.fires(change):

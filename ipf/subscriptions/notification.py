@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
-from ipf.fhir.json import loads
-from ipf.fhir.xml import to_xml
+from ipf.fhir.model.json import loads
+from ipf.fhir.xml.writer import to_xml
 from ipf.ports import EVENT, Event, Json, Notification, Terms
-from ipf.subscriptions.notification_topic import Form, Telling, bundle, form_of
+from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, form_of
 from ipf.subscriptions.terms import Payload, payload_of, terms_of
 
 Header = tuple[str, str]
@@ -27,7 +27,7 @@ XML_CONTENT_TYPE = ("Content-Type", "application/fhir+xml; charset=UTF-8")
 
 
 @dataclass(frozen=True, slots=True)
-class Letterhead:
+class NotificationTemplate:
     """What is the same in every notification of one version of a Subscription.
 
     `before`, `after`: around `Type/id` in the URL of a PUT; None: everything is posted to `endpoint`.
@@ -43,7 +43,7 @@ class Letterhead:
     after: str
 
 
-def letterhead_of(subscription: Json) -> Letterhead:
+def letterhead_of(subscription: Json) -> NotificationTemplate:
     """Read once for each version; never raises for a stored Subscription."""
     channel = subscription.get("channel")
     channel = channel if isinstance(channel, dict) else {}
@@ -58,11 +58,15 @@ def letterhead_of(subscription: Json) -> Letterhead:
     before, after = None, ""
     if payload is not None and not terms.is_topic and channel.get("type") == "rest-hook":
         before, after = _around(terms.endpoint)
-    return Letterhead(terms, form, payload, terms.endpoint, headers, content_type, before, after)
+    return NotificationTemplate(terms, form, payload, terms.endpoint, headers, content_type, before, after)
 
 
 def notification(
-    subscription: Json, events: Sequence[Event], telling: Telling, tenant: str = "", head: Letterhead | None = None
+    subscription: Json,
+    events: Sequence[Event],
+    telling: NotificationContext,
+    tenant: str = "",
+    head: NotificationTemplate | None = None,
 ) -> Notification:
     """What the subscriber is told of these events; of none by a handshake or heartbeat.  `head`: of this very one."""
     head = head or letterhead_of(subscription)

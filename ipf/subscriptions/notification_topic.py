@@ -18,8 +18,8 @@ from datetime import datetime
 from enum import Enum
 from uuid import uuid4
 
-from ipf.fhir.bundle import etag, instant
-from ipf.fhir.json import dumps
+from ipf.fhir.model.bundle import etag, instant
+from ipf.fhir.model.json import dumps
 from ipf.ports import EVENT, Event, Json, Version
 from ipf.subscriptions.guide import NOTIFICATION_R4, NOTIFICATION_R4B, STATUS_R4, topic_url
 from ipf.subscriptions.terms import is_guided, payload_of
@@ -44,7 +44,7 @@ def form_of(subscription: Json) -> Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class NotificationContext:
     """What a Bundle says besides its events.
 
     `kind`: handshake, heartbeat, event-notification, query-status or query-event.  `total`: the events since the
@@ -60,7 +60,7 @@ class Telling:
     includes: Mapping[int, Sequence[Version]] = field(default_factory=dict)
 
 
-def bundle(subscription: Json, events: Sequence[Event], telling: Telling) -> bytes:
+def bundle(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> bytes:
     """The notification Bundle."""
     entries = [_status_entry(subscription, events, telling)]
     if telling.content != "empty":
@@ -72,12 +72,12 @@ def bundle(subscription: Json, events: Sequence[Event], telling: Telling) -> byt
     return dumps(head)[:-1] + b',"entry":[' + b",".join(entries) + b"]}"
 
 
-def status_of(subscription: Json, events: Sequence[Event], telling: Telling) -> Json:
+def status_of(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
     """The status that leads a Bundle, and that `$status` answers."""
     return (_parameters if telling.form is Form.R4 else _status)(subscription, events, telling)
 
 
-def _status_entry(subscription: Json, events: Sequence[Event], telling: Telling) -> bytes:
+def _status_entry(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> bytes:
     url = f"{telling.base_url}/Subscription/{subscription.get('id')}/$status"
     entry = {
         "fullUrl": f"urn:uuid:{uuid4()}",
@@ -91,11 +91,11 @@ def _status_entry(subscription: Json, events: Sequence[Event], telling: Telling)
 # -- the status
 
 
-def _says_topic(telling: Telling) -> bool:
+def _says_topic(telling: NotificationContext) -> bool:
     return telling.content != "empty"
 
 
-def _parameters(subscription: Json, events: Sequence[Event], telling: Telling) -> Json:
+def _parameters(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
     """As Parameters, the guide's form for R4."""
     said: list[Json] = [{"name": "subscription", "valueReference": {"reference": _url(telling, _own(subscription))}}]
     topic = topic_url(subscription)
@@ -113,7 +113,7 @@ def _parameters(subscription: Json, events: Sequence[Event], telling: Telling) -
     return {**head, "parameter": said}
 
 
-def _parts(event: Event, telling: Telling) -> Iterator[Json]:
+def _parts(event: Event, telling: NotificationContext) -> Iterator[Json]:
     yield {"name": "event-number", "valueString": str(event.number)}
     yield {"name": "timestamp", "valueInstant": instant(event.occurred_at)}
     if telling.content != "empty":
@@ -122,7 +122,7 @@ def _parts(event: Event, telling: Telling) -> Iterator[Json]:
             yield {"name": "additional-context", "valueReference": _reference(one, telling)}
 
 
-def _status(subscription: Json, events: Sequence[Event], telling: Telling) -> Json:
+def _status(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
     """As SubscriptionStatus, R4B's form."""
     status: Json = {
         "resourceType": "SubscriptionStatus",
@@ -142,7 +142,7 @@ def _status(subscription: Json, events: Sequence[Event], telling: Telling) -> Js
     return status
 
 
-def _event(event: Event, telling: Telling) -> Json:
+def _event(event: Event, telling: NotificationContext) -> Json:
     said: Json = {"eventNumber": str(event.number), "timestamp": instant(event.occurred_at)}
     if telling.content != "empty":
         said["focus"] = _reference(event, telling)
@@ -156,18 +156,18 @@ def _own(subscription: Json) -> str:
     return f"Subscription/{subscription.get('id')}"
 
 
-def _reference(one: Event | Version, telling: Telling) -> Json:
+def _reference(one: Event | Version, telling: NotificationContext) -> Json:
     return {"reference": _url(telling, f"{one.resource_type}/{one.id}"), "type": one.resource_type}
 
 
-def _url(telling: Telling, reference: str) -> str:
+def _url(telling: NotificationContext, reference: str) -> str:
     return reference if telling.form is Form.PLAIN else f"{telling.base_url}/{reference}"
 
 
 # -- the resources
 
 
-def _entries(events: Sequence[Event], telling: Telling) -> Iterator[bytes]:
+def _entries(events: Sequence[Event], telling: NotificationContext) -> Iterator[bytes]:
     """The resources of the events in their order, then what goes along, each version once."""
     seen: set[tuple[str, str, int]] = set()
     focused = [_version(event) for event in events]
@@ -185,7 +185,7 @@ def _version(event: Event) -> Version:
     return Version(0, *named, event.occurred_at, event.body, deleted, event.method)
 
 
-def _entry(version: Version, telling: Telling) -> bytes:
+def _entry(version: Version, telling: NotificationContext) -> bytes:
     reference = f"{version.resource_type}/{version.id}"
     url = version.resource_type if version.method == "POST" else reference
     status = "204" if version.deleted else "201" if version.version_id == 1 else "200"

@@ -1,6 +1,6 @@
 """How a converter process tells its parent that its reactor turns: a byte now and then on a pipe of its own.
 
-The parent reads them in `wire/processes.py`, and kills a child that began to beat and then is silent.
+The parent reads them in `app/processes.py`, and kills a child that began to beat and then is silent.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def http_refused() -> None:
 
 
 def http_answered(route: str, method: str, status: int, seconds: float) -> None:
-    """A request was answered.  `route`: one of a bounded set (`wire/routes.py`)."""
+    """A request was answered.  `route`: one of a bounded set (`wire/http/routes.py`)."""
     _count(_http_requests, route, method if method in _METHODS else OTHER, f"{status // 100}xx")
     _observe(_http_seconds, seconds, route)
 

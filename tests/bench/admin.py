@@ -55,7 +55,7 @@ _RESOURCES = (
     "INSERT INTO resources SELECT 1000000 + n, 1, 'Encounter', 'e' || n, 1, now(), false "
     "FROM generate_series(1, :rows) n",
     "INSERT INTO resource_versions SELECT 1000000 + n, 1, 1, now(), 'PUT', false, md5('c' || n)::uuid, "
-    "'{\"resourceType\":\"Encounter\"}' FROM generate_series(1, :rows) n",
+    '\'{"resourceType":"Encounter"}\' FROM generate_series(1, :rows) n',
     "VACUUM ANALYZE resources, resource_versions",
 )
 

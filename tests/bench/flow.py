@@ -163,7 +163,7 @@ def memory(folder: Path) -> None:
 
 
 def _print_memory(one: ServiceProcess, when: str, target: str) -> None:
-    converters = [pid for pid in children_of(one.pid) if "ipf.converter" in _command(pid)]
+    converters = [pid for pid in children_of(one.pid) if "ipf.app.converter" in _command(pid)]
     values = [memory_mib(pid) for pid in (one.pid, *converters)]
     each = " + ".join(f"{value:.0f}" for value in values)
     shared = sum(memory_mib(pid, "Pss") for pid in (one.pid, *converters))

@@ -22,7 +22,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers per second."""
+        """LookupResult per second."""
         return sum(self.statuses.values()) / self.seconds
 
     def percentile(self, share: float) -> float:

@@ -10,10 +10,10 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from ipf.store.database import Database
-from ipf.store.inbox import STATEMENTS
-from ipf.store.message_index import PostgresMessageIndex
-from ipf.store.word_blocks import CHUNK
+from ipf.store.inbox.inbox import STATEMENTS
+from ipf.store.inbox.text_index import PostgresMessageIndex
+from ipf.store.inbox.word_blocks import CHUNK
+from ipf.store.postgres.database import Database
 from tests.bench.report import line
 
 reactor: Any = _reactor

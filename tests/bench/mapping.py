@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipf.data import folder
+from ipf.config.paths import folder
 from ipf.fhir.fhirpath import compile
 from ipf.hl7.message import Message
-from ipf.mapping.library import Library
+from ipf.mapping.library.maps import Library
 from tests.bench.messages import adt, plain
 from tests.bench.messages_results import oru, oru_document
 from tests.bench.report import line
@@ -127,8 +127,8 @@ def _trace(library: Library, raws: Sequence[bytes]) -> None:
 
 def _lists() -> None:
     """What ten times the entries cost: linear is 10."""
-    from ipf.mapping.grammar import parse
-    from ipf.mapping.mapset import MapSet
+    from ipf.mapping.language.grammar import parse
+    from ipf.mapping.library.mapset import MapSet
 
     text = """/// url = "urn:bench"
 group main(source src, target tgt) { src.item as i where (code != 'x') -> tgt.entry as e, e.code = (i.code) then {

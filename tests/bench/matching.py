@@ -13,8 +13,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ipf.fhir.index import EMPTY, extract
-from ipf.ports import ActiveSubscription, Change, Json, News, ServedTopic, Version
+from ipf.fhir.index.extract import EMPTY, extract
+from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import MatchingIndex
 from tests.bench.report import line
@@ -32,7 +32,7 @@ def bench(folder_of_bench: Path) -> None:
     for count in COUNTS:
         index = MatchingIndex()
         began = time.process_time()
-        index.load(1, News([_row(number) for number in range(count)], [ServedTopic("default", -1, _topic())]))
+        index.load(1, Changes([_row(number) for number in range(count)], [ServedTopic("default", -1, _topic())]))
         load_seconds = time.process_time() - began
         fired = sum(len(index.match(change)) for change in changes)
         micros = min(_round(index, changes) for _ in range(ROUNDS))
@@ -58,13 +58,13 @@ def _one_changes(index: MatchingIndex) -> float:
     began = time.process_time()
     for step in range(500):
         rid = step * 199 % 100_000
-        index.load(index.epoch + 1, News([_row(rid, shift=step)]), index.epoch)
+        index.load(index.epoch + 1, Changes([_row(rid, shift=step)]), index.epoch)
     return (time.process_time() - began) / 500 * 1e6
 
 
 def _topic_changes(index: MatchingIndex, topic: Json) -> float:
     began = time.process_time()
-    index.load(index.epoch + 1, News((), [ServedTopic("default", -1, topic)]), index.epoch)
+    index.load(index.epoch + 1, Changes((), [ServedTopic("default", -1, topic)]), index.epoch)
     return time.process_time() - began
 
 

@@ -42,11 +42,10 @@ _TENTH = f"FROM generate_series(10, {MESSAGES}, 10) n"
 _FHIR = (
     f"INSERT INTO resources SELECT n, 1, 'Patient', 'p' || n, 1, now(), false {_TENTH}",
     "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'POST', false, "
-    f"({ID})::uuid, '{{\"resourceType\":\"Patient\"}}' {_TENTH}",
+    f'({ID})::uuid, \'{{"resourceType":"Patient"}}\' {_TENTH}',
     "INSERT INTO subscription_states (rid, partition_id, id, status, last_event_number, delivered_number)"
     f" VALUES (5, 1, 's', 'off', {MESSAGES // 10}, {MESSAGES // 10})",
-    f"INSERT INTO subscription_events SELECT 5, n / 10, n, 1, now(), ({ID})::uuid"
-    f" {_TENTH}",
+    f"INSERT INTO subscription_events SELECT 5, n / 10, n, 1, now(), ({ID})::uuid {_TENTH}",
     "INSERT INTO delivery_attempts (subscription_rid, event_number, attempted_at, succeeded, http_status, duration_ms,"
     f" correlation_id) SELECT 5, n / 10, now(), true, 200, 5, ({ID})::uuid {_TENTH}",
     "VACUUM ANALYZE resource_versions, subscription_events, delivery_attempts, resources",

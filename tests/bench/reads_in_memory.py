@@ -16,21 +16,21 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.testing import StringTransport
 
-from ipf.fhir.json import dumps
+from ipf.fhir.model.json import dumps
 from ipf.ports import DEFAULT_TENANT, Identify, Version
-from ipf.rest.outcome import refuse
-from ipf.rest.permission import OPEN_PATHS
+from ipf.rest.http.outcome import refuse
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
-from ipf.wire.bearer import Bearer
-from ipf.wire.http import FhirResource, site
-from ipf.wire.oidc import KeySource
+from ipf.rest.write.permission import OPEN_PATHS
+from ipf.wire.http.bearer import Bearer
+from ipf.wire.http.oidc import KeySource
+from ipf.wire.http.site import FhirResource, site
 from tests.bench.fhir import patient
 from tests.bench.report import line
 from tests.fakes.history import MemoryHistories
 from tests.fakes.resources import MemoryFhirStore
 from tests.security.issuer import RULES, token
-from tests.wire.test_oidc import Provider
+from tests.wire.http.test_oidc import Provider
 
 READS = 600
 TURNS = 40

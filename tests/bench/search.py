@@ -34,6 +34,7 @@ SAMPLES = (
 DAY = 86_400_000_000
 _PARAM = "(SELECT id FROM search_parameters WHERE resource_type = '{}' AND code = '{}')"
 
+
 def _param(resource_type: str, code: str) -> str:
     return _PARAM.format(resource_type, code)
 
@@ -49,13 +50,13 @@ def fill(patients: int) -> tuple[str, ...]:
         f"INSERT INTO resources SELECT n, 1, 'Patient', 'p' || n, 1, now(), false {persons}",
         f"INSERT INTO resources SELECT n, 1, 'Observation', 'o' || n, 1, now(), false {observations}",
         "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
-        "'{\"resourceType\":\"Patient\",\"id\":\"p' || n || '\",' "
-        "|| '\"identifier\":[{\"system\":\"urn:mrn\",\"value\":\"m' || n "
-        f"|| '\"}}],\"name\":[{{\"family\":\"Family' || n % 5000 || '\"}}]}}' {persons}",
+        '\'{"resourceType":"Patient","id":"p\' || n || \'",\' '
+        '|| \'"identifier":[{"system":"urn:mrn","value":"m\' || n '
+        f'|| \'"}}],"name":[{{"family":"Family\' || n % 5000 || \'"}}]}}\' {persons}',
         "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "
-        "'{\"resourceType\":\"Observation\",\"id\":\"o' || n || '\",\"status\":\"final\",' "
-        f"|| '\"subject\":{{\"reference\":\"Patient/p' || {subject} || '\"}},' "
-        "|| '\"code\":{\"coding\":[{\"code\":\"c' || n % 9 || '\"}]},\"note\":[{\"text\":\"' "
+        '\'{"resourceType":"Observation","id":"o\' || n || \'","status":"final",\' '
+        f'|| \'"subject":{{"reference":"Patient/p\' || {subject} || \'"}},\' '
+        '|| \'"code":{"coding":[{"code":"c\' || n % 9 || \'"}]},"note":[{"text":"\' '
         f"|| repeat('lorem ipsum ', 30) || '\"}}]}}' {observations}",
         f"INSERT INTO index_text SELECT 1, {_param('Patient', 'identifier')}, 'm' || n || E'\\turn:mrn', n {persons}",
         f"INSERT INTO index_text SELECT 1, {_param('Patient', 'gender')}, "

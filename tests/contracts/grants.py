@@ -8,7 +8,9 @@ from ipf.ports import Caller, Json, SubscriptionCreator
 from ipf.ports.grants import CreatorGrants
 from tests.contracts.resources import Writing, change
 
-ADA = Caller("ada", "app", ("system/Subscription.crus", "patient/Patient.rs"), "north", "p1", "Patient/p1", "https://idp")
+ADA = Caller(
+    "ada", "app", ("system/Subscription.crus", "patient/Patient.rs"), "north", "p1", "Patient/p1", "https://idp"
+)
 BOB = Caller("bob", "", (), issuer="https://idp")
 RESOURCE: Json = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
 

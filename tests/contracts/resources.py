@@ -12,14 +12,14 @@ from twisted.internet import defer
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, WriteConflict
-from ipf.fhir.index import EMPTY, extract
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.query import Query, Sort, parse_criteria
+from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.search.query import Query, Sort, parse_criteria
 from ipf.ports import (
-    Asks,
     Change,
     FhirStore,
     Json,
+    Lookup,
     NewEvent,
     Receipt,
     ReindexRequest,
@@ -70,7 +70,7 @@ class Writing(TestCase):
     async def write(self, *changes: Change, subscriptions_change: bool = False, **writes: Any) -> None:
         """One transaction."""
         async with self.store.transaction() as transaction:
-            await transaction.ask(Asks(), subscriptions_change=subscriptions_change)
+            await transaction.ask(Lookup(), subscriptions_change=subscriptions_change)
             await transaction.commit(Writes(changes, **writes))
 
     async def create(self, *resources: Json, tenant: str = "default") -> list[int]:
@@ -187,7 +187,7 @@ class FhirStoreContract(Writing):
         await self.write(receipts=[Receipt("default", "k1", CORRELATION)])
         conditions = ["identifier=none", "identifier=same", "identifier=urn:mrn|other", "_id=p2", "identifier=north",
                       "identifier=urn:mrn|same&_id=p1"]  # fmt: skip
-        asks = Asks(
+        asks = Lookup(
             [("default", "Patient", "q"), ("default", "Patient", "x"), ("default", "Patient", "p1")],
             [("default", parse_criteria(f"Patient?{text}")) for text in conditions],
             [("default", "k1"), ("default", "k2"), ("north", "k1")],
@@ -206,7 +206,7 @@ class FhirStoreContract(Writing):
 
         async def create_unless_there(number: int) -> None:
             async with self.store.transaction() as transaction:
-                answers = await transaction.ask(Asks(conditions=[("default", query)]))
+                answers = await transaction.ask(Lookup(conditions=[("default", query)]))
                 if answers.by_condition[0] or (await transaction.lock([("default", query)]))[0]:
                     return
                 rid = await self.store.new_rid()
@@ -292,7 +292,7 @@ class FhirStoreContract(Writing):
         for id_, status in (("s1", "requested"), ("s2", "off"), ("s3", "error")):
             await self.subscribe(id_, status)
             async with self.store.transaction() as transaction:
-                epochs.append((await transaction.ask(Asks())).epoch)
+                epochs.append((await transaction.ask(Lookup())).epoch)
                 firing = (await transaction.news()).subscriptions
         self.assertEqual(epochs, sorted(set(epochs)))
         said = [(one.id, one.resource and one.resource["status"]) for one in firing]
@@ -327,11 +327,11 @@ class FhirStoreContract(Writing):
 
     async def _epoch(self) -> int:
         async with self.store.transaction() as transaction:
-            return (await transaction.ask(Asks())).epoch
+            return (await transaction.ask(Lookup())).epoch
 
     async def _news(self, since: int) -> tuple[list[tuple[str, bool]], list[tuple[int, bool]], bool]:
         async with self.store.transaction() as transaction:
-            await transaction.ask(Asks())
+            await transaction.ask(Lookup())
             news = await transaction.news(since)
         return (
             [(one.id, one.resource is not None) for one in news.subscriptions],
@@ -366,12 +366,12 @@ class FhirStoreContract(Writing):
         """A transaction that is left without commit, or by an exception, leaves nothing and can be followed."""
         try:
             async with self.store.transaction() as transaction:
-                await transaction.ask(Asks())
+                await transaction.ask(Lookup())
                 raise ValueError
         except ValueError:
             pass
         async with self.store.transaction() as transaction:
-            await transaction.ask(Asks())
+            await transaction.ask(Lookup())
             await transaction.commit(Writes())
         await self.create(patient("a"))
         self.assertEqual(loads((await self.store.search("default", Query("Patient"))).matches[0].body)["id"], "a")

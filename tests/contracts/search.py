@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
-from ipf.fhir.query import parse_criteria, parse_query
+from ipf.fhir.search.query import parse_criteria, parse_query
 from ipf.ports import Json
 from tests.contracts.resources import T0, Writing, change, ids, patient
 
@@ -256,5 +256,3 @@ class SearchContract(Writing):
         search = defer.Deferred.fromCoroutine(self.store.search("default", parse_criteria(criteria), token))
         refused = await self.assertFailure(search, Problem)
         self.assertIs(refused.category, Category.VALUE)
-
-

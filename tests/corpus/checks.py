@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from ipf.fhir.definitions import Element, definitions
+from ipf.fhir.model.definitions import Element, definitions
 
 _DATE = r"\d{4}(-\d\d(-\d\d)?)?"
 PATTERNS = {

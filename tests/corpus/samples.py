@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ipf.data import folder
-from ipf.fhir.json import dumps
+from ipf.config.paths import folder
+from ipf.fhir.model.json import dumps
 from ipf.hl7.message import Message
-from ipf.mapping.library import Library
+from ipf.mapping.library.maps import Library
 
 HERE = Path(__file__).resolve().parent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.index import extract
-from ipf.fhir.json import dumps, loads
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import dumps, loads
 from tests.corpus import checks, samples
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import dumps, loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation.validator import Validator
 from tests.corpus import samples
 

@@ -3,7 +3,7 @@
 from tests.fakes.codes import MemoryCodes
 from tests.fakes.deliveries import MemoryDeliveryQueue
 from tests.fakes.inbox import MemoryInbox
-from tests.fakes.message_desk import MemoryMessageDesk
+from tests.fakes.message_admin import MemoryMessageAdmin
 from tests.fakes.resources import MemoryFhirStore
 
-__all__ = ["MemoryCodes", "MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox", "MemoryMessageDesk"]
+__all__ = ["MemoryCodes", "MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox", "MemoryMessageAdmin"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
 from ipf.ports import (
     Attempt,
     AttemptPage,

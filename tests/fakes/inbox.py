@@ -1,4 +1,4 @@
-"""The inbox in memory: the same behaviour as `ipf/store/inbox.py`, held by `tests/contracts/inbox.py`."""
+"""The inbox in memory: the same behaviour as `ipf/store/inbox/inbox.py`, held by `tests/contracts/inbox.py`."""
 
 from __future__ import annotations
 

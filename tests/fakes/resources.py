@@ -1,4 +1,5 @@
-"""The FHIR store in memory: the same behaviour as `ipf/store/resources.py`, held by `tests/contracts/resources.py`.
+"""The FHIR store in memory: the same behaviour as `ipf/store/resources/resources.py`, held by
+`tests/contracts/resources.py`.
 
 Transactions are optimistic here too: `commit` checks every expectation and applies all or nothing.  Locks of match keys
 and of the set of subscriptions are held until the transaction ends, as in PostgreSQL.
@@ -14,23 +15,23 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem, WriteConflict
-from ipf.fhir.entries import EMPTY, Entries
-from ipf.fhir.json import loads
-from ipf.fhir.match import Candidate
-from ipf.fhir.predicate import AllOf, Test
-from ipf.fhir.query import Query, Sort
-from ipf.fhir.topic_basic import topic_in
+from ipf.fhir.index.entries import EMPTY, Entries
+from ipf.fhir.model.json import loads
+from ipf.fhir.search.match import Candidate
+from ipf.fhir.search.predicate import AllOf, Test
+from ipf.fhir.search.query import Query, Sort
+from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
     ActiveSubscription,
-    Answers,
-    Asks,
     Caller,
+    Changes,
     Event,
     FhirStore,
     FhirTransaction,
     Json,
-    News,
+    Lookup,
+    LookupResult,
     ReindexRequest,
     SearchPage,
     ServedTopic,
@@ -227,13 +228,13 @@ class MemoryTransaction:
         while self._held:
             self._held.pop().release()
 
-    async def ask(self, asks: Asks, *, subscriptions_change: bool = False) -> Answers:
+    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
         """See `ports.FhirTransaction.ask`."""
         store = self._store
         store.check()
         self._owns_subscriptions = subscriptions_change
         self._epoch = store.epoch
-        return Answers(
+        return LookupResult(
             [store.current(key) for key in asks.ids],
             [store.matching(tenant, query)[:2] for tenant, query in asks.conditions],
             frozenset(key for key in asks.receipts if key in store.receipts),
@@ -250,7 +251,7 @@ class MemoryTransaction:
         self._store.check()
         return [self._store.matching(tenant, query)[:2] for tenant, query in conditions]
 
-    async def news(self, since: int = -1) -> News:
+    async def news(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.news`."""
         store = self._store
         subscriptions = [
@@ -268,7 +269,7 @@ class MemoryTransaction:
             topics = [one for one in topics if one.resource is not None]
         live = sorted(store.live(DEFAULT_TENANT, "SearchParameter"), key=lambda one: one[0].rid)
         parameters = [loads(version.body) for version, _ in live]
-        return News(subscriptions, topics, parameters if store.parameters_epoch > since else None)
+        return Changes(subscriptions, topics, parameters if store.parameters_epoch > since else None)
 
     def _firing(self, state: SubscriptionState) -> Json | None:
         version = self._store.current((state.tenant, "Subscription", state.id))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ipf.fhir.definitions import definitions
-from ipf.fhir.xml import from_xml
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.xml.writer import from_xml
 from ipf.rest.router import ROUTES
 from tests.rest.test_fuzz import HEADERS, HOSTILE, NAMES, SEGMENTS
 from tests.waiting import PATIENCE

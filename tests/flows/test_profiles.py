@@ -15,7 +15,7 @@ from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_mapping import Running
 from tests.flows.test_whole_way import answer_to
-from tests.profiles.samples import MAP, message, small, tar
+from tests.vendor_profiles.samples import MAP, message, small, tar
 from tests.waiting import PATIENCE, free_port
 
 PROFILES = "/admin/api/profiles"

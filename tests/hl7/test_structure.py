@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, TestCase
 
-from ipf.data import folder
+from ipf.config.paths import folder
 from ipf.hl7 import shape
 from ipf.hl7.message import Message
 from ipf.hl7.structure import parse_syntax, structure, structure_name

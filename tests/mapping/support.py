@@ -10,11 +10,11 @@ from typing import Any
 from twisted.trial.unittest import SkipTest
 
 from ipf.hl7.message import Message
-from ipf.mapping.compile import Compiler, Environment, Program
-from ipf.mapping.concepts import ConceptTables
-from ipf.mapping.grammar import parse
-from ipf.mapping.kinds import Models
-from ipf.mapping.run import Run
+from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.kinds import Models
+from ipf.mapping.language.concepts import ConceptTables
+from ipf.mapping.language.grammar import parse
+from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 
 ROOT = Path(__file__).resolve().parents[2]

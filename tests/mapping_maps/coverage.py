@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipf.data import folder
+from ipf.config.paths import folder
 from tests.mapping_maps.guide import DATATYPES, MESSAGES, SEGMENTS, Row, Table, tables, used
 from tests.mapping_maps.rules import File, Maps, Note, Seen
 
@@ -21,7 +21,7 @@ MAPPED, DECIDED, NOT_MAPPED, OPEN = "mapped", "decided", "not mapped", "open"
 KINDS = (MESSAGES, SEGMENTS, DATATYPES)
 REPORT = "mapping-coverage.md"
 _MOST_PLACES = 3
-_PRIMITIVE = "converted by the type of the target element (ipf/mapping/conversions.py)"
+_PRIMITIVE = "converted by the type of the target element (ipf/mapping/compiler/conversions.py)"
 BY_ENGINE = {
     "DTM[dateTime]": _PRIMITIVE,
     "TS[dateTime]": _PRIMITIVE,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ipf.mapping.grammar import parse
-from ipf.mapping.model import Rule, StructureMap
+from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.model import Rule, StructureMap
 
 _FIELD = re.compile(r"\b([A-Z][A-Z0-9]{1,2})_(\d+)\b")
 _ABSENT = re.compile(r"\b[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)*\.empty\(\)")

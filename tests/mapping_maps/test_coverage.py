@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from twisted.trial.unittest import SkipTest, TestCase
 
-from ipf.data import folder
+from ipf.config.paths import folder
 from tests.mapping_maps.coverage import BY_ENGINE, OPEN, REPORT, Coverage, report
 from tests.mapping_maps.guide import GUIDE
 from tests.mapping_maps.rules import Maps

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, TestCase
 
-from ipf.data import folder
-from ipf.mapping.concepts import Table
+from ipf.config.paths import folder
+from ipf.mapping.language.concepts import Table
 
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "reference"
 V2 = "http://terminology.hl7.org/CodeSystem/v2-"

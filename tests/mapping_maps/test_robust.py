@@ -6,8 +6,8 @@ from random import Random
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import dumps
-from ipf.mapping.compile import Compiler
+from ipf.fhir.model.json import dumps
+from ipf.mapping.compiler.compile import Compiler
 from tests.corpus import samples
 
 ODD = (

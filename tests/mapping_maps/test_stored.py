@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
 from tests.corpus import samples
 from tests.rest.world import World
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import loads
-from ipf.fhir.packages import Packages
+from ipf.fhir.model.json import loads
+from ipf.fhir.model.packages import Packages
 from ipf.ports import Json
 from ipf.rest.conformance import Conformance
-from tests.fhir.test_packages import archive
+from tests.fhir.model.test_packages import archive
 from tests.rest.world import World
 
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-patient"

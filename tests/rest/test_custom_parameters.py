@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.fhir.custom_parameters import install
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
+from ipf.fhir.search.custom_parameters import install
+from ipf.pipeline.maintenance.reindex import Reindex
 from ipf.ports import Json
-from ipf.rest.commit import refresh
-from ipf.stages.reindex import Reindex
-from ipf.store.reindex import PostgresReindexQueue
-from ipf.store.resources import PostgresFhirStore
+from ipf.rest.write.commit import refresh
+from ipf.store.resources.reindex import PostgresReindexQueue
+from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
-from tests.rest.test_search import entries
+from tests.rest.interactions.test_search import entries
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
 URL = "http://example.org/StructureDefinition/shoe"

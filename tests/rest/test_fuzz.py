@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.xml import from_xml, to_xml
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.xml.writer import from_xml, to_xml
 from ipf.ports import Answer, Request
 from ipf.rest.router import ROUTES, handler
 from tests.fhir.examples import ABSENT, examples

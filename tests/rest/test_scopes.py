@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.fhir.json import dumps, loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
 from ipf.ports.grants import CreatorGrants
-from ipf.store.grants import PostgresGrants
+from ipf.store.resources.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
-from tests.rest.test_search import entries
+from tests.rest.interactions.test_search import entries
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World
 from tests.security.test_scopes import ADA, BOB, DOCTOR, LAB, OTHERS, VITAL, VITALS
 

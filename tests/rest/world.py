@@ -12,23 +12,23 @@ from urllib.parse import parse_qsl
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.query import parse_criteria
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
-from ipf.rest.commit import commit
 from ipf.rest.conformance import Conformance
-from ipf.rest.integrity import Integrity
 from ipf.rest.repository import Repository
 from ipf.rest.router import handler
-from ipf.rest.unit import Entry, Method, Unit
+from ipf.rest.write.commit import commit
+from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.vault import Vault
-from ipf.store.exports import PostgresExports
-from ipf.store.history import PostgresHistories
-from ipf.store.integrity import PostgresReferrers
-from ipf.store.resources import PostgresFhirStore
+from ipf.store.resources.exports import PostgresExports
+from ipf.store.resources.history import PostgresHistories
+from ipf.store.resources.integrity import PostgresReferrers
+from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
 from tests import postgres

@@ -1,8 +1,8 @@
 """The attack table: what hostile clients send, on the real FHIR server in memory behind real HTTP; a row a test case.
 
 Rows about tokens stand in `test_tokens.py` and `test_vectors.py`, about scopes in `test_scopes.py`, about endpoints of
-subscriptions in `tests/subscriptions`, about slow clients and request smuggling in `tests/wire/test_http_guard.py`,
-about MLLP in `tests/wire/test_mllp_gate.py` and `tests/faults/test_garbage.py`.  docs/security.md lists them all.
+subscriptions in `tests/subscriptions`, about slow clients and request smuggling in `tests/wire/http/test_limits.py`,
+about MLLP in `tests/wire/mllp/test_access.py` and `tests/faults/test_garbage.py`.  docs/security.md lists them all.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.fhirpath import FhirPathError, compile
-from ipf.fhir.packages import read_package
-from ipf.rest.outcome import refuse
+from ipf.fhir.model.packages import read_package
+from ipf.rest.http.outcome import refuse
 from ipf.rest.router import handler
 from ipf.telemetry.logs import LogWriter
-from ipf.wire.http import FhirResource, site
+from ipf.wire.http.site import FhirResource, site
 from tests.rest.world import World
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -181,7 +181,10 @@ class AttackTests(TestCase):
             "deep objects": b'{"resourceType":"Patient","contact":' + b'{"a":' * deep + b"1" + b"}" * deep + b"}",
             "never closed": b"[" * MAX_BODY,
             "deep extensions": b'{"resourceType":"Patient","extension":'
-            + b'[{"url":"u","extension":' * 3000 + b"[]" + b"}]" * 3000 + b"}",
+            + b'[{"url":"u","extension":' * 3000
+            + b"[]"
+            + b"}]" * 3000
+            + b"}",
             "a huge number": b'{"resourceType":"Patient","multipleBirthInteger":' + b"9" * 100_000 + b"}",
             "a huge exponent": b'{"resourceType":"Observation","status":"final","code":{"text":"x"},'
             b'"valueQuantity":{"value":1e999999999}}',

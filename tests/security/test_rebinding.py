@@ -15,10 +15,10 @@ from zope.interface import implementer
 from ipf.ports import Answer, Notification
 from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
 from ipf.wire.channels.rest_hook import RestHook
-from ipf.wire.http import FhirResource
+from ipf.wire.http.site import FhirResource
 from tests.rest.world import OnMemory, patient
 from tests.waiting import PATIENCE
-from tests.wire.test_http import Connection, Handlers, refuse
+from tests.wire.http.test_site import Connection, Handlers, refuse
 
 reactor: Any = installed_reactor
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -59,7 +59,7 @@ class Machine:
 
 
 class Answering(Protocol):
-    """Answers 200."""
+    """LookupResult 200."""
 
     def dataReceived(self, data: bytes) -> None:
         self.transport.write(OK)

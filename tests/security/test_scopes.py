@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.compartments import compartments
-from ipf.fhir.custom_parameters import install
-from ipf.fhir.definitions import definitions
-from ipf.fhir.json import dumps
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.custom_parameters import install
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Caller, Json, Version
 from ipf.security.access import may
 from ipf.security.scopes import SHARED, parse_scope

@@ -14,19 +14,19 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
+from ipf.pipeline.maintenance.export import Export
 from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request
 from ipf.rest.conformance import Conformance
+from ipf.rest.operations.terminology import TenantTerminology
 from ipf.rest.router import ROUTES
-from ipf.rest.terminology import TenantTerminology
 from ipf.security.tenancy import Tenancy, placing
-from ipf.stages.export import Export
-from ipf.store.exports import PostgresExports
-from ipf.store.reindex import PostgresReindexQueue
-from ipf.store.resources import PostgresFhirStore
+from ipf.store.resources.exports import PostgresExports
+from ipf.store.resources.reindex import PostgresReindexQueue
+from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from tests import postgres
-from tests.rest.test_terminology import Packages
+from tests.rest.operations.test_terminology import Packages
 from tests.rest.world import OnPostgres, World
 
 MARK = "BETA"

@@ -10,16 +10,16 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.fhir.custom_parameters import install
-from ipf.fhir.entries import EMPTY
-from ipf.fhir.index import extract
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.sealed import MASK, hidden, kept, masked
-from ipf.fhir.topic import read_topic
+from ipf.fhir.index.entries import EMPTY
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.redaction import MASK, hidden, kept, masked
+from ipf.fhir.search.custom_parameters import install
+from ipf.fhir.topics.topic import read_topic
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
-from ipf.rest.subscription_status import set_status
+from ipf.rest.operations.subscription_status import set_status
 from ipf.security.vault import Sealed, Vault
-from ipf.wire.channels.sealed import SealedChannel, signature
+from ipf.wire.channels.signed import SignedChannel, signature
 from tests.rest.world import OnMemory, issues
 
 KEY = "0123456789abcdef"
@@ -280,7 +280,7 @@ class Far:
 class SendingTests(TestCase):
     async def send(self, *headers: tuple[str, str], body: bytes | None = b"{}", secret: str | None = None) -> Any:
         self.far = Far()
-        channel = SealedChannel(self.far, Vault(KEY), secret, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        channel = SignedChannel(self.far, Vault(KEY), secret, lambda: datetime(2026, 1, 1, tzinfo=UTC))
         return await channel.send(Notification("PUT", ENDPOINT, headers, body, "c"))
 
     async def test_secrets_are_opened(self) -> None:

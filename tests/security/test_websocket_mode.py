@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.doors import Doors
-from ipf.settings import Settings
+from ipf.app.listeners import Doors
+from ipf.config.settings import Settings
 
 
 class ModeTests(TestCase):

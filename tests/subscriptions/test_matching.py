@@ -12,10 +12,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
-from ipf.fhir.index import EMPTY, extract
-from ipf.fhir.match import matches
-from ipf.fhir.query import parse_criteria
-from ipf.ports import ActiveSubscription, Change, Json, News, ServedTopic, Version
+from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import parse_criteria
+from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import SLICE, MatchingIndex
 
@@ -65,7 +65,7 @@ def subscriptions(criteria: list[str], tenant: str = "default") -> list[ActiveSu
 def index(*rows: ActiveSubscription) -> MatchingIndex:
     """An index of these."""
     made = MatchingIndex()
-    made.load(1, News(rows))
+    made.load(1, Changes(rows))
     return made
 
 
@@ -112,8 +112,8 @@ class MatchingTests(TestCase):
     def test_load_replaces(self) -> None:
         rows = MatchingIndex()
         self.assertEqual(rows.epoch, -1)
-        rows.load(4, News(subscriptions(["Patient?"])))
-        rows.load(5, News(subscriptions(["Encounter?"])))
+        rows.load(4, Changes(subscriptions(["Patient?"])))
+        rows.load(5, Changes(subscriptions(["Encounter?"])))
         self.assertEqual(rows.epoch, 5)
         self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [])
 
@@ -127,9 +127,9 @@ class MatchingTests(TestCase):
 
         rows, read = MatchingIndex(pause), []
 
-        async def news(since: int) -> News:
+        async def news(since: int) -> Changes:
             read.append(since)
-            return News(iter(subscriptions(["Patient?"] * (2 * SLICE))))
+            return Changes(iter(subscriptions(["Patient?"] * (2 * SLICE))))
 
         first, second = [Deferred.fromCoroutine(rows.bring_to(7, news)) for _ in range(2)]
         for step in range(4):
@@ -151,10 +151,10 @@ class MatchingTests(TestCase):
         """Who brings it up to date may be cancelled; a failure to read leaves it as it was."""
         rows = MatchingIndex(Deferred)
 
-        async def news(since: int) -> News:
-            return News(subscriptions(["Patient?"] * (SLICE + 1)))
+        async def news(since: int) -> Changes:
+            return Changes(subscriptions(["Patient?"] * (SLICE + 1)))
 
-        async def broken(since: int) -> News:
+        async def broken(since: int) -> Changes:
             raise StoreUnreachable
 
         cancelled = Deferred.fromCoroutine(rows.bring_to(7, news))
@@ -190,22 +190,24 @@ class MatchingTests(TestCase):
     def test_learning_step_by_step_is_reading_all(self, data: st.DataObject) -> None:
         """After any course of changes of subscriptions and topics, the index answers as one that was built anew."""
         stepwise, epoch = MatchingIndex(), 1
-        stepwise.load(epoch, News())
+        stepwise.load(epoch, Changes())
         rows: dict[int, Json | None] = {}
         topics: dict[int, Json | None] = {}
         for _ in range(data.draw(st.integers(1, 8))):
-            news = News(
+            news = Changes(
                 [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in data.draw(CHANGED_ROWS).items()],
                 [ServedTopic("default", 1000 + rid, one) for rid, one in data.draw(CHANGED_TOPICS).items()],
             )
             rows.update((one.rid, one.resource) for one in news.subscriptions)
             topics.update((one.rid, one.resource) for one in news.topics)
             stepwise.load(epoch + 1, news, epoch)
-            stepwise.load(epoch, News([ActiveSubscription("default", 1, "s1", None)]), epoch - 1)  # it came too late
+            stepwise.load(epoch, Changes([ActiveSubscription("default", 1, "s1", None)]), epoch - 1)  # it came too late
             epoch += 1
         anew = MatchingIndex()
         kept = [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in sorted(rows.items()) if one]
-        anew.load(epoch, News(kept, [ServedTopic("default", rid, one) for rid, one in sorted(topics.items()) if one]))
+        anew.load(
+            epoch, Changes(kept, [ServedTopic("default", rid, one) for rid, one in sorted(topics.items()) if one])
+        )
         self.assertEqual((stepwise.epoch, stepwise.unserved.keys()), (epoch, anew.unserved.keys()))
         for gender in ("male", "female"):
             for id in ("p1", "p2"):

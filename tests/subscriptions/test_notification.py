@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.ports import Event, Notification
 from ipf.subscriptions.notification import CONTENT_TYPE, notification
-from ipf.subscriptions.notification_topic import Telling
+from ipf.subscriptions.notification_topic import NotificationContext
 
 EVENT = Event(3, "Patient", "p1", 2, datetime(2026, 1, 2, tzinfo=UTC), "c-1", b'{"resourceType":"Patient"}')
 
@@ -18,7 +18,7 @@ def made(**channel: Any) -> Notification:
     """The notification for a rest-hook channel."""
     channel = {"type": "rest-hook", "endpoint": "https://hook.example.org/in", **channel}
     one = {"resourceType": "Subscription", "id": "s1", "criteria": "Patient?", "channel": channel}
-    return notification(one, [EVENT], Telling("", EVENT.occurred_at, 3))
+    return notification(one, [EVENT], NotificationContext("", EVENT.occurred_at, 3))
 
 
 class NotificationTests(TestCase):

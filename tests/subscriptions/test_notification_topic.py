@@ -7,13 +7,13 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import loads
-from ipf.fhir.xml import from_xml
+from ipf.fhir.model.json import loads
+from ipf.fhir.xml.writer import from_xml
 from ipf.ports import HANDSHAKE, HEARTBEAT, Event, Json, Version
 from ipf.subscriptions.guide import CONTENT, MAX_COUNT, STATUS_R4, TIMEOUT
 from ipf.subscriptions.guide import HEARTBEAT as PERIOD
 from ipf.subscriptions.notification import notification
-from ipf.subscriptions.notification_topic import Form, Telling, bundle, form_of
+from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, form_of
 from ipf.subscriptions.terms import terms_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -35,7 +35,7 @@ def subscription(content: str | None = "full-resource", mime: str = "application
 
 def told(one: Json, *events: Event, kind: str = "event-notification", **more: Any) -> Json:
     """The Bundle, parsed."""
-    telling = Telling(BASE, AT, 8, kind, terms_of(one).content, form_of(one), **more)
+    telling = NotificationContext(BASE, AT, 8, kind, terms_of(one).content, form_of(one), **more)
     made: Json = loads(bundle(one, events, telling))
     return made
 
@@ -101,7 +101,7 @@ class FormTests(TestCase):
 
     def test_req_43_44_45_full_resource_splices_what_is_stored(self) -> None:
         one = subscription()
-        telling = Telling(BASE, AT, 8, includes={7: [PATIENT]})
+        telling = NotificationContext(BASE, AT, 8, includes={7: [PATIENT]})
         text = bundle(one, [CREATED, GONE], telling)
         self.assertIn(BODY, text)
         self.assertIn(PATIENT.body, text)
@@ -155,7 +155,7 @@ class FormTests(TestCase):
 class RequestTests(TestCase):
     def test_req_25_26_27_posted_under_the_very_mime_type(self) -> None:
         one = subscription(mime="application/fhir+json; fhirVersion=4.0", header=["Authorization: Bearer x"])
-        made = notification(one, [CREATED, GONE], Telling(BASE, AT, 8), "t")
+        made = notification(one, [CREATED, GONE], NotificationContext(BASE, AT, 8), "t")
         self.assertEqual((made.method, made.url), ("POST", "https://h.example.org/in"))
         self.assertEqual(
             made.headers, [("Content-Type", "application/fhir+json; fhirVersion=4.0"), ("Authorization", "Bearer x")]
@@ -165,12 +165,12 @@ class RequestTests(TestCase):
     def test_xml(self) -> None:
         for one, first in ((subscription(mime="application/fhir+xml"), "Parameters"),
                            (subscription(None, "application/fhir+xml"), "SubscriptionStatus")):  # fmt: skip
-            made = notification(one, [CREATED], Telling(BASE, AT, 8, form=form_of(one)))
+            made = notification(one, [CREATED], NotificationContext(BASE, AT, 8, form=form_of(one)))
             assert made.body is not None
             self.assertIn(f"<{first}>".encode(), made.body)
             self.assertIn(b"<Encounter", made.body)
         legacy = {**one, "criteria": "Encounter?"}
-        made = notification(legacy, [CREATED], Telling(BASE, AT, 8))
+        made = notification(legacy, [CREATED], NotificationContext(BASE, AT, 8))
         self.assertEqual((made.method, made.url), ("PUT", "https://h.example.org/in/Encounter/e1"))
         self.assertEqual(made.headers, [("Content-Type", "application/fhir+xml; charset=UTF-8")])
         assert made.body is not None

@@ -96,7 +96,7 @@ class RecordTests(TestCase):
         self.assertEqual(record(lambda log: log.info(plain))["message"], plain)
 
     def test_text_that_breaks_others(self) -> None:
-        for text in ("tab\tquote\"back\\slash\nline", "\ud800 alone", "\x00\x1b", "{", "}", "{0}", "ünïcode 😀"):
+        for text in ('tab\tquote"back\\slash\nline', "\ud800 alone", "\x00\x1b", "{", "}", "{0}", "ünïcode 😀"):
             body = record(lambda log, text=text: log.info("{text}", text=text))
             self.assertEqual(body["message"], text.encode("utf-8", "replace").decode())
         self.assertIn("missing", str(record(lambda log: log.info("a {missing} field"))["message"]))

@@ -14,9 +14,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
+from ipf.pipeline.tracing import TracedChannel, TracedCommit, TracedMapper, traced_handler, traced_submit
 from ipf.ports import Answer, Claimed, Delivered, Mapped, Notification, Outcome, Received, Request
-from ipf.rest.unit import Unit, UnitResult
-from ipf.stages.traced import TracedChannel, TracedCommit, TracedMapper, traced_handler, traced_submit
+from ipf.rest.write.unit import Unit, UnitResult
 from ipf.telemetry import correlation
 from ipf.telemetry.spans import Spans, open_spans
 from tests.fakes import MemoryInbox
@@ -119,6 +119,6 @@ class SpansTests(TestCase):
 
     def test_nothing_is_imported_without_a_collector(self) -> None:
         self.assertIsNone(open_spans(None, "1", "main"))
-        code = "import sys, ipf.converter; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+        code = "import sys, ipf.app.converter; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         self.assertEqual(subprocess.run([sys.executable, "-c", code], check=False, env=environment).returncode, 0)

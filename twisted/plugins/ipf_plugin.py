@@ -2,8 +2,8 @@
 
 from twisted.application.service import ServiceMaker
 
-from ipf.wire.mtls import MutualTlsParser
+from ipf.wire.mllp.mtls import MutualTlsParser
 
-ipf = ServiceMaker("ipf", "ipf.tap", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
+ipf = ServiceMaker("ipf", "ipf.app.tap", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
 
 mutual_tls = MutualTlsParser()

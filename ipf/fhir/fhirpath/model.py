@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ipf.fhir.definitions import Definitions, definitions
+from ipf.fhir.model.definitions import Definitions, definitions
 
 SYSTEM_TYPES = frozenset(
     ("Any", "Boolean", "String", "Integer", "Long", "Decimal", "Date", "DateTime", "Time", "Quantity")

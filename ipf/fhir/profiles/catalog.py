@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ipf.fhir.packages import Packages
+from ipf.fhir.model.packages import Packages
 from ipf.fhir.profiles.library import PUBLISHERS, Structures, table_version
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.profiles.tables import CODE_SYSTEMS, STRUCTURES, VALUE_SETS, Table, tables

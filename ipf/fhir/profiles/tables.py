@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ipf.data import folder
+from ipf.config.paths import folder
 
 CORE = "http://hl7.org/fhir/StructureDefinition/"
 STRUCTURES = "structuredefinitions.jsonl"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Set
 from typing import Any
 
-from ipf.fhir.definitions import definitions
 from ipf.fhir.fhirpath import FhirPathError, compile
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.validation.findings import Check, Json, Run
 
 _NO_PATH = re.compile(r"\[\d+\]|\.ofType\(\w+\)")

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ipf.fhir.definitions import definitions
 from ipf.fhir.fhirpath import Expression, FhirNode, FhirPathError, Host, ast, compile, operators, parse
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.validation.findings import ERROR, WARNING, Check, Json, Run
 
 BEST_PRACTICE = "http://hl7.org/fhir/StructureDefinition/elementdefinition-bestpractice"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipf.fhir.definitions import definitions
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.validation.findings import Check, Json, Run
 
 _RESTFUL = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)/[A-Za-z0-9\-.]{1,64}(?:/_history/[A-Za-z0-9\-.]{1,64})?$")

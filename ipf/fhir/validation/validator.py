@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipf.fhir.definitions import definitions
 from ipf.fhir.fhirpath import Host
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology

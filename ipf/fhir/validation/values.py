@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from ipf.fhir.dates import date_range
+from ipf.fhir.model.dates import date_range
 from ipf.fhir.validation.findings import Check, Run
 from ipf.fhir.validation.tree import Node
 

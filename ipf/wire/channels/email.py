@@ -32,7 +32,7 @@ from twisted.internet.ssl import optionsForClientTLS
 from twisted.mail.smtp import ESMTPSenderFactory, SMTPClientError
 
 from ipf.ports import Channel, Clock, Delivered, Notification
-from ipf.wire.outbound import was_cancelled, why
+from ipf.wire.client.endpoints import was_cancelled, why
 
 NOT_CONFIGURED = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from ipf.errors import Problem
-from ipf.fhir.json import dumps, loads
-from ipf.fhir.xml import from_xml, to_xml
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.xml.writer import from_xml, to_xml
 from ipf.ports import Channel, Clock, Delivered, Json, Notification
 
 KINDS = "http://hl7.org/fhir/subscription-notification-type"

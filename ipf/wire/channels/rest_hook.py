@@ -1,6 +1,7 @@
 """The rest-hook channel: one notification in, one HTTP request out, and what the far end answered.
 
-Requests go out over kept connections (`wire/exchange.py`): endpoints are cached, redirects are not followed, no cookies
+Requests go out over kept connections (`wire/client/connection.py`): endpoints are cached, redirects are not followed,
+no cookies
 are kept, and no more of an answer's body is read than it takes to use the connection again.  Nothing the far end does
 raises: refusal, silence, a reset or a bad certificate become `Delivered.error`, in words that hold no part of the path
 (it may name a patient's resource).
@@ -25,9 +26,9 @@ from twisted.web.client import URI
 
 from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.telemetry import correlation
-from ipf.wire.exchange import Exchanges, TooLate
-from ipf.wire.outbound import Endpoints, UnusableUrl, was_cancelled, why
-from ipf.wire.resolver import Permits
+from ipf.wire.client.connection import Exchanges, TooLate
+from ipf.wire.client.endpoints import Endpoints, UnusableUrl, was_cancelled, why
+from ipf.wire.client.resolver import Permits
 
 BODY_LIMIT = 64 * 1024
 CONTENT_TYPE = "application/fhir+json; charset=UTF-8"

@@ -11,8 +11,8 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.definitions import definitions
-from ipf.fhir.json import loads
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import loads
 from ipf.fhir.profiles.library import Structures, own_structure, own_urls
 from ipf.fhir.profiles.snapshot import SnapshotError
 from ipf.fhir.validation.validator import Validator

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.data import folder
+from ipf.config.paths import folder
 from ipf.fhir.profiles.tables import CODE_SYSTEMS, STRUCTURES, VALUE_SETS, tables
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.validator import Validator

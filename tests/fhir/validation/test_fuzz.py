@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
 from ipf.fhir.profiles.library import own_urls
 from ipf.fhir.validation.validator import Validator
 from tests.fhir.examples import ABSENT, examples

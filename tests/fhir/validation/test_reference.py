@@ -12,10 +12,10 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.fhir.json import dumps, loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation.findings import Policy
 from ipf.fhir.validation.validator import Validator
-from ipf.fhir.xml import from_xml
+from ipf.fhir.xml.writer import from_xml
 from tests.fhir.examples import ABSENT, REFERENCE, examples
 
 CASES = REFERENCE / "validation"

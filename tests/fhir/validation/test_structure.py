@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ipf.fhir.json import loads
+from ipf.fhir.model.json import loads
 from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found, with_
 
 

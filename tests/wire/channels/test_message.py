@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.json import loads
-from ipf.fhir.xml import from_xml
+from ipf.fhir.model.json import loads
+from ipf.fhir.xml.writer import from_xml
 from ipf.ports import Delivered, Notification
 from ipf.wire.channels.message import Message
 

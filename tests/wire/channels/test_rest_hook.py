@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from ipf.ports import Delivered, Notification
 from ipf.telemetry.correlation import traceparent
 from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
-from ipf.wire.outbound import why
+from ipf.wire.client.endpoints import why
 from tests.waiting import PATIENCE, free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -15,10 +15,10 @@ from ipf.errors import Category, Problem
 from ipf.ports import Caller as Bearer
 from ipf.ports import Notification, Session, SocketClient, SocketNote, TokenBinding
 from ipf.wire.channels.websocket import bearer_of, chosen_of, token_of
-from ipf.wire.channels.websocket_door import Websocket, everybody, resource
-from ipf.wire.http import site
-from ipf.wire.http_crowd import Crowd
-from ipf.wire.http_guard import HttpLimits
+from ipf.wire.channels.websocket_resource import Websocket, everybody, resource
+from ipf.wire.http.connections import ConnectionLimit
+from ipf.wire.http.limits import HttpLimits
+from ipf.wire.http.site import site
 
 ADA = Bearer("ada", "app")
 
@@ -94,7 +94,7 @@ class WebsocketTests(TestCase):
         self.site = site({"websocket": mounted}, timeout=75.0, limits=HttpLimits(**limits))
         self.site._reactor = self.clock  # of its time limits
         self.counts: DeferredQueue[int] = DeferredQueue()
-        self.site.crowd = Crowd(limits.get("connections", 100), reactor, self.counts.put)
+        self.site.crowd = ConnectionLimit(limits.get("connections", 100), reactor, self.counts.put)
         port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
         self.number = port.getHost().port
         self.addCleanup(port.stopListening)

@@ -1,0 +1,27 @@
+"""The FHIR packages of this installation (`IPF_PACKAGE_DIR`), and what every process takes from them when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ipf.config.paths import folder
+from ipf.config.settings import Settings
+from ipf.fhir.index.shipped_parameters import TYPES, serve
+from ipf.fhir.model.packages import Packages
+
+
+def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
+    """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
+
+    `types`: only resources of these types are kept.
+    """
+    if settings.package_dir:
+        return Packages.load(Path(settings.package_dir), types)
+    shipped = folder("fhir") / "packages"
+    return Packages.load(shipped if shipped.is_dir() else None, types)
+
+
+def serve_parameters(settings: Settings) -> None:
+    """Search parameters of US Core and of the packages, for this process.  Problem MALFORMED for a broken package."""
+    serve(load_packages(settings, TYPES))

@@ -1,0 +1,115 @@
+"""The commands of `ipfctl`, and the one way in.
+
+Exit status: 0 done; 1 refused, or something was found wrong; 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from twisted.internet.defer import Deferred
+from twisted.internet.task import react
+from twisted.python.failure import Failure
+
+import ipf
+from ipf.cli import doctor, messages, profiles, sending, subscriptions, upkeep
+from ipf.cli import work as work_on_many
+from ipf.cli.api import Api, Refused
+from ipf.cli.output import Output
+
+
+class Context(NamedTuple):
+    """What every command gets."""
+
+    api: Api
+    output: Output
+
+
+Command = Callable[..., Awaitable[bool | None]]
+
+
+def command(work: Command) -> Callable[..., None]:
+    """A command that may wait: run on the reactor; False from it, or a refusal, is exit status 1."""
+
+    @click.option("--json", "as_json", is_flag=True, hidden=True)
+    @click.pass_obj
+    @functools.wraps(work)
+    def run(context: Context, /, as_json: bool, **arguments: Any) -> None:
+        ended: list[bool | None] = []
+        if as_json:
+            context = context._replace(output=replace(context.output, as_json=True))
+
+        async def guarded(reactor: Any) -> None:
+            try:
+                ended.append(await work(replace(context.api, reactor=reactor), context.output, **arguments))
+            except Refused as refused:
+                context.output.complain(str(refused), refused.hint)
+                ended.append(False)
+
+        _until_done(guarded)
+        sys.exit(0 if ended and ended[0] is not False else 1)
+
+    return run
+
+
+def _until_done(work: Callable[[Any], Awaitable[None]]) -> None:
+    """Run the reactor until `work` is done; what it raises is shown as it is."""
+    failures: list[Failure] = []
+
+    async def main(reactor: Any) -> None:
+        try:
+            await work(reactor)
+        except Exception:
+            failures.append(Failure())
+
+    try:
+        react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
+    except SystemExit:
+        if failures:
+            failures[0].raiseException()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--url", envvar="IPFCTL_URL", default="http://127.0.0.1:8090", show_default=True, help="The service's HTTP address."
+)
+@click.option("--token", envvar="IPF_ADMIN_AUTH_TOKEN", help="Admin token (better: --token-file, or the variable).")
+@click.option(
+    "--token-file",
+    envvar="IPF_ADMIN_AUTH_TOKEN_FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File that holds the admin token.",
+)
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for scripts.")
+@click.version_option(ipf.__version__)
+@click.pass_context
+def cli(
+    context: click.Context, url: str, token: str | None, token_file: Path | None, timeout: float, as_json: bool
+) -> None:
+    """Look after a running ipf: what is stuck, why, and make it right.
+
+    Completion: eval "$(_IPFCTL_COMPLETE=bash_source ipfctl)"; also zsh_source and fish_source.
+    """
+    secret = token_file.read_text().strip() if token_file is not None else token
+    context.obj = Context(Api(url, secret, timeout), Output(as_json))
+
+
+messages.register(cli, command)
+subscriptions.register(cli, command)
+sending.register(cli, command)
+upkeep.register(cli, command)
+profiles.register(cli, command)
+work_on_many.register(cli, command)
+doctor.register(cli, command)
+
+
+def main() -> None:
+    """The console script."""
+    cli(prog_name="ipfctl")

@@ -1,0 +1,188 @@
+"""Messages: what is there, what is stuck, why, and the commands that make it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ipf.cli.api import Api, Refused, segment
+from ipf.cli.output import Output
+from ipf.cli.work import filtering, filters_of
+
+_TRACED = {
+    "messages": (
+        "id", "original_id", "received_at", "source_system", "source_id", "message_type", "status", "attempt_count",
+        "map", "last_error",
+    ),
+    "resources": ("tenant", "resource_type", "id", "version_id", "action", "written_at"),
+    "events": ("subscription_id", "event_number", "resource_type", "id", "version_id", "occurred_at"),
+    "deliveries": ("subscription_id", "event_number", "attempted_at", "outcome", "http_status", "duration_ms", "error"),
+}  # fmt: skip
+_COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
+
+Register = Callable[[Callable[..., Any]], Callable[..., None]]
+
+
+def register(cli: click.Group, command: Register) -> None:
+    """Put the commands of this module under `cli`."""
+    cli.command("status")(command(status))
+    one = click.argument("message_id", type=int)
+    many = click.argument("message_ids", type=int, nargs=-1, required=True)
+    page = [
+        filtering,
+        click.option("--source-id", help="Control id, MSH-10."),
+        click.option("--correlation-id", help="As it is in the log."),
+        click.option("--limit", default=50, show_default=True),
+        click.option("--offset", default=0, show_default=True),
+    ]
+    cli.command("messages")(_with(command(list_messages), page))
+    cli.command("show")(_with(command(show), [one, click.option("--raw", is_flag=True, help="Only the payload.")]))
+    cli.command("retry")(_with(command(retry), [many]))
+    cli.command("discard")(_with(command(discard), [many, click.option("--yes", is_flag=True, help="Do not ask.")]))
+    cli.command("dlq")(_with(command(dead_letters), [click.option("--limit", default=20, show_default=True)]))
+    cli.command("trace")(_with(command(trace), [click.argument("key")]))
+
+
+def _with(work: Callable[..., Any], decorators: list[Callable[[Any], Any]]) -> Callable[..., Any]:
+    for decorate in reversed(decorators):
+        work = decorate(work)
+    return work
+
+
+async def status(api: Api, output: Output) -> bool:
+    """Health of each part, and how many messages wait, failed or are dead letters."""
+    code, health = await api.reach("/actuator/health")
+    if not isinstance(health, dict):
+        raise Refused(f"{api.base} answers HTTP {code}, which is not ipf's health", "see --url")
+    healthy = health.get("status") == "UP"
+    if output.data(health):
+        return healthy
+    rows = [(name, part.get("status"), _detail(part)) for name, part in health.get("components", {}).items()]
+    output.table(("part", "status", "detail"), [("ipf", health.get("status"), api.base), *rows])
+    for line in await _what_is_wrong(api):
+        output.say(line)
+    return healthy
+
+
+async def _what_is_wrong(api: Api) -> list[str]:
+    """What an operator should look at, and by which command; nothing when it cannot be asked for."""
+    lines: list[str] = []
+    try:
+        failed = await api.get("/admin/messages", status="FAILED", limit=1, tenant="*")
+        groups = await api.get("/admin/dead-letters/errors", limit=3, tenant="*")
+        subscriptions = await api.get("/admin/subscriptions/health")
+    except Refused as refused:
+        return [f"\nwhat is stuck cannot be asked for: {refused}", *([refused.hint] if refused.hint else [])]
+    if failed["total"]:
+        lines.append(f"{failed['total']} messages wait for another try: messages --status FAILED")
+        lines.append(f"  {failed['items'][0]['last_error']}")
+    if groups["total"]:
+        lines.append("messages were given up: dead-letters errors, then dead-letters retry --fingerprint F")
+        lines += [f"  {group['count']} x {group['sample']} ({group['fingerprint']})" for group in groups["items"]]
+    in_error = [item for item in subscriptions["items"] if item["status"] == "error"]
+    if in_error:
+        lines.append("subscriptions are in error: subscriptions list")
+        lines += [f"  {item['id']} {item.get('endpoint')}: {item['last_error']}" for item in in_error[:3]]
+    return ["", *lines] if lines else []
+
+
+def _detail(part: dict[str, Any]) -> str | None:
+    return ", ".join(f"{key} {_plain(value)}" for key, value in part.get("details", {}).items()) or None
+
+
+def _plain(value: Any) -> Any:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else value
+
+
+async def list_messages(api: Api, output: Output, **arguments: Any) -> None:
+    """List messages, newest first; filters combine."""
+    others = {name: arguments.get(name) for name in ("source_id", "correlation_id", "limit", "offset")}
+    page = await api.get("/admin/messages", **filters_of(arguments), **others)
+    if output.data(page):
+        return
+    _page(output, page, _COLUMNS)
+
+
+async def show(api: Api, output: Output, message_id: int, raw: bool) -> None:
+    """Show one message, its payload last."""
+    row = await api.get(f"/admin/messages/{message_id}")
+    if output.data(row):
+        return
+    payload = str(row.pop("raw_message", "")).replace("\r\n", "\n").replace("\r", "\n")
+    if not raw:
+        output.record(row)
+        output.say("")
+    output.say(payload)
+
+
+async def retry(api: Api, output: Output, message_ids: tuple[int, ...]) -> bool:
+    """Put FAILED or DEAD_LETTER messages back to RECEIVED."""
+    return await _each(api, output, message_ids, "POST", "/retry", "is converted again")
+
+
+async def discard(api: Api, output: Output, message_ids: tuple[int, ...], yes: bool) -> bool:
+    """Remove DEAD_LETTER messages for good."""
+    if not yes:
+        click.confirm(f"Remove {len(message_ids)} message(s) for good?", abort=True, err=True)
+    return await _each(api, output, message_ids, "DELETE", "", "is removed")
+
+
+async def _each(api: Api, output: Output, message_ids: tuple[int, ...], method: str, path: str, done: str) -> bool:
+    """Do a thing to each; one that is refused does not keep the others from it."""
+    results: dict[str, Any] = {}
+    for number in message_ids:
+        try:
+            results[str(number)] = await api.call(method, f"/admin/messages/{number}{path}")
+            output.say(f"{number} {done}")
+        except Refused as refused:
+            if refused.status is None:
+                raise
+            results[str(number)] = {"error": str(refused)}
+            output.complain(f"{number}: {refused}", refused.hint)
+    output.data(results)
+    return not any(isinstance(result, dict) and "error" in result for result in results.values())
+
+
+async def dead_letters(api: Api, output: Output, limit: int) -> None:
+    """List the newest dead letters with what went wrong."""
+    page = await api.get("/admin/observe/dlq", limit=limit)
+    if output.data(page):
+        return
+    items = page.get("items", [])
+    columns = ("id", "received_at", "source_system", "source_id", "message_type", "last_error")
+    output.table(columns, [[item.get(name) for name in columns] for item in items])
+    output.say(f"{len(items)} of {page.get('total', len(items))}" if items else "there are none")
+
+
+async def trace(api: Api, output: Output, key: str) -> None:
+    """Follow a message from receipt to the last delivery; KEY is a message number or a correlation id."""
+    correlation = key
+    if key.isdecimal():
+        correlation = (await api.get(f"/admin/messages/{key}"))["correlation_id"]
+    found = await api.get(f"/admin/observe/trace/{segment(correlation)}")
+    if output.data(found):
+        return
+    output.say(f"correlation id {correlation}")
+    for name, columns in _TRACED.items():
+        items = [{**item, "map": (item.get("transform") or {}).get("map_url")} for item in found.get(name) or ()]
+        shown = [column for column in columns if any(item.get(column) is not None for item in items)]
+        output.table(shown, [[item.get(column) for column in shown] for item in items], title=f"\n{name}")
+    if found.get("truncated"):
+        output.say("\nthere is more: of each kind only the first 1,000 rows are shown")
+    for item in found.get("messages") or ():
+        if item["status"] in ("FAILED", "DEAD_LETTER"):
+            what = "retry" if item.get("original_id") is None else "a retry of its conversion"
+            output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is put right, or discard")
+
+
+def _page(output: Output, page: dict[str, Any], columns: tuple[str, ...]) -> None:
+    items = page["items"]
+    output.table(columns, [[item.get(name) for name in columns] for item in items])
+    last = page["offset"] + len(items)
+    exact = "" if page.get("total_is_exact", True) else "at least "
+    if items:
+        output.say(f"{page['offset'] + 1} to {last} of {exact}{page['total']}")
+    else:
+        output.say("there are none" if not page["total"] else f"no more: there are {exact}{page['total']}")

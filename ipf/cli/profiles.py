@@ -1,0 +1,102 @@
+"""Vendor profiles: what is loaded, checking an archive, making one of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from ipf.cli.api import Api, Refused
+from ipf.cli.output import Output
+from ipf.errors import Problem
+
+Register = Callable[[Callable[..., Any]], Callable[..., None]]
+
+_LOADED = ("file", "id", "version", "vendor", "message types", "messages of")
+
+
+def register(cli: click.Group, command: Register) -> None:
+    """Put the commands of this module under `cli`."""
+    reload = click.option("--reload", is_flag=True, help="Read the folder of archives again first.")
+    cli.command("profiles")(reload(command(profiles)))
+    archive = click.argument("archive", type=click.File("rb"))
+    cli.command("validate-profile")(archive(command(validate_profile)))
+    folder = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    target = click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path),
+                          help="The archive to write; default: the folder's name with .tar.gz, here.")  # fmt: skip
+    cli.command("pack-profile")(folder(target(command(pack_profile))))
+
+
+async def profiles(api: Api, output: Output, reload: bool) -> bool:
+    """List the vendor profiles in use; exit status 1 when an archive was skipped."""
+    path = "/admin/api/profiles"
+    found = await (api.post(f"{path}/reload") if reload else api.get(path))
+    if not output.data(found):
+        output.table(_LOADED, [_row(item) for item in found["loaded"]])
+        for item in found["skipped"]:
+            kept = f"; version {item['kept']} stays in use" if item.get("kept") else ""
+            output.complain(f"{item['file']} is not in use{kept}")
+            _problems(output, item["problems"])
+    return not found["skipped"]
+
+
+def _row(item: Mapping[str, Any]) -> list[Any]:
+    profile = item["profile"]
+    types = ", ".join(mapping["messageType"] for mapping in item["mappings"])
+    return [item["file"], profile["id"], profile["version"], profile["vendor"]["name"], types, _sources(item["ingest"])]
+
+
+def _sources(ingest: list[dict[str, Any]]) -> str:
+    """Such as `port 2580; msh-4 GENERAL, WEST`."""
+    texts = []
+    for item in ingest:
+        port = f"port {item['port']}" if item.get("port") else ""
+        names = f"{item['facilityResolver']} {', '.join(item['facilities'])}" if item.get("facilities") else ""
+        texts.append(" ".join(filter(None, (port, names))))
+    return "; ".join(texts)
+
+
+async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool:
+    """Check the archive of a vendor profile without installing it; exit status 1 when it is not valid."""
+    found = await api.upload("/admin/api/profiles/validate", archive.read(), "application/x-gtar")
+    if not output.data(found):
+        profile, tests = found.get("profile") or {}, found["tests"]
+        output.record({
+            "profile": profile.get("id"), "version": profile.get("version"), "valid": found["valid"],
+            "cases": f"{tests['passed']} passed, {tests['failed']} failed",
+        })  # fmt: skip
+        columns = ("case", "message type", "result", "")
+        rows = [(one["path"], one["messageType"], "ok" if one["passed"] else "failed", one.get("message"))
+                for one in tests["cases"]]  # fmt: skip
+        if rows:
+            output.table(columns, rows)
+        _problems(output, found["problems"])
+    return bool(found["valid"])
+
+
+def _problems(output: Output, problems: list[dict[str, Any]]) -> None:
+    if problems:
+        columns = ("severity", "file", "line", "place", "problem")
+        keys = ("severity", "path", "line", "pointer", "message")
+        output.table(columns, [[item.get(key) or None for key in keys] for item in problems])
+
+
+async def pack_profile(api: Api, output: Output, folder: Path, target: Path | None) -> None:
+    """Make the archive of a profile's folder: manifest.yaml, README.md, maps/ and tests/."""
+    try:
+        target, size = _packed(folder, target)
+    except (Problem, OSError) as problem:
+        raise Refused(str(problem)) from None
+    if not output.data({"file": str(target), "bytes": size}):
+        output.say(f"{target}: {size} bytes")
+
+
+def _packed(folder: Path, target: Path | None) -> tuple[Path, int]:
+    from ipf.vendor_profiles.archive import pack
+
+    content = pack(folder)
+    target = target or Path(f"{folder.resolve().name}.tar.gz")
+    target.write_bytes(content)
+    return target, len(content)

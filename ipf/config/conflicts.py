@@ -1,0 +1,63 @@
+"""Settings that are each what they should be, and cannot work together.
+
+What arrives: all settings of a service.  What leaves: a sentence for each contradiction, which begins with the variable
+to look at and never shows a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipf.config.settings import Settings
+
+_DEFAULT_TENANT = "default"
+
+
+def misfits(settings: Settings) -> Iterator[str]:
+    """What cannot work."""
+    return chain(_databases(settings), _tokens(settings), _listeners(settings), _tenants(settings))
+
+
+def _databases(settings: Settings) -> Iterator[str]:
+    if (settings.db_url is None) != (settings.fhir_db_url is None):
+        missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
+        yield f"{missing}: set both database URLs, or none for the embedded PostgreSQL"
+    if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
+        yield "IPF_FHIR_DB_URL: must be another database than that of IPF_DB_URL"
+
+
+def _tokens(settings: Settings) -> Iterator[str]:
+    if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
+        missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
+        yield f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret"
+    if settings.auth_enabled and not settings.auth_issuer:
+        yield "SUBSCRIPTION_SERVICE_AUTH_ISSUER: is needed when tokens are asked for"
+    if settings.multitenancy == "enabled" and not settings.auth_enabled:
+        yield "SUBSCRIPTION_SERVICE_MULTITENANCY: needs SUBSCRIPTION_SERVICE_AUTH_ENABLED"
+    if settings.admin_read_token and not settings.admin_token:
+        yield "IPF_ADMIN_AUTH_TOKEN: is needed beside IPF_ADMIN_READ_TOKEN, or writing were open"
+    if settings.admin_read_token and settings.admin_read_token == settings.admin_token:
+        yield "IPF_ADMIN_READ_TOKEN: must differ from IPF_ADMIN_AUTH_TOKEN"
+
+
+def _listeners(settings: Settings) -> Iterator[str]:
+    listening = {one.name for one in settings.mllp_listen}
+    named_by = {"IPF_MLLP_TENANTS": settings.mllp_tenants, "IPF_MLLP_ALLOW": settings.mllp_allow}
+    for variable, given in named_by.items():
+        for name, _ in given:
+            if name and name not in listening:
+                yield f"{variable}: {name} is no listener of IPF_MLLP_LISTEN"
+
+
+def _tenants(settings: Settings) -> Iterator[str]:
+    """Messages of a tenant that is not served would be kept where no token leads."""
+    if not settings.tenants:
+        return
+    named_by = {"IPF_MLLP_TENANTS": settings.mllp_tenants, "IPF_MLLP_CLIENT_NAMES": settings.mllp_client_names}
+    for variable, given in named_by.items():
+        for name, tenant in given:
+            if tenant and tenant not in (_DEFAULT_TENANT, *settings.tenants):
+                yield f"{variable}: {tenant}, the tenant of {name}, is not among IPF_TENANTS"

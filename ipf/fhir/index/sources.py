@@ -1,0 +1,171 @@
+"""Under which codes the values of a search parameter are written: often under another parameter's.
+
+An index row is the dearest part of storing a resource, and R4 asks for many of them twice: `phonetic` is `name` again,
+`combo-code` is `code` and `component-code` together, `patient` is `subject` when it refers to a Patient, `phone` is
+`telecom` with the system `phone`.  Such a parameter writes nothing of its own; a search on it is put as a search on its
+sources.  What can be told apart in the index value (type of a reference, system of a contact point) need not be
+written apart.  `name` writes only those parts of a name that `family` and `given` do not, `address` likewise; and a
+composite of elements that stand in the resource once (`code-value-quantity`) is the conjunction of its components.
+
+Worked out once for each resource type, from the places of `index_paths.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.index.composites import Composite, composite, shared
+from ipf.fhir.index.paths import Guard, MemberIs, NotSimple, Place, RefersTo, places, presence
+from ipf.fhir.index.values import PARTS
+from ipf.fhir.model.definitions import SearchParameter, definitions
+
+_COLUMNS = frozenset({"_id", "_lastUpdated"})
+_INDEXED = frozenset({"composite", "date", "number", "quantity", "reference", "string", "token", "uri"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How one parameter is indexed.
+
+    `codes`: its values are under any of these (its own code alone, when it writes for itself).  `refers_to`: only
+    references to this type count.  `system`: only tokens of this system count.  `members`: its value is whether one
+    of these members is there.  `places`: where its values are; empty when `members`, or only FHIRPath, can tell.
+    `covered`: parts of the HumanName or Address there that the other codes have.  `composite`: what it is put together
+    from; of such a parameter only elements inside the resource have rows.
+    """
+
+    codes: tuple[str, ...]
+    places: frozenset[Place] = frozenset()
+    refers_to: str = ""
+    system: str = ""
+    members: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
+    composite: Composite | None = None
+
+    @property
+    def has_no_systems(self) -> bool:
+        """All values are primitives, stored without a system: the one that their binding implies is understood."""
+        primitives = definitions().primitive_types
+        return bool(self.members) or (bool(self.places) and all(one.type_path in primitives for one in self.places))
+
+
+def is_indexed(parameter: SearchParameter) -> bool:
+    """Whether the values of this parameter are in the index, under whatever code."""
+    return parameter.type in _INDEXED and parameter.expression != "" and parameter.code not in _COLUMNS
+
+
+def sources(resource_type: str) -> Mapping[str, Source]:
+    """The indexed parameters of a resource type by code; empty for an unknown type."""
+    return _sources(resource_type) if resource_type in definitions().resource_types else {}
+
+
+def forget() -> None:
+    """Work out anew: the definitions of search parameters have changed."""
+    _sources.cache_clear()
+
+
+@cache
+def _sources(resource_type: str) -> Mapping[str, Source]:
+    parameters = {code: one for code, one in definitions().search_parameters(resource_type).items() if is_indexed(one)}
+    own = {code: _own(parameter, resource_type) for code, parameter in parameters.items()}
+    writers = _Writers({code: parameter.type for code, parameter in parameters.items()}, own)
+    found = {code: writers.source(code) for code in own}
+    places_of = {code: source.places for code, source in own.items() if source.places}
+    written: dict[Any, str] = {}
+    for code, parameter in reversed(parameters.items()):  # `combo-...` comes first, and shares
+        if parameter.type == "composite":
+            made = shared(composite(parameter, parameters, places_of, resource_type), written)
+            found[code] = Source((code,), composite=made)
+    return found
+
+
+def _own(parameter: SearchParameter, resource_type: str) -> Source:
+    """The parameter as if it wrote for itself."""
+    if parameter.type == "composite":
+        return Source((parameter.code,))
+    expression = parse(parameter.expression)
+    members = presence(expression, resource_type)
+    if members is not None:
+        return Source((parameter.code,), members=members)
+    try:
+        return Source((parameter.code,), frozenset(places(expression, resource_type)))
+    except NotSimple:
+        return Source((parameter.code,))
+
+
+class _Writers:
+    """Finds for each parameter those that write its values."""
+
+    def __init__(self, types: Mapping[str, str], own: Mapping[str, Source]) -> None:
+        self._types = types
+        self._own = own
+        self._by_places: dict[tuple[str, frozenset[Place]], str] = {}
+        for code, source in own.items():
+            if source.places:
+                self._by_places.setdefault((types[code], source.places), code)
+
+    def source(self, code: str) -> Source:
+        """Where `code` has its values; itself when nobody else writes them."""
+        own = self._own[code]
+        if not own.places:
+            return own
+        same = self._same(code, own) or self._restricted(code, own) or self._union(code, own)
+        return same or self._without_parts(code, own)
+
+    def _same(self, code: str, own: Source) -> Source | None:
+        """Another parameter, earlier in the definitions, has the same places: take its source."""
+        first = self._by_places[self._types[code], own.places]
+        return None if first == code else replace(self.source(first), places=own.places)
+
+    def _restricted(self, code: str, own: Source) -> Source | None:
+        """All places end with the same filter, one that index values can tell, and another has them without it."""
+        guard = _only_guard(own.places)
+        if guard is None:
+            return None
+        wider = frozenset(replace(place, steps=place.steps[:-1]) for place in own.places)
+        other = self._by_places.get((self._types[code], wider))
+        found = None if other is None else self.source(other)
+        if found is None or found.refers_to or found.system:
+            return None
+        if isinstance(guard, RefersTo):
+            return Source(found.codes, own.places, refers_to=guard.resource_type)
+        return Source(found.codes, own.places, system=guard.text) if isinstance(guard, MemberIs) else None
+
+    def _union(self, code: str, own: Source) -> Source | None:
+        """Other parameters have its places between them."""
+        parts = [
+            other
+            for (kind, other_places), other in self._by_places.items()
+            if kind == self._types[code] and other_places < own.places and not self._restricted(other, self._own[other])
+        ]
+        if not parts or frozenset().union(*(self._own[part].places for part in parts)) != own.places:
+            return None
+        codes = {writer for part in parts for writer in self.source(part).codes}
+        return Source(tuple(sorted(codes)), own.places)
+
+    def _without_parts(self, code: str, own: Source) -> Source:
+        """A name or an address whose parts are parameters themselves."""
+        place = next(iter(own.places))
+        parts = PARTS.get(place.type_path, ())
+        if self._types[code] != "string" or len(own.places) != 1 or not parts:
+            return own
+        found = {
+            part: self._by_places.get(("string", frozenset({Place("string", (*place.steps, part))}))) for part in parts
+        }
+        covered = tuple(part for part, writer in found.items() if writer)
+        return replace(own, codes=(code, *(writer for writer in found.values() if writer)), covered=covered)
+
+
+def _only_guard(found: frozenset[Place]) -> Guard | None:
+    """The filter that ends every one of these places, when index values can tell it."""
+    last = {(place.steps[-1], place.type_path) for place in found if place.steps}
+    match last.pop() if len(last) == 1 else None:
+        case RefersTo() as guard, "Reference":
+            return guard
+        case MemberIs("system", _) as guard, "ContactPoint":
+            return guard
+    return None

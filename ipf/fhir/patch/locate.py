@@ -1,0 +1,143 @@
+"""Where a FHIRPath of a patch points: elements by the object that holds them, so that they can be changed.
+
+Evaluation of FHIRPath answers values; a patch needs their places.  So the path is walked here, step by step, over
+locations: members, indexes, `where(...)`, `first()`, `last()`, `single()`, `ofType(...)` and `extension(...)`, the
+forms that a patch may use.  Any criterion inside `where` is evaluated by the whole engine.
+
+Source: https://hl7.org/fhir/R4/fhirpatch.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.fhir.fhirpath import Expression, FhirNode, FhirPathError, ast, parse
+from ipf.fhir.model.definitions import Element, definitions
+from ipf.ports import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """An element: what holds it, its name in JSON, its place when that is a list, its type.
+
+    The root has no holder.  `above` is the location of the holder itself.
+    """
+
+    holder: Json
+    name: str
+    number: int | None
+    type: str
+    above: Location | None
+    element: Element | None = None
+
+    @property
+    def value(self) -> Any:
+        """The JSON value; None of a primitive that has only extensions."""
+        if self.above is None:
+            return self.holder
+        found = self.holder.get(self.name)
+        return found if self.number is None else _item(found, self.number)
+
+    @property
+    def shadow(self) -> Any:
+        """What stands beside a primitive under `_name`."""
+        found = self.holder.get("_" + self.name) if self.above is not None else None
+        return found if self.number is None else _item(found, self.number)
+
+    @property
+    def is_primitive(self) -> bool:
+        """Whether children stand in the shadow."""
+        return self.type in definitions().primitive_types
+
+
+def _item(found: Any, number: int) -> Any:
+    return found[number] if isinstance(found, list) and number < len(found) else None
+
+
+def locate(resource: Json, path: str, place: str) -> list[Location]:
+    """All elements that a path points at.  Problem MALFORMED or NOT_SUPPORTED when it cannot be walked."""
+    try:
+        return list(_walk(parse(path), _root(resource), place))
+    except FhirPathError as refused:
+        raise Problem(Category.MALFORMED, f"the path cannot be read: {refused}", place) from None
+
+
+def _root(resource: Json) -> Location:
+    return Location(resource, "", None, str(resource["resourceType"]), None)
+
+
+def _walk(node: ast.Node, root: Location, place: str) -> Iterator[Location]:
+    if isinstance(node, ast.Member):
+        if node.focus is None and definitions().is_a(root.type, node.name):
+            yield root
+            return
+        for one in [root] if node.focus is None else _walk(node.focus, root, place):
+            yield from children(one, node.name)
+    elif isinstance(node, ast.Index) and isinstance(node.index, ast.Literal) and type(node.index.value) is int:
+        found = list(_walk(node.focus, root, place))
+        yield from found[node.index.value : node.index.value + 1] if node.index.value >= 0 else ()
+    elif isinstance(node, ast.This) and node.name == "this":
+        yield root
+    elif isinstance(node, ast.Function) and node.focus is not None:
+        yield from _function(node, list(_walk(node.focus, root, place)), place)
+    elif isinstance(node, ast.TypeTest) and node.operator == "as":
+        yield from _of_type(list(_walk(node.operand, root, place)), node.type_name)
+    else:
+        raise Problem(
+            Category.NOT_SUPPORTED, "a patch path may use members, indexes, where, first, last, ofType", place
+        )
+
+
+def _function(node: ast.Function, found: list[Location], place: str) -> Iterator[Location]:
+    (argument,) = node.args if len(node.args) == 1 else (None,)
+    if node.name == "where" and argument is not None:
+        criterion = Expression("", argument)
+        yield from (one for one in found if criterion.test([FhirNode(one.value, one.type, one.shadow)]))
+    elif node.name in ("first", "single") and not node.args:
+        yield from found[:1] if node.name == "first" or len(found) < 2 else found
+    elif node.name == "last" and not node.args:
+        yield from found[-1:]
+    elif node.name == "extension" and isinstance(argument, ast.Literal):
+        extensions = [child for one in found for child in children(one, "extension")]
+        yield from (one for one in extensions if (one.value or {}).get("url") == argument.value)
+    elif node.name in ("ofType", "as") and isinstance(argument, ast.Member):
+        yield from _of_type(found, argument.name)
+    else:
+        text = f"a patch path may not use {node.name}()"
+        raise Problem(Category.NOT_SUPPORTED, text, place)
+
+
+def _of_type(found: list[Location], name: str) -> Iterator[Location]:
+    wanted = name.rpartition(".")[2]
+    return (one for one in found if definitions().is_a(one.type, wanted))
+
+
+def children(parent: Location, name: str) -> Iterator[Location]:
+    """The children of this name; of a choice all its forms."""
+    value = parent.shadow if parent.is_primitive else parent.value
+    element = child_element(parent, name)
+    if element is None or not isinstance(value, dict):
+        return
+    for kind in element.types:
+        json_name = element.json_name(kind)
+        if json_name not in value and "_" + json_name not in value:
+            continue
+        if not element.many:
+            yield Location(value, json_name, None, _type(kind, value.get(json_name)), parent, element)
+            continue
+        for number in range(max(len(value.get(json_name) or ()), len(value.get("_" + json_name) or ()))):
+            item = _item(value.get(json_name), number)
+            yield Location(value, json_name, number, _type(kind, item), parent, element)
+
+
+def child_element(parent: Location, name: str) -> Element | None:
+    """The definition of a child, by the name that paths use."""
+    return definitions().element("Element" if parent.is_primitive else parent.type, name)
+
+
+def _type(kind: str, value: Any) -> str:
+    """A contained resource says itself what it is."""
+    return str(value.get("resourceType", kind)) if kind == "Resource" and isinstance(value, dict) else kind

@@ -1,0 +1,61 @@
+"""Tests that look at texts of the resource itself: `:text` and `:of-type`.
+
+Their values would take another row in the index for each concept and identifier of every resource; they are asked for
+so rarely that the resources which pass the other terms of a search are looked at instead.
+
+Source: https://hl7.org/fhir/R4/search.html#modifiers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ipf.fhir.index.entries import normalise
+from ipf.fhir.index.paths import Place, values_at
+from ipf.fhir.index.sources import sources
+from ipf.fhir.search.predicate import CodedText, TypedIdentifier
+
+
+def has_text(test: CodedText, resource: dict[str, Any]) -> bool:
+    """Whether a text or display of the parameter's values has a word that the text asked for begins at."""
+    for place in _places(test.resource_type, test.code):
+        for value in values_at(resource, place.steps):
+            if any(f" {test.text}" in f" {normalise(text)}" for text in _texts(place.type_path, value)):
+                return True
+    return False
+
+
+def has_typed_identifier(test: TypedIdentifier, resource: dict[str, Any]) -> bool:
+    """Whether an Identifier has the value, and a type with the coding."""
+    for place in _places(test.resource_type, test.code):
+        for value in values_at(resource, place.steps):
+            if not isinstance(value, dict) or value.get("value") != test.value:
+                continue
+            for coding in _dicts(_member(value.get("type"), "coding")):
+                if coding.get("code") == test.type_code and (not test.system or coding.get("system") == test.system):
+                    return True
+    return False
+
+
+def _places(resource_type: str, code: str) -> frozenset[Place]:
+    source = sources(resource_type).get(code)
+    return frozenset() if source is None else source.places
+
+
+def _texts(type_path: str, value: Any) -> Iterator[str]:
+    """The texts that belong to one value."""
+    if not isinstance(value, dict):
+        return
+    concept = value.get("type") if type_path == "Identifier" else value
+    found = [_member(concept, "text"), _member(concept, "display")]
+    found += [one.get("display") for one in _dicts(_member(concept, "coding"))]
+    yield from (one for one in found if isinstance(one, str))
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

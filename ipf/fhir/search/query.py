@@ -1,0 +1,318 @@
+"""FHIR search syntax in, a frozen question out.
+
+`parse_query` reads the parameters of a search request, `parse_criteria` a URL such as `Patient?identifier=a|b` (a
+conditional interaction, a conditional reference, the criteria of a subscription).  What leaves is a `Query`: terms
+(all must hold) in the algebra of `predicate.py`, and how the result is wanted.
+
+A parameter that is not known or not supported stops strict parsing with a Problem that names it; lenient parsing leaves
+it out and lists it in `Query.ignored`.  A modifier, a prefix or a value that cannot be understood always stops: an
+answer to another question than the one asked is no answer (search.html#modifiers).
+
+Source: https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Literal
+from urllib.parse import unquote_plus
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.entries import token_value
+from ipf.fhir.index.sources import sources
+from ipf.fhir.model.definitions import SearchParameter, definitions
+from ipf.fhir.model.interning import Memo
+from ipf.fhir.search.includes import Include, read_include
+from ipf.fhir.search.parameter import kind_of
+from ipf.fhir.search.predicate import Kind, Test, TextEquals, needs_resource, needs_store
+from ipf.fhir.search.terms import TermReader, Unsupported
+from ipf.records import quick
+
+__all__ = ["Query", "Sort", "Term", "by_token", "parse_criteria", "parse_query"]
+
+_PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
+_LAST_UPDATED = "_lastUpdated"
+_PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
+_NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
+_SURELY_WHOLE = 300  # characters; longer values are cut by the index
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One parameter of a search: `name` and `value` as written (`identifier:not`, `a|b`), and what it asks."""
+
+    name: str
+    value: str
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """One key of the order: `kind` says where the values are (an index, or the columns `_id`, `_lastUpdated`).
+
+    `others`: further codes under which values are, besides `code`.
+    """
+
+    code: str
+    kind: Kind | Literal["id", "last_updated"]
+    descending: bool = False
+    others: tuple[str, ...] = ()
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search on one resource type: all `terms` must hold.
+
+    `count`: page size asked for, None = the server's own. `total`: none, estimate or accurate, None = not said.
+    `summary_count`: only the total is wanted. `ignored`: names of parameters that lenient parsing left out.
+    `canonical`: the same text for the same terms in any order and spelling; made for lock keys. `single_tokens`:
+    (code, index value) when the query is one positive equality on the text index, else None. `each_token`: a token
+    behind each match is wanted, not only behind the page. `needs_store`: names of parameters that no resource can
+    be matched with by itself. `needs_resource`: index entries alone do not tell; the resource is looked at too.
+    """
+
+    resource_type: str
+    terms: tuple[Term, ...] = ()
+    sort: tuple[Sort, ...] = ()
+    count: int | None = None
+    total: str | None = None
+    summary_count: bool = False
+    ignored: tuple[str, ...] = ()
+    canonical: str = ""
+    includes: tuple[Include, ...] = ()
+    each_token: bool = False
+    single_tokens: tuple[str, str] | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        test = self.terms[0].test if len(self.terms) == 1 else None
+        single = (test.code, test.values[0]) if type(test) is TextEquals and len(test.values) == 1 else None
+        object.__setattr__(self, "single_tokens", single)
+
+    @property
+    def needs_store(self) -> tuple[str, ...]:
+        """Names of the parameters whose answer takes other resources or a terminology."""
+        return tuple(term.name for term in self.terms if needs_store(term.test))
+
+    @property
+    def needs_resource(self) -> bool:
+        """Whether a match takes the resource itself besides its index entries."""
+        return any(needs_resource(term.test) for term in self.terms)
+
+
+def parse_query(
+    resource_type: str,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    strict: bool = True,
+    now: datetime | None = None,
+    page_sizes: tuple[int, int] | None = None,
+) -> Query:
+    """The search that `pairs` (decoded, in order) ask for.
+
+    `now` is what the prefix `ap` on a date is relative to.  `page_sizes`: the one where none is asked for, and the
+    largest.  Raises Problem with the parameter's name as its place:
+    NOT_SUPPORTED for what is unknown or not supported, VALUE for a value that cannot be read.
+    """
+    if resource_type not in definitions().resource_types:
+        raise Problem(Category.NOT_SUPPORTED, f"{resource_type} is no FHIR R4 resource type")
+    reading = _Reading(resource_type, strict, now)
+    for name, value in pairs:
+        if name not in _PRESENTATION:
+            reading.add(name, value)
+    return reading.query(page_sizes)
+
+
+def parse_criteria(text: str, *, strict: bool = True) -> Query:
+    """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone asks for all) as a Query.  Problem as above."""
+    return _criteria(text, strict)
+
+
+def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:
+    """What `parse_criteria` makes of `Type?code=system|value`; None: with these, that is to be asked."""
+    way = _token_ways[resource_type, code, system]
+    if way is None or type(value) is not str or len(value) > _SURELY_WHOLE or not _NOTHING_TO_ESCAPE(value):
+        return None
+    index, end, canonical = way
+    text = value + end
+    term = Term(code, f"{system}|{value}", TextEquals(index, (text,)))
+    return Query(resource_type, (term,), canonical=canonical + text)
+
+
+def _token_way(asked: tuple[str, str, str]) -> tuple[str, str, str] | None:
+    """Under which code the tokens of a system are, how their texts end, and how a query's canonical text begins."""
+    resource_type, code, system = asked
+    index = _token_index(resource_type, code)
+    if index is None or not _NOTHING_TO_ESCAPE(system):
+        return None
+    return index[0], token_value("", "" if index[1] else system), f"{resource_type}?{index[0]}="
+
+
+_token_ways: Memo[tuple[str, str, str] | None] = Memo(_token_way, 1024)
+
+
+def forget() -> None:
+    """Read anew: the definitions of search parameters have changed."""
+    _criteria.cache_clear()
+    _token_index.cache_clear()
+    _token_ways.clear()
+
+
+@lru_cache(maxsize=2048)  # about a kilobyte each
+def _criteria(text: str, strict: bool) -> Query:
+    plain = _PLAIN_TOKEN(text)
+    if plain is not None:
+        resource_type, code, token, system, value = plain.groups()
+        index = _token_index(resource_type, code)
+        if index is not None:
+            return _one_token(resource_type, code, token, token_value(value, "" if index[1] else system), index[0])
+    resource_type, _, search = text.partition("?")
+    pairs = [_decoded(pair) for pair in search.split("&") if pair]
+    return parse_query(resource_type, pairs, strict=strict)
+
+
+def _one_token(resource_type: str, code: str, token: str, text: str, written_under: str) -> Query:
+    """The short way for `code=system|value` with nothing to decode, of which nearly all conditions are made."""
+    term = Term(code, token, TextEquals(written_under, (text,)))
+    return Query(resource_type, (term,), canonical=f"{resource_type}?{written_under}={text}")
+
+
+@cache
+def _token_index(resource_type: str, code: str) -> tuple[str, bool] | None:
+    """Under which code a token's values are, and that they have no systems; None when that is not the whole answer."""
+    if resource_type not in definitions().resource_types or code in _RESULT:
+        return None
+    parameter = definitions().search_parameters(resource_type).get(code)
+    source = sources(resource_type).get(code)
+    if parameter is None or source is None or parameter.type != "token" or source.system or len(source.codes) != 1:
+        return None
+    return source.codes[0], source.has_no_systems
+
+
+def _canonical(resource_type: str, tests: Sequence[Test]) -> str:
+    """Equal for equal tests in any order; that of a single token is short, and no other's text is like it."""
+    match tests:
+        case [TextEquals(code, (value,))]:
+            return f"{resource_type}?{code}={value}"
+    return f"{resource_type}?{'&'.join(sorted({repr(test) for test in tests}))}"
+
+
+def _decoded(pair: str) -> tuple[str, str]:
+    name, _, value = pair.partition("=")
+    if "%" in pair or "+" in pair:
+        return unquote_plus(name), unquote_plus(value)
+    return name, value
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A search while its parameters are read one by one."""
+
+    resource_type: str
+    strict: bool
+    now: datetime | None
+    terms: list[Term] = field(default_factory=list)
+    sort: tuple[Sort, ...] = ()
+    count: int | None = None
+    total: str | None = None
+    summary_count: bool = False
+    ignored: list[str] = field(default_factory=list)
+    includes: list[Include] = field(default_factory=list)
+
+    def query(self, page_sizes: tuple[int, int] | None) -> Query:
+        """What was read."""
+        count = self.count
+        if page_sizes is not None:
+            count = min(page_sizes[0] if count is None else count, page_sizes[1])
+        return Query(
+            resource_type=self.resource_type,
+            terms=tuple(self.terms),
+            sort=self.sort,
+            count=count,
+            total=self.total,
+            summary_count=self.summary_count,
+            ignored=tuple(self.ignored),
+            includes=tuple(self.includes),
+            canonical=_canonical(self.resource_type, list(dict.fromkeys(term.test for term in self.terms))),
+        )
+
+    def add(self, name: str, value: str) -> None:
+        """Read one parameter."""
+        result = _RESULT.get(name)
+        if result is not None:
+            result(self, value)
+            return
+        try:
+            if name.partition(":")[0] in ("_include", "_revinclude"):
+                self._add_include(name, value)
+                return
+            test = TermReader(self.now, name).read(self.resource_type, name, value)
+        except Unsupported as refused:
+            self.leave_out(name, refused.why, refused.category)
+        else:
+            self.terms.append(Term(name, value, test))
+
+    def _add_include(self, name: str, value: str) -> None:
+        try:
+            self.includes.append(read_include(name, value, self.resource_type))
+        except Problem:
+            if self.strict:
+                raise
+            self.ignored.append(name)
+
+    def leave_out(self, name: str, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
+        """Strict: refuse.  Lenient: note that it was ignored."""
+        if self.strict:
+            raise Problem(category, f"search parameter {name[:200]} {why}", name[:200])
+        self.ignored.append(name)
+
+    def set_count(self, value: str) -> None:
+        """`_count`: zero asks for the total alone."""
+        if not (value.isascii() and value.isdigit()) or len(value) > 9:
+            raise Problem(Category.VALUE, "search parameter _count: write a number, zero or more", "_count")
+        self.count = int(value)
+        self.summary_count = self.summary_count or self.count == 0
+
+    def set_total(self, value: str) -> None:
+        """`_total`."""
+        if value not in ("none", "estimate", "accurate"):
+            raise Problem(Category.VALUE, "search parameter _total: write none, estimate or accurate", "_total")
+        self.total = value
+
+    def set_summary(self, value: str) -> None:
+        """`_summary`: of its forms, `count` and `false`."""
+        if value == "count":
+            self.summary_count = True
+        elif value != "false":
+            self.leave_out("_summary", f"={value} is not supported; use count or false")
+
+    def set_sort(self, value: str) -> None:
+        """`_sort`: parameters in order, a minus before the descending ones."""
+        keys = [self._sort_key(one) for one in value.split(",") if one]
+        self.sort = tuple(one for one in keys if one is not None)
+
+    def _sort_key(self, text: str) -> Sort | None:
+        code, descending = text.removeprefix("-"), text.startswith("-")
+        if code == "_id":
+            return Sort(code, "id", descending)
+        if code == _LAST_UPDATED:
+            return Sort(code, "last_updated", descending)
+        parameter: SearchParameter | None = definitions().search_parameters(self.resource_type).get(code)
+        source = sources(self.resource_type).get(code)
+        if parameter is None or source is None or parameter.type == "composite":
+            self.leave_out("_sort", f"by {code[:80]} is not supported")
+            return None
+        return Sort(source.codes[0], kind_of(parameter), descending, source.codes[1:])
+
+
+_RESULT: dict[str, Callable[[_Reading, str], None]] = {
+    "_count": _Reading.set_count,
+    "_total": _Reading.set_total,
+    "_summary": _Reading.set_summary,
+    "_sort": _Reading.set_sort,
+}

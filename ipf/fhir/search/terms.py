@@ -1,0 +1,161 @@
+"""One parameter of a search (`name:modifier=value`, a chain, `_has`) in, the test that it asks for out.
+
+Source: https://hl7.org/fhir/R4/search.html#modifiers, #chaining, #has
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.sources import Source, sources
+from ipf.fhir.model.definitions import SearchParameter, definitions
+from ipf.fhir.search.parameter import Asked, any_of, split
+from ipf.fhir.search.predicate import Has, IdIn, Linked, ListMember, Test, needs_resource
+from ipf.fhir.search.values import build, last_updated
+
+_DEEPEST = 8  # links of one chain
+_MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at
+_ID, _LAST_UPDATED, _LIST, _HAS = "_id", "_lastUpdated", "_list", "_has"
+_REFUSED = {
+    "_filter": "filter expressions are not supported; write search parameters",
+    "_query": "named queries are not supported",
+    "_text": "full-text search is not supported",
+    "_content": "full-text search is not supported",
+    "near": "searching by distance is not supported",
+}
+
+
+class Unsupported(Exception):
+    """A parameter that is not known or not served: strict parsing refuses it, lenient parsing leaves it out."""
+
+    def __init__(self, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
+        super().__init__(why)
+        self.why = why
+        self.category = category
+
+
+def served(resource_type: str) -> list[str]:
+    """The search parameters of a type, in order; those of all types last."""
+    known = definitions().search_parameters(resource_type).keys() & sources(resource_type).keys()
+    return sorted(known | {_ID, _LAST_UPDATED, _LIST}, key=lambda code: (code.startswith("_"), code))
+
+
+@dataclass(frozen=True, slots=True)
+class TermReader:
+    """Reads one parameter of a search; `name` is the whole parameter as written, for messages.
+
+    `depth`: links of the chain so far.  `spent`: types that it went over.
+    """
+
+    now: datetime | None
+    name: str
+    depth: int = 0
+    spent: list[str] = field(default_factory=list)
+
+    def read(self, resource_type: str, name: str, value: str) -> Test:
+        """The test; Unsupported for a parameter that may be left out, Problem for one that cannot be understood."""
+        self.spent.append(resource_type)
+        if len(self.spent) > _MOST_READ:
+            raise self._refused("the chain goes over too many types; name them, as in subject:Patient.name")
+        if name.startswith(f"{_HAS}:"):
+            return self._has(resource_type, name, value)
+        head, dot, rest = name.partition(".")
+        if dot:
+            return self._chain(resource_type, head, rest, value)
+        code, _, modifier = name.partition(":")
+        if code in (_ID, _LAST_UPDATED, _LIST):
+            return self._special(resource_type, code, modifier, value)
+        parameter, source = self._known(resource_type, code)
+        if not value.strip(","):
+            raise Unsupported("has no value", Category.VALUE)
+        return build(Asked(self.name, modifier, parameter, source, self.now, resource_type), value)
+
+    def _known(self, resource_type: str, code: str) -> tuple[SearchParameter, Source]:
+        parameter = definitions().search_parameters(resource_type).get(code)
+        source = sources(resource_type).get(code)
+        if parameter is None or source is None:
+            if code in _REFUSED:
+                raise Unsupported(f"is not supported: {_REFUSED[code]}")
+            what = f"is {'not supported' if parameter else 'unknown'} for {resource_type}"
+            able = "" if self.depth else f", which has {', '.join(served(resource_type))}"
+            raise Unsupported(what + able)
+        return parameter, source
+
+    def _special(self, resource_type: str, code: str, modifier: str, value: str) -> Test:
+        if not value.strip(","):
+            raise Unsupported("has no value", Category.VALUE)
+        parameter = definitions().search_parameters(resource_type).get(code)
+        if parameter is None:  # `_list` is a parameter without a definition of its own
+            parameter = SearchParameter(code, "special", "", (), "")
+        asked = Asked(self.name, modifier, parameter, Source((code,)), self.now, resource_type)
+        if modifier:
+            raise asked.unsupported()
+        if code == _LAST_UPDATED:
+            return last_updated(asked, value)
+        if code == _LIST:
+            if value.startswith("$"):
+                raise asked.refuse(f"the list {value[:40]} is not maintained here")
+            return ListMember(value.removeprefix("List/"))
+        return IdIn(tuple(sorted({one.removeprefix(f"{resource_type}/") for one in split(value, ",") if one})))
+
+    # -- chains
+
+    def _deeper(self) -> TermReader:
+        if self.depth >= _DEEPEST:
+            raise self._refused("the chain is too long")
+        return TermReader(self.now, self.name, self.depth + 1, self.spent)
+
+    def _chain(self, resource_type: str, head: str, rest: str, value: str) -> Test:
+        """`subject:Patient.name`, `subject.name`: on every type that the reference may point at and that has it."""
+        code, _, modifier = head.partition(":")
+        parameter, source = self._known(resource_type, code)
+        targets = self._targets(parameter, source, modifier)
+        inner = self._deeper()
+        found: list[Test] = []
+        first: Unsupported | None = None
+        for target in targets:
+            try:
+                test = self._of_others(inner.read(target, rest, value))
+            except Unsupported as refused:
+                first = first or refused
+                continue
+            found += [Linked(one, target, (test,)) for one in source.codes]
+        if not found:
+            raise first if first is not None else Unsupported("refers to nothing")
+        return any_of(found)
+
+    def _targets(self, parameter: SearchParameter, source: Source, modifier: str) -> list[str]:
+        if parameter.type != "reference":
+            raise self._refused(f"{parameter.code} is no reference, and cannot be followed")
+        able = (source.refers_to,) if source.refers_to else parameter.targets or definitions().resource_types
+        if not modifier:
+            return sorted(able)
+        if modifier not in definitions().resource_types:
+            raise self._refused(f"{modifier[:60]} is not a resource type of R4", Category.NOT_SUPPORTED)
+        if modifier not in able:
+            raise self._refused(f"{parameter.code} never refers to {modifier}")
+        return [modifier]
+
+    def _has(self, resource_type: str, name: str, value: str) -> Test:
+        """`_has:Observation:patient:code`: resources that are referred to."""
+        parts = name.split(":", 3)
+        if len(parts) != 4 or not parts[3]:
+            raise self._refused("write _has:Type:reference:parameter")
+        _, other, code, rest = parts
+        if other not in definitions().resource_types:
+            raise self._refused(f"{other[:60]} is not a resource type of R4", Category.NOT_SUPPORTED)
+        parameter, source = self._known(other, code)
+        if resource_type not in self._targets(parameter, source, ""):
+            raise self._refused(f"{other}.{code} never refers to {resource_type}")
+        test = self._of_others(self._deeper().read(other, rest, value))
+        return any_of([Has(other, one, (test,)) for one in source.codes])
+
+    def _of_others(self, test: Test) -> Test:
+        if needs_resource(test):
+            raise self._refused("the modifiers :text and :of-type are not supported in chains", Category.NOT_SUPPORTED)
+        return test
+
+    def _refused(self, why: str, category: Category = Category.VALUE) -> Problem:
+        return Problem(category, f"search parameter {self.name[:200]}: {why}", self.name[:200])

@@ -1,0 +1,276 @@
+"""A SubscriptionTopic as values: which changes it is about, what may be filtered by, and what goes along.
+
+What arrives: the resource, in the shape of R4B or R5, or an R4 Basic that holds one (`topic_basic.py`).  What leaves: a
+`Topic`, or Problem BUSINESS_RULE with an issue for each thing that cannot be served, so that no topic silently fires
+always or never.
+
+Of one trigger everything that is said must hold; of several triggers one suffices.  `resultForCreate` and
+`resultForDelete` stand for the criteria that has no resource to be put to; not said, it fails.  Without
+`supportedInteraction` creates, updates and deletions count.
+
+Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5/subscriptiontopic.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ipf.errors import Category, Issue, Problem
+from ipf.fhir.fhirpath import Expression, FhirPathError, compile
+from ipf.fhir.index.entries import Entries
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.redaction import hidden
+from ipf.fhir.search.includes import Include, read_include
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import Query, parse_criteria
+from ipf.ports import Change, Json
+
+INTERACTIONS = frozenset({"create", "update", "delete"})
+_PASSES = "test-passes"
+_RESULTS = frozenset({_PASSES, "test-fails"})
+_PLACE = "SubscriptionTopic"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Changes of one resource type.
+
+    `previous`, `current`: searches on the resource before and after, None = not asked.  `on_create`, `on_delete`: what
+    counts where there is no resource before or after.  `needs_both`: of the two searches, not only one.  `expression`:
+    FHIRPath that must be true of the resource, with `%current` and `%previous`.
+    """
+
+    resource_type: str
+    interactions: frozenset[str] = INTERACTIONS
+    previous: Query | None = None
+    current: Query | None = None
+    on_create: bool = False
+    on_delete: bool = False
+    needs_both: bool = False
+    expression: Expression | None = None
+
+    def fires(self, change: Change) -> bool:
+        """Whether a change of this type is one of those meant.  An expression that fails on the data is not true."""
+        return (
+            change.interaction in self.interactions
+            and self._meets_searches(change)
+            and (self.expression is None or self._meets_expression(change, self.expression))
+        )
+
+    def always_meets(self, interaction: str) -> Query | None:
+        """A search that the resource after (of a deletion: before) meets whenever this fires; None = none is known."""
+        wanted, other = (self.previous, self.current) if interaction == "delete" else (self.current, self.previous)
+        return wanted if other is None or self.needs_both else None
+
+    def _meets_searches(self, change: Change) -> bool:
+        found = []
+        if self.previous is not None:
+            before = change.interaction != "create"
+            found.append(_meets(self.previous, change, change.before, change.previous) if before else self.on_create)
+        if self.current is not None:
+            after = change.interaction != "delete"
+            found.append(_meets(self.current, change, change.after, change.resource) if after else self.on_delete)
+        return not found or (all(found) if self.needs_both else any(found))
+
+    def _meets_expression(self, change: Change, expression: Expression) -> bool:
+        now, before = (None if one is None else hidden(one) for one in (change.resource, change.previous))
+        focus = now if now is not None else before
+        variables: dict[str, object] = {"current": now or [], "previous": before or []}
+        try:
+            return expression.test(focus, variables)
+        except FhirPathError:
+            return False
+
+
+def _meets(query: Query, change: Change, entries: Entries, resource: Json | None) -> bool:
+    at = change.version.last_updated
+    if resource is not None and resource is not change.resource:
+        at = datetime.fromisoformat(resource["meta"]["lastUpdated"]) if "meta" in resource else at
+    return matches(query, entries, id=change.version.id, last_updated=at, resource=resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A search parameter that subscribers may narrow by; `resource_type` "" = of every type that has it.
+
+    `modifiers`, `comparators`: those allowed; None = not said, so all are.
+    """
+
+    resource_type: str
+    parameter: str
+    modifiers: frozenset[str] | None = None
+    comparators: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic that is served.  `shapes`: by resource type, what goes along with a resource that fired."""
+
+    url: str
+    version: str
+    title: str
+    triggers: tuple[Trigger, ...]
+    filters: tuple[Filter, ...] = ()
+    shapes: Mapping[str, tuple[Include, ...]] | None = None
+
+    @property
+    def resource_types(self) -> tuple[str, ...]:
+        """The types that it is about, each once."""
+        return tuple(dict.fromkeys(trigger.resource_type for trigger in self.triggers))
+
+    def is_meant_by(self, canonical: str) -> bool:
+        """Whether a canonical, with or without a version, names it."""
+        url, bar, version = canonical.partition("|")
+        return url == self.url and (not bar or version == self.version)
+
+
+def is_served(resource: Json) -> bool:
+    """Whether a SubscriptionTopic is one that subscriptions may use."""
+    return resource.get("status") == "active" and bool(resource.get("url"))
+
+
+def check_topic(resource: Json) -> None:
+    """Refuse a SubscriptionTopic that could not be served.  Drafts may be incomplete."""
+    if not isinstance(resource.get("url"), str):
+        raise Problem(Category.BUSINESS_RULE, "a topic needs a url", f"{_PLACE}.url")
+    if resource.get("status") == "active":
+        read_topic(resource)
+
+
+def read_topic(resource: Json) -> Topic:
+    """The topic that a SubscriptionTopic (of its structure) states.  Problem BUSINESS_RULE with all reasons."""
+    reading = _Reading(resource)
+    topic = reading.topic()
+    if reading.issues:
+        raise Problem(Category.BUSINESS_RULE, "the topic cannot be served", issues=tuple(reading.issues))
+    return topic
+
+
+class _Reading:
+    """A topic while it is read; what is wrong is collected."""
+
+    def __init__(self, resource: Json) -> None:
+        self.issues: list[Issue] = []
+        self._resource = resource
+
+    def topic(self) -> Topic:
+        """Everything; worth something when there are no issues."""
+        resource = self._resource
+        triggers = tuple(self._triggers())
+        if not triggers and not self.issues:
+            self._refuse("a topic needs a resourceTrigger", "resourceTrigger")
+        for number, _ in enumerate(resource.get("eventTrigger", ())):
+            self._refuse("event triggers are not served", f"eventTrigger[{number}]")
+        types = frozenset(trigger.resource_type for trigger in triggers)
+        return Topic(
+            str(resource.get("url", "")),
+            str(resource.get("version", "")),
+            str(resource.get("title", "")),
+            triggers,
+            tuple(self._filters(types)),
+            dict(self._shapes()),
+        )
+
+    def _refuse(self, text: str, place: str) -> None:
+        self.issues.append(Issue(text, f"{_PLACE}.{place}", Category.BUSINESS_RULE))
+
+    def _type(self, item: Json, place: str) -> str | None:
+        name = str(item.get("resource", "")).rpartition("/")[2]
+        if name in definitions().resource_types:
+            return name
+        self._refuse(f"{name[:60] or 'nothing'} is no resource type of this server", f"{place}.resource")
+        return None
+
+    def _triggers(self) -> Iterator[Trigger]:
+        for number, item in enumerate(self._resource.get("resourceTrigger", ())):
+            place = f"resourceTrigger[{number}]"
+            name = self._type(item, place)
+            interactions = frozenset(item.get("supportedInteraction", INTERACTIONS))
+            if not interactions <= INTERACTIONS:
+                self._refuse("interactions are create, update and delete", f"{place}.supportedInteraction")
+            if name is None:
+                continue
+            rule, inside = item.get("queryCriteria", {}), f"{place}.queryCriteria"
+            for member in ("resultForCreate", "resultForDelete"):
+                if rule.get(member, _PASSES) not in _RESULTS:
+                    self._refuse("write test-passes or test-fails", f"{inside}.{member}")
+            yield Trigger(
+                name,
+                interactions,
+                self._query(name, rule.get("previous"), f"{inside}.previous"),
+                self._query(name, rule.get("current"), f"{inside}.current"),
+                rule.get("resultForCreate") == _PASSES,
+                rule.get("resultForDelete") == _PASSES,
+                rule.get("requireBoth") is True,
+                self._expression(item.get("fhirPathCriteria"), f"{place}.fhirPathCriteria"),
+            )
+
+    def _query(self, name: str, text: str | None, place: str) -> Query | None:
+        if text is None:
+            return None
+        kind, mark, search = text.partition("?")
+        if mark and kind not in ("", name):
+            self._refuse(f"the search is on {kind[:60]}, the trigger on {name}", place)
+            return None
+        try:
+            return alone(parse_criteria(f"{name}?{search if mark else text}"))
+        except Problem as refused:
+            self._refuse(refused.text, place)
+            return None
+
+    def _expression(self, text: str | None, place: str) -> Expression | None:
+        if text is None:
+            return None
+        try:
+            return compile(text)
+        except FhirPathError as refused:
+            self._refuse(f"this is no FHIRPath: {refused}", place)
+            return None
+
+    def _filters(self, types: frozenset[str]) -> Iterator[Filter]:
+        for number, item in enumerate(self._resource.get("canFilterBy", ())):
+            place = f"canFilterBy[{number}]"
+            name = (self._type(item, place) or "") if "resource" in item else ""
+            parameter = str(item.get("filterParameter", ""))
+            bases = [name] if name else sorted(types)
+            if types and not any(parameter in definitions().search_parameters(base) for base in bases):
+                self._refuse(f"{parameter[:60]} is no search parameter of {', '.join(bases)}", place)
+            yield Filter(name, parameter, _codes(item, "modifier"), _codes(item, "comparator"))
+
+    def _shapes(self) -> Iterator[tuple[str, tuple[Include, ...]]]:
+        for number, item in enumerate(self._resource.get("notificationShape", ())):
+            place = f"notificationShape[{number}]"
+            name = self._type(item, place)
+            if name is not None:
+                found = [*self._includes(name, item, place, "include", "_include"),
+                         *self._includes(name, item, place, "revInclude", "_revinclude")]  # fmt: skip
+                yield name, tuple(found)
+
+    def _includes(self, name: str, item: Json, place: str, member: str, parameter: str) -> Iterator[Include]:
+        for number, text in enumerate(item.get(member, ())):
+            for written in str(text).split("&"):
+                key, mark, value = written.partition("=")
+                try:
+                    yield read_include(_parameter(key, parameter) if mark else parameter, value if mark else key, name)
+                except Problem as refused:
+                    self._refuse(refused.text, f"{place}.{member}[{number}]")
+
+
+def _parameter(key: str, parameter: str) -> str:
+    """`_include`, `_include:iterate`, or in the way of R5 `iterate` alone."""
+    return f"{parameter}:{key}" if key in ("iterate", "recurse") else key
+
+
+def _codes(item: Json, member: str) -> frozenset[str] | None:
+    return frozenset(item[member]) if member in item else None
+
+
+def alone(query: Query) -> Query:
+    """A query that a resource answers by itself; Problem BUSINESS_RULE names the parameters that look at others."""
+    if query.needs_store or query.includes:
+        names = ", ".join(query.needs_store) or "_include"
+        text = f"{names} cannot be used: a change is matched by itself, without other resources"
+        raise Problem(Category.BUSINESS_RULE, text)
+    return query

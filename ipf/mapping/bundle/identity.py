@@ -1,0 +1,292 @@
+"""What the resources of a message are found again by, so that its transaction can be sent again and again.
+
+An entry gets, when the map gave none, a `request` that finds its resource by its identifier, so that
+a second message about the same patient updates what the first one stored instead of adding to it:
+
+- what a message is about (Patient, Encounter ...) is updated: `PUT Type?identifier=system|value`;
+- shared reference data (Practitioner, Organization, Location ...) is created once: `POST` with `ifNoneExist`;
+- what has no identifier of its own in HL7 v2 (an allergy, a diagnosis, a next of kin) gets one that is computed:
+  system `urn:ipf:derived`, value = hash of the patient's identifier, the type, and what names it among its kind.
+
+`transaction` makes the entries.
+
+Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction, https://hl7.org/fhir/R4/search.html#escaping.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.mapping.runtime.run import Run
+from ipf.ports import Json
+
+DERIVED = "urn:ipf:derived"
+
+UPDATE, CREATE_ONCE, CREATE = "update", "create once", "create"
+
+RULES: dict[str, str] = {
+    "Practitioner": CREATE_ONCE,
+    "PractitionerRole": CREATE_ONCE,
+    "Organization": CREATE_ONCE,
+    "Location": CREATE_ONCE,
+    "HealthcareService": CREATE_ONCE,
+    "Device": CREATE_ONCE,
+    "Medication": CREATE_ONCE,
+    "Substance": CREATE_ONCE,
+    "Endpoint": CREATE_ONCE,
+    "MessageHeader": CREATE,
+    "Provenance": CREATE,
+    "AuditEvent": CREATE,
+    "Binary": CREATE,
+    "Bundle": CREATE,
+    "OperationOutcome": CREATE,
+    "Parameters": CREATE,
+}
+"""How an entry of a type is written when the map does not say; every other type is updated by its identifier."""
+
+REPEATABLE = frozenset(("Observation", "DiagnosticReport"))
+"""Types of which one message may say several under one natural key (the same test twice, without a time): these are
+numbered, so that none is lost.  Of any other type the same key means the same thing, told twice."""
+
+OF_A_VISIT = frozenset(("Condition", "Procedure"))
+"""Types whose natural key counts within one encounter.  A result, a document or an immunization is the same one when it
+comes again without its visit."""
+
+BY_IDENTIFIER = "identifier"
+"""`request.ifNoneExist` that a map writes where the engine shall put the search for the entry's identifier: what is not
+there is created, what is there is left as it is (a result tells less of a patient than an admission)."""
+
+_SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
+_SPECIAL = re.compile(r"([\\,|$])")
+_BY_TOKEN = "identifier="
+_RANKS = {"Patient": 0, "Encounter": 1}
+_OWNERS = ("patient", "subject", "beneficiary", "individual")
+
+
+def request(resource: Json, *, is_once: bool = False) -> Json:
+    """How a resource is written so that writing it twice does no harm.  `is_once`: never over what is there."""
+    return request_and_condition(resource, is_once=is_once)[0]
+
+
+def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
+    """The same, and the search or URL that the resource is found by; empty when nothing does."""
+    resource_type = resource["resourceType"]
+    if "id" in resource:
+        url = f"{resource_type}/{resource['id']}"
+        return {"method": "PUT", "url": url}, url
+    identifier = plain_identifier(resource) or match_identifier(resource)
+    rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
+    if identifier is None or rule == CREATE:
+        return {"method": "POST", "url": resource_type}, ""
+    if rule == CREATE_ONCE:
+        search, condition = _shared_search(resource_type, identifier.get("system"), identifier["value"])
+        return {"method": "POST", "url": resource_type, "ifNoneExist": search}, condition
+    condition = f"{resource_type}?{_BY_TOKEN}{token(identifier)}"
+    return {"method": "PUT", "url": condition}, condition
+
+
+@lru_cache(maxsize=4096)
+def _shared_search(resource_type: str, system: str | None, value: str) -> tuple[str, str]:
+    """The search for a doctor, a ward or an organization, which come again and again; with its type before it, too."""
+    search = f"{_BY_TOKEN}{_token(system, value)}"
+    return search, f"{resource_type}?{search}"
+
+
+def match_identifier(resource: Json) -> Json | None:
+    """The identifier that finds the resource again: the first with system and value, else the first with a value.
+
+    One that is no longer in use (`use` old) only counts when there is no other.
+    """
+    held = resource.get("identifier")
+    if not held:
+        return None
+    every: list[Json] = held if type(held) is list else [held]
+    best: Json | None = None
+    best_rank = 0
+    for one in every:
+        if "value" not in one:
+            continue
+        rank = (2 if one.get("use") != "old" else 0) + (2 if "system" in one else 1)
+        if rank > best_rank:
+            best, best_rank = one, rank
+            if rank == 4:
+                break
+    return best
+
+
+def plain_identifier(resource: Json) -> Json | None:
+    """The same where it is the first, as it mostly is; else None."""
+    held = resource.get("identifier")
+    if held and type(held) is list:
+        first: Json = held[0]
+        if "value" in first and "system" in first and "use" not in first:
+            return first
+    return None
+
+
+def token(identifier: Json) -> str:
+    """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
+    return _token(identifier.get("system"), identifier["value"])
+
+
+def _token(system: str | None, value: str) -> str:
+    return f"{_escaped_system(system) if system else ''}|{_escaped(value)}"
+
+
+def _escaped(text: str) -> str:
+    r"""FHIR's escapes for `\ , | $`, then those of a URL."""
+    if _SAFE.fullmatch(text):
+        return text
+    return quote(_SPECIAL.sub(r"\\\1", text), safe=":/")
+
+
+_escaped_system = lru_cache(maxsize=1024)(_escaped)
+
+
+class Deriver:
+    """Gives a computed identifier to what has none, or replaces a natural key by its hash."""
+
+    def __init__(self, entries: list[Json], run: Run) -> None:
+        self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
+        self._run = run
+        self._patient: Json | None = None
+        self._patient_key = ""
+        self._near: dict[str, Json] = {}
+        self._by_url: dict[str, Json] | None = None
+        self._seen: dict[str, int] = {}
+
+    def derive(self) -> dict[int, Json]:
+        """Patients first, since the keys of others are made from theirs; then encounters; then the rest.
+
+        The plain identifiers, by the id() of their resources.
+        """
+        todo, found = [], {}
+        urns = self._run.urns
+        for one in self._resources:
+            plain, resource_type = plain_identifier(one), one["resourceType"]
+            if plain is not None:
+                found[id(one)] = plain
+            if (plain is None or plain["system"] == DERIVED) and _lacks_identity(one):
+                todo.append(one)
+            if resource_type == "Patient" or resource_type == "Encounter":
+                if self._patient is None and resource_type == "Patient":
+                    self._patient = one
+                if id(one) in urns:
+                    self._near[urns[id(one)]] = one
+        for resource in sorted(todo, key=_rank):
+            self._give(resource)
+        return found
+
+    def _give(self, resource: Json) -> None:
+        natural = _natural_key(resource)
+        resource_type = resource["resourceType"]
+        encounter = self._encounter_key(resource) if natural is None or resource_type in OF_A_VISIT else ""
+        material = [resource_type, self._owner_key(resource), encounter]
+        if natural is not None:
+            natural["value"] = self._numbered(resource_type, material, natural["value"])
+        elif resource_type == "Patient":
+            _add_identifier(resource, _digest(*material, str(self._resources.index(resource))))
+        else:
+            _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
+
+    def _numbered(self, resource_type: str, material: list[str], natural: str) -> str:
+        """Hash of a natural key; the second of a repeatable type has another one, the same whenever it is sent."""
+        value = _digest(*material, natural)
+        if resource_type in REPEATABLE:
+            count = self._seen[value] = self._seen.get(value, 0) + 1
+            if count > 1:
+                return _digest(*material, natural, str(count))
+        return value
+
+    def _owner_key(self, resource: Json) -> str:
+        """Who the resource is about: the match key of that patient; of a patient the key of the message."""
+        resource_type = resource["resourceType"]
+        if RULES.get(resource_type) == CREATE_ONCE:
+            return ""
+        if resource_type == "Patient":
+            return self._run.key.hex()
+        owner = self._patient
+        for name in _OWNERS:
+            referred = self._referred(resource[name]) if name in resource else None
+            if referred is not None:
+                owner = referred
+                break
+        if owner is not self._patient:
+            return self._key_of(owner)
+        if not self._patient_key:  # patients have their identifiers by now
+            self._patient_key = self._key_of(owner)
+        return self._patient_key
+
+    def _key_of(self, owner: Json | None) -> str:
+        identifier = None if owner is None else match_identifier(owner)
+        return self._run.key.hex() if identifier is None else token(identifier)
+
+    def _encounter_key(self, resource: Json) -> str:
+        encounter = self._referred(resource.get("encounter"))
+        identifier = None if encounter is None else match_identifier(encounter)
+        return "" if identifier is None else token(identifier)
+
+    def _referred(self, reference: Any) -> Json | None:
+        """The resource of this Bundle that a Reference element points at."""
+        if type(reference) is not dict or "reference" not in reference:
+            return None
+        near = self._near.get(reference["reference"])
+        if near is not None:
+            return near
+        if self._by_url is None:
+            self._by_url = {self._run.urns[id(one)]: one for one in self._resources if id(one) in self._run.urns}
+        return self._by_url.get(reference["reference"])
+
+    def _fingerprint(self, resource: Json) -> str:
+        """The content without what differs from message to message: a reference becomes what it points at."""
+        return dumps(self._stable(resource)).decode()
+
+    def _stable(self, value: Any) -> Any:
+        if type(value) is list:
+            return [self._stable(one) for one in value]
+        if type(value) is not dict:
+            return value
+        target = self._referred(value)
+        if target is not None:
+            identifier = match_identifier(target)
+            return [target["resourceType"], None if identifier is None else token(identifier)]
+        return {key: self._stable(value[key]) for key in sorted(value)}
+
+
+def _add_identifier(resource: Json, value: str) -> None:
+    identifier = {"system": DERIVED, "value": value}
+    element = definitions().element(resource["resourceType"], "identifier")
+    if element is not None and not element.many:
+        resource["identifier"] = identifier
+    else:
+        resource.setdefault("identifier", []).insert(0, identifier)
+
+
+def _rank(resource: Json) -> int:
+    return _RANKS.get(resource["resourceType"], 2)
+
+
+def _lacks_identity(resource: Json) -> bool:
+    identifier = match_identifier(resource)
+    if identifier is not None and identifier.get("system") != DERIVED:
+        return False
+    resource_type = resource["resourceType"]
+    if "id" in resource or RULES.get(resource_type) == CREATE:
+        return False
+    return identifier is not None or definitions().element(resource_type, "identifier") is not None
+
+
+def _natural_key(resource: Json) -> Json | None:
+    """An identifier that the map filled with the natural key in plain text."""
+    identifier = match_identifier(resource)
+    return identifier if identifier is not None and identifier.get("system") == DERIVED else None
+
+
+def _digest(*material: str) -> str:
+    return blake2b("\0".join(material).encode(), digest_size=16).hexdigest()

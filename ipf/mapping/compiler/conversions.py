@@ -1,0 +1,275 @@
+"""Values of a source -> JSON values of a FHIR primitive type.
+
+A conversion takes text and gives the JSON value, or None when the text cannot be that type: a bad date in a message
+must not lose the rest of the message.  HL7 v2 timestamps keep their precision; where FHIR demands more than the
+sender gave (seconds, an offset) it is filled with zeros and the default offset.
+
+Sources: https://hl7.org/fhir/R4/datatypes.html#primitive, HL7 v2.5.1 chapter 2A (DT, DTM, TM, NM, ID).
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.fhir.model.json import JsonDecimal
+
+Convert = Callable[[str], Any]
+Offset = str | Callable[[str], str]
+"""An offset (`Z`, `+01:00`), or what gives the offset of a local time `2026-07-01T12:00`, as `zone_offset` does."""
+
+_DTM = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?)?)?)?([+-]\d{4})?", re.ASCII)
+_TM = re.compile(r"(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?(?:[+-]\d{4})?", re.ASCII)
+_FHIR_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
+_FHIR_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+_FHIR_TIME = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_LARGEST_INTEGER = 2**31 - 1
+_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)
+_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+_SPACES = re.compile(r"\s+")
+_BOOLEANS = {"Y": True, "N": False, "TRUE": True, "FALSE": False, "T": True, "F": False, "1": True, "0": False}
+
+
+def date(text: str) -> str | None:
+    """DT, DTM or FHIR date(Time) -> date with the precision given."""
+    match = _DTM.fullmatch(text)
+    if match is not None:
+        year, month, day = match[1], match[2], match[3]
+        if not _in_calendar(year, month, day):
+            return None
+        return year if month is None else f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
+    head = text.partition("T")[0]
+    if _FHIR_DATE.fullmatch(head) and _in_calendar(*_split_date(head)):
+        return head
+    return None
+
+
+def zone_offset(name: str) -> Offset:
+    """The offset of the time zone `name`, which changes with summer time.  ValueError: there is no such zone."""
+    try:
+        zone = ZoneInfo(name)
+    except (LookupError, OSError) as error:
+        raise ValueError(f"there is no time zone {name!r}") from error
+    if name == "UTC":
+        return "Z"
+
+    @lru_cache(maxsize=4096)
+    def offset(local: str) -> str:
+        text = datetime.fromisoformat(local).replace(tzinfo=zone).strftime("%z")
+        return f"{text[:3]}:{text[3:5]}"
+
+    return offset
+
+
+def _offset_at(offset: Offset, local: str) -> str:
+    return offset if isinstance(offset, str) else offset(local[:16])
+
+
+def date_time(text: str, offset: Offset = "Z") -> str | None:
+    """DTM or FHIR dateTime -> dateTime: date precisions as they are, a time with seconds and an offset."""
+    match = _DTM.fullmatch(text)
+    if match is None:
+        return _fhir_date_time(text, offset)
+    year, month, day, hour, minute, second, fraction, given = match.groups()
+    if hour is None:
+        return date(text)
+    minute = minute or "00"
+    second = second or "00"
+    if not _in_calendar(year, month, day) or hour > "23" or minute > "59" or second > "59":
+        return None
+    local = f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction or ''}"
+    return local + (_offset_at(offset, local) if given is None else _zone(given))
+
+
+def _fhir_date_time(text: str, offset: Offset) -> str | None:
+    if "T" not in text:
+        return date(text)
+    match = _FHIR_DATETIME.fullmatch(text)
+    if match is None or not _in_calendar(*_split_date(match[1])) or match[2] > "23:59":
+        return None
+    return f"{match[1]}T{match[2]}{match[3] or ':00'}{match[4] or _offset_at(offset, text)}"
+
+
+def instant(text: str, offset: Offset = "Z") -> str | None:
+    """DTM or FHIR dateTime -> instant; a date without a time becomes its first moment, less than a day is refused."""
+    value = date_time(text, offset)
+    if value is None or "T" in value:
+        return value
+    if len(value) != 10:
+        return None
+    first = f"{value}T00:00:00"
+    return first + _offset_at(offset, first)
+
+
+def time(text: str) -> str | None:
+    """TM, the time of a DTM, or FHIR time -> time with seconds."""
+    match = _TM.fullmatch(text)
+    if match is not None:
+        hour, minute, second, fraction = match[1], match[2] or "00", match[3] or "00", match[4] or ""
+        return f"{hour}:{minute}:{second}{fraction}" if hour <= "23" and minute <= "59" and second <= "59" else None
+    match = _FHIR_TIME.fullmatch(text)
+    if match is not None:
+        return f"{match[1]}{match[2] or ':00'}" if match[1] <= "23:59" else None
+    value = date_time(text)
+    return value[11:].rstrip("Z").partition("+")[0].partition("-")[0] if value and "T" in value else None
+
+
+def _split_date(text: str) -> tuple[str, str | None, str | None]:
+    return text[:4], text[5:7] or None, text[8:10] or None
+
+
+def _in_calendar(year: str, month: str | None, day: str | None) -> bool:
+    if year == "0000":
+        return False
+    if month is None:
+        return True
+    if not "01" <= month <= "12":
+        return False
+    if day is None or "01" <= day <= "28":
+        return True
+    return day >= "01" and int(day) <= monthrange(int(year), int(month))[1]
+
+
+def _zone(given: str) -> str:
+    return "Z" if given == "+0000" else f"{given[:3]}:{given[3:]}"
+
+
+def integer(text: str) -> int | None:
+    """`5`, `+5`, `5.0`, within the 32 bits that a FHIR integer has."""
+    if _INTEGER.fullmatch(text):
+        value: JsonDecimal | int | None = int(text)
+    else:
+        value = decimal(text)
+    if value is None or not -_LARGEST_INTEGER <= value + 0 <= _LARGEST_INTEGER or value != int(value):
+        return None
+    return int(value)
+
+
+def positive(text: str) -> int | None:
+    """An integer from 1."""
+    value = integer(text)
+    return value if value is not None and value > 0 else None
+
+
+def unsigned(text: str) -> int | None:
+    """An integer from 0."""
+    value = integer(text)
+    return value if value is not None and value >= 0 else None
+
+
+def decimal(text: str) -> JsonDecimal | None:
+    """NM or FHIR decimal with its digits; `+5` and `.5` are written as JSON demands."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return _scientific(text)
+    sign, whole, fraction = match.groups()
+    if (not whole and not fraction) or len(text) > 40:
+        return None
+    digits = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "")
+    return JsonDecimal(("-" if sign == "-" else "") + digits)
+
+
+def _scientific(text: str) -> JsonDecimal | None:
+    if len(text) > 40 or "e" not in text.lower():
+        return None
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return None
+    return JsonDecimal(text.lstrip("+")) if value.is_finite() and abs(value.adjusted()) < 100 else None
+
+
+def boolean(text: str) -> bool | None:
+    """HL7 table 0136 (Y, N), or a JSON word."""
+    return _BOOLEANS.get(text.upper())
+
+
+def string(text: str) -> str | None:
+    """Text that is more than white space."""
+    return text if text and not text.isspace() else None
+
+
+def code(text: str) -> str | None:
+    """A token: no white space around, single spaces inside."""
+    text = text.strip()
+    if not text:
+        return None
+    return _SPACES.sub(" ", text) if " " in text or "\t" in text or "\n" in text else text
+
+
+def uri(text: str) -> str | None:
+    """A token without white space."""
+    text = text.strip()
+    return text if text and not _SPACES.search(text) else None
+
+
+def identifier(text: str) -> str | None:
+    """FHIR `id`: at most 64 letters, digits, '.', '-'."""
+    return text if _ID.fullmatch(text) else None
+
+
+def base64(text: str) -> str | None:
+    """base64Binary: white space removed."""
+    return _SPACES.sub("", text) or None
+
+
+CONVERSIONS: dict[str, Convert] = {
+    "base64Binary": base64,
+    "boolean": boolean,
+    "canonical": uri,
+    "code": code,
+    "date": date,
+    "dateTime": date_time,
+    "decimal": decimal,
+    "id": identifier,
+    "instant": instant,
+    "integer": integer,
+    "markdown": string,
+    "oid": uri,
+    "positiveInt": positive,
+    "string": string,
+    "time": time,
+    "unsignedInt": unsigned,
+    "uri": uri,
+    "url": uri,
+    "uuid": uri,
+    "xhtml": string,
+}
+"""Conversion by FHIR primitive type."""
+
+ZONED = ("dateTime", "instant")
+
+
+def conversions(offset: Offset) -> dict[str, Convert]:
+    """The table for a library whose messages without an offset were written in the zone `offset`."""
+    if offset == "Z":
+        return CONVERSIONS
+    return {
+        **CONVERSIONS,
+        "dateTime": lambda text: date_time(text, offset),
+        "instant": lambda text: instant(text, offset),
+    }
+
+
+def as_text(value: Any) -> str | None:
+    """Text of any source value: an HL7 v2 node, a JSON scalar, a FHIRPath value; None for structures and absence."""
+    if type(value) is str:
+        return value
+    if value is None or type(value) in (dict, list):
+        return None
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, JsonDecimal):
+        return value.literal
+    if type(value) is FhirNode:
+        return as_text(value.value)
+    text = getattr(value, "text", value)
+    return text if text is None or type(text) is str else str(text)

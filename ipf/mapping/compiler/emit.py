@@ -1,0 +1,181 @@
+"""From blocks to one Python function for each group.
+
+A block knows how to write itself as Python statements; variables are known by their places in a frame (place 0 is the
+Run) and become local variables.  What is frequent is written out; what is rare is a closure of the frame, written as a
+call of it.  So a group of twenty
+rules is one function, and an absent field costs it two look-ups in a list instead of three calls.
+
+Nothing of a map's text becomes code: names of elements and literals enter as `repr` or as constants of the function,
+variables as places of the frame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ipf.mapping.compiler.kinds import STRING
+from ipf.mapping.compiler.v2 import look
+from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.scope import NOTHING, Act, Value
+
+Block = Callable[["Writer"], None]
+
+FRAME = "\0f\0"
+"""Stands in a line for the frame, as closures take it."""
+
+
+def var(slot: int) -> str:
+    """Stands in a line for the variable at a place of the frame."""
+    return f"\0{slot}\0"
+
+
+_VARIABLE = re.compile("\0(\\d+)\0")
+
+MAX_DEPTH = 12
+"""Python refuses more than 20 loops inside each other; deeper blocks become functions of their own."""
+
+
+class Writer:
+    """Lines of one function, its constants, and which nodes have been looked into already."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Any] = {"look": look}
+        self._lines: list[str] = []
+        self._names: dict[int, str] = {}
+        self._depth = 1
+        self._looked: list[dict[str, int]] = [{}]
+        self._count = 0
+        self._last = 0
+
+    @property
+    def last(self) -> int:
+        """The greatest place of a variable so far."""
+        return max([self._last, *map(int, _VARIABLE.findall("\n".join(self._lines)))])
+
+    def line(self, text: str) -> None:
+        """One statement."""
+        self._lines.append("    " * self._depth + text)
+
+    def constant(self, value: Any) -> str:
+        """An expression for a value: as a literal where that is short, else by name."""
+        if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 200):
+            return repr(value)
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"c{len(self._names)}"
+            self.constants[name] = value
+        return name
+
+    @contextmanager
+    def inside(self, head: str) -> Iterator[None]:
+        """Lines under a `for` or `if`."""
+        self.line(f"{head}:")
+        before = len(self._lines)
+        self._depth += 1
+        self._looked.append({})
+        yield
+        if len(self._lines) == before:
+            self.line("pass")
+        self._looked.pop()
+        self._depth -= 1
+
+    def body(self, block: Block) -> None:
+        """A block inside a loop; as a call of its own function where Python would refuse the nesting."""
+        if self._depth > MAX_DEPTH:
+            writer = Writer()
+            block(writer)
+            self.line(f"{self.constant(writer.function())}({FRAME})")
+            self._last = max(self._last, writer.last)
+        else:
+            block(self)
+
+    def is_there(self, node: str, number: int) -> tuple[str, str]:
+        """A condition that is false when a node surely has no child of this number, and an expression for what it has.
+
+        `node`: an expression for it, which means the same node as long as the block lasts.
+        """
+        known = next((one[node] for one in self._looked if node in one), None)
+        if known is None:
+            self._count += 1
+            known = self._looked[-1][node] = self._count
+            self.line(f"p{known}, k{known} = look({node})")
+            self.line(f"n{known} = len(p{known})")
+        raw = f"p{known}[{number} + k{known}]"
+        return f"n{known} > {number} + k{known} and {raw}", raw
+
+    def function(self, arguments: int = 0) -> Act:
+        """The function, compiled; `arguments` as in the function `function`."""
+        body = "\n".join(self._lines) + "\n"
+        source = _with_locals(body, arguments, self.last) if arguments else _with_frame(body)
+        exec(compile(source, "<map>", "exec"), self.constants)
+        made: Act = self.constants["run"]
+        return made
+
+
+def _with_frame(body: str) -> str:
+    """Variables are places of the frame, which is shared with the caller."""
+    return "def run(f):\n    r = f[0]\n" + _VARIABLE.sub(r"f[\1]", body).replace(FRAME, "f")
+
+
+def _with_locals(body: str, arguments: int, last: int) -> str:
+    """Variables are Python's own; a closure that asks for the frame is given one that is made for it."""
+    last = max(arguments, last)
+    names = [f"v{slot}" for slot in range(1, last + 1)]
+    head = f"def run(f):\n    r, {', '.join(names[:arguments])} = f\n"
+    if last > arguments:
+        head += f"    {' = '.join(names[arguments:])} = None\n"
+    return head + _VARIABLE.sub(r"v\1", body).replace(FRAME, f"[r, {', '.join(names)}]")
+
+
+def function(block: Block, arguments: int = 0) -> Act:
+    """The function of one block.
+
+    `arguments`: it is a group's function, of a frame with the Run and so many arguments, and its variables are its own;
+    0: it reads and writes the variables in the frame of its caller.
+    """
+    writer = Writer()
+    block(writer)
+    return writer.function(arguments)
+
+
+def act(closure: Act) -> Block:
+    """A block that calls a closure."""
+    return lambda writer: writer.line(f"{writer.constant(closure)}({FRAME})")
+
+
+def sequence(blocks: Iterable[Block]) -> Block:
+    """One block for several."""
+    every = tuple(blocks)
+
+    def write(writer: Writer) -> None:
+        for block in every:
+            block(writer)
+
+    return write
+
+
+def nothing(writer: Writer) -> None:
+    """A block without statements."""
+
+
+def value_source(writer: Writer, value: Value) -> str:
+    """An expression for a compiled value."""
+    if value.write is not None:
+        return value.write(writer)
+    if value.constant is not NOTHING:
+        return writer.constant(value.constant)
+    if value.is_variable:
+        return f"{var(value.slot)}"
+    return f"{writer.constant(value.get)}({FRAME})"
+
+
+def text_source(writer: Writer, value: Value, text: Callable[[Frame], str | None]) -> str:
+    """An expression for the text of a value; `text` computes it in general."""
+    if value.write is not None and value.kind == STRING:
+        return value.write(writer)
+    if value.kind.is_text and value.is_variable:
+        return f"{var(value.slot)}.text" if value.kind.is_v2 else f"{var(value.slot)}"
+    return f"{writer.constant(text)}({FRAME})"

@@ -1,0 +1,157 @@
+"""FHIRPath inside a map, compiled: `where`, `check`, `log`, `evaluate`, defaults and constants.
+
+What arrives: the text of an expression and the names in scope; what leaves: a closure of the frame and the item in
+focus.  A bare name that is a variable means the variable (as in the reference implementations), and is replaced in the
+syntax tree when the map is compiled.  Conditions on HL7 v2 nodes that use only everyday FHIRPath are compiled natively
+(`native`); everything else goes to the engine in `ipf.fhir.fhirpath`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ipf.fhir.fhirpath import Expression as Compiled
+from ipf.fhir.fhirpath import FhirPathError, Host, ast, parse
+from ipf.mapping.compiler import native
+from ipf.mapping.compiler.conversions import as_text
+from ipf.mapping.compiler.emit import FRAME, Writer
+from ipf.mapping.compiler.kinds import Kind
+from ipf.mapping.compiler.native_source import condition_source, text_source
+from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.scope import Scope, Variable
+
+Evaluate = Callable[[Frame, Any], list[Any]]
+Test = Callable[[Frame, Any], bool | None]
+Text = Callable[[Frame, Any], str | None]
+First = Callable[[Frame, Any], Any]
+
+NO_HOST = Host()
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression in its scope.  `item`: kind of what is in focus.  `host`: value sets, profiles and references."""
+
+    node: ast.Node
+    scope: Scope
+    item: Kind
+    fail: Callable[[str], Exception]
+    host: Host = NO_HOST
+
+    @classmethod
+    def read(
+        cls,
+        text: str,
+        scope: Scope,
+        item: Kind,
+        focus_name: str,
+        fail: Callable[[str], Exception],
+        host: Host = NO_HOST,
+    ) -> Expression:
+        """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
+        try:
+            node = parse(text)
+        except FhirPathError as error:
+            raise fail(error.text) from error
+        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host)
+
+    def test(self) -> Test:
+        """The expression as a condition; empty counts as false."""
+        fast = native.condition(self.node, self.scope.names, self.item)
+        if fast is not None:
+            return fast
+        evaluate = self.evaluate()
+
+        def test(frame: Frame, item: Any) -> bool | None:
+            found = evaluate(frame, item)
+            return (len(found) == 1 and found[0] is not False and found[0] is not None) or len(found) > 1
+
+        return test
+
+    def test_source(self, writer: Writer, item: str) -> str:
+        """The condition written out; `item` is the expression for the item in focus."""
+        written = condition_source(writer, self.node, self.scope.names, self.item, item)
+        return written if written is not None else f"{writer.constant(self.test())}({FRAME}, {item})"
+
+    def text(self) -> Text:
+        """The expression as text: its first result, None when it is empty."""
+        fast = native.text(self.node, self.scope.names, self.item)
+        if fast is not None:
+            return fast
+        first = self.first()
+        return lambda frame, item: as_text(first(frame, item))
+
+    def text_source(self, writer: Writer, item: str) -> str:
+        """The text written out."""
+        written = text_source(writer, self.node, self.scope.names, self.item, item)
+        return written if written is not None else f"{writer.constant(self.text())}({FRAME}, {item})"
+
+    def first(self) -> First:
+        """The first result as a JSON value (or an HL7 v2 node), None when it is empty."""
+        evaluate = self.evaluate()
+
+        def first(frame: Frame, item: Any) -> Any:
+            found = evaluate(frame, item)
+            return found[0] if found else None
+
+        return first
+
+    def evaluate(self) -> Evaluate:
+        """All results, by the general engine."""
+        try:
+            compiled = Compiled("", self.node, self.item.name if self.item.model == "fhir" else None)
+        except FhirPathError as error:
+            raise self.fail(error.text) from error
+        host = self.host
+        used = [(name, variable.slot) for name, variable in self.scope.names.items() if _uses(self.node, name)]
+
+        def evaluate(frame: Frame, item: Any) -> list[Any]:
+            variables = {name: frame[slot] for name, slot in used}
+            return [_json(one) for one in compiled.evaluate(item, variables, host=host)]
+
+        return evaluate
+
+    @property
+    def is_text(self) -> bool:
+        """Whether `text` is compiled natively."""
+        return native.text(self.node, self.scope.names, self.item) is not None
+
+
+def _json(value: Any) -> Any:
+    """A result as JSON has it: dates and quantities of FHIRPath become text."""
+    if value is None or isinstance(value, (str, bool, int, float, dict, list)) or hasattr(value, "children"):
+        return value
+    return value if hasattr(value, "as_tuple") else str(value)
+
+
+def _name_variables(node: ast.Node, names: Mapping[str, Variable], focus_name: str) -> ast.Node:
+    """The tree with every bare name that is a variable turned into `%name`, and that of the focus into `$this`."""
+    if isinstance(node, ast.Member) and node.focus is None:
+        if node.name == focus_name:
+            return ast.Variable(FOCUS)
+        return ast.Variable(node.name) if node.name in names else node
+    if isinstance(node, ast.Variable) and node.name == focus_name and focus_name:
+        return ast.Variable(FOCUS)
+    changed: dict[str, Any] = {}
+    for one in fields(node):
+        value = getattr(node, one.name)
+        if isinstance(value, ast.Node):
+            changed[one.name] = _name_variables(value, names, focus_name)
+        elif isinstance(value, tuple):
+            changed[one.name] = tuple(_name_variables(part, names, focus_name) for part in value)
+    return replace(node, **changed) if changed else node
+
+
+FOCUS = native.FOCUS
+"""`%context`: the item in focus, also inside the brackets of a function, where `$this` is something else."""
+
+
+def _uses(node: ast.Node, name: str) -> bool:
+    if isinstance(node, ast.Variable):
+        return node.name == name
+    return any(_uses(child, name) for child in native.parts(node))
+
+
+__all__ = ["Evaluate", "Expression", "Test"]

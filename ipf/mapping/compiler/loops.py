@@ -1,0 +1,196 @@
+"""The loops of rules: a source of a rule becomes a loop that runs the rule's body once for each item.
+
+Nearly all rules of a message map read one numbered child of an HL7 v2 node that is mostly not there.  Those loops are
+written out, so that an absent field costs one look at a list; every other source goes through `Fetch` closures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.hl7.message import number_of
+from ipf.mapping.compiler.conversions import as_text
+from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
+from ipf.mapping.compiler.sources import LIST_MODES, Fetch, Items, Walk
+from ipf.mapping.compiler.v2 import reader, text_reader
+from ipf.mapping.runtime.run import Frame
+
+Test = Callable[[Frame, Any], bool | None]
+TestSource = Callable[[Writer, str], str]
+"""Writes a condition on the item that an expression gives."""
+
+
+def each(fetch: Fetch, slot: int, body: Block) -> Block:
+    """`body` for every item that is fetched."""
+
+    def write(writer: Writer) -> None:
+        with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
+            writer.body(body)
+
+    return write
+
+
+def provided(context: int, test: TestSource, body: Block) -> Block:
+    """`src where (...)`: once, or not at all."""
+
+    def write(writer: Writer) -> None:
+        with writer.inside(f"if {test(writer, f'{var(context)}')}"):
+            writer.body(body)
+
+    return write
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Numbered or named children of the HL7 v2 node at place `context`, one after another at place `slot`.
+
+    `only_text`: their texts, not the nodes.  `test`: only those that pass it.  `only_first`: only the first of these.
+    """
+
+    context: int
+    name: str
+    slot: int
+    only_text: bool = False
+    test: TestSource | None = None
+    only_first: bool = False
+
+
+def each_child(found: Children, body: Block) -> Block:
+    """`body` for every one of these children."""
+    number, context, slot, test = number_of(found.name), found.context, found.slot, found.test
+    read = text_reader(found.name) if found.only_text else reader(found.name)
+
+    def write_body(writer: Writer) -> None:
+        writer.body(body)
+        if found.only_first:
+            writer.line("break")
+
+    def write_loop(writer: Writer, children: str) -> None:
+        with writer.inside(f"for {var(slot)} in {children}"):
+            if test is None:
+                write_body(writer)
+            else:
+                with writer.inside(f"if {test(writer, f'{var(slot)}')}"):
+                    write_body(writer)
+
+    def write(writer: Writer) -> None:
+        if number:
+            there, raw = writer.is_there(f"{var(context)}", number)
+            with writer.inside(f"if {there}"):
+                write_loop(writer, f"{writer.constant(read)}({var(context)}, {raw})")
+        else:
+            write_loop(writer, f"{var(context)}.children({found.name!r})")
+
+    return write
+
+
+def items_of(walk: Walk, slot: int) -> Fetch:
+    """Items that are reached from the variable at `slot`."""
+
+    def fetch(frame: Frame) -> Items:
+        return walk(frame[slot])
+
+    return fetch
+
+
+def noted_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
+    """The same for a trace: every item on the way is given its path."""
+
+    def fetch(frame: Frame) -> Items:
+        trace = frame[0].trace
+        items: list[Any] = [frame[slot]]
+        for name, walk in steps:
+            below: list[Any] = []
+            for owner in items:
+                found = walk(owner)
+                trace.found(owner, name, found)
+                below += found
+            items = below
+        return items
+
+    return fetch
+
+
+def each_noted(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
+    """`each` for a trace: the item's path at place `path`."""
+
+    def write(writer: Writer) -> None:
+        with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
+            writer.line(f"{var(path)} = r.trace.path({var(slot)})")
+            writer.body(body)
+
+    return write
+
+
+def context_as_items(slot: int) -> Fetch:
+    """The variable itself, as the only item."""
+    return lambda frame: (frame[slot],)
+
+
+def with_default(fetch: Fetch, value: Any) -> Fetch:
+    """`default 'x'`"""
+    default = (value,)
+    return lambda frame: fetch(frame) or default
+
+
+def with_computed_default(fetch: Fetch, first: Callable[[Frame, Any], Any]) -> Fetch:
+    """`default (expression)`"""
+
+    def run(frame: Frame) -> Items:
+        found = fetch(frame)
+        if found:
+            return found
+        value = first(frame, None)
+        return () if value is None else (value,)
+
+    return run
+
+
+def counted(fetch: Fetch, least: int, most: int | None, place: str) -> Fetch:
+    """`min..max`, `only_one`"""
+    wanted = f"{least}..{'*' if most is None else most}"
+
+    def run(frame: Frame) -> Items:
+        found = fetch(frame)
+        if len(found) < least or (most is not None and len(found) > most):
+            raise Problem(Category.MAPPING, f"found {len(found)} times where {wanted} is asked for", place)
+        return found
+
+    return run
+
+
+def filtered(fetch: Fetch, test: Test) -> Fetch:
+    """`where`"""
+    return lambda frame: [item for item in fetch(frame) if test(frame, item)]
+
+
+def checked(fetch: Fetch, test: Test, place: str) -> Fetch:
+    """`check`"""
+
+    def run(frame: Frame) -> Items:
+        found = fetch(frame)
+        if not all(test(frame, item) for item in found):
+            raise Problem(Category.MAPPING, "the check of this rule failed", place)
+        return found
+
+    return run
+
+
+def logged(fetch: Fetch, text: Callable[[Frame, Any], Any]) -> Fetch:
+    """`log`"""
+
+    def run(frame: Frame) -> Items:
+        found = fetch(frame)
+        frame[0].logs += [said for item in found if (said := as_text(text(frame, item)))]
+        return found
+
+    return run
+
+
+def picked(fetch: Fetch, mode: str) -> Fetch:
+    """`first`, `last`, `not_first`, `not_last`"""
+    pick = LIST_MODES[mode]
+    return lambda frame: pick(fetch(frame))

@@ -1,0 +1,356 @@
+"""Everyday FHIRPath on HL7 v2 nodes as plain Python closures.
+
+Conditions such as `XPN_7.empty() or XPN_7 != 'S'` and texts such as `site & '/' & pl.PL_1` make up nearly all of what
+maps of messages ask.  Here they become a few Python calls.  Each function of this module gives None for a tree that is
+not of this kind; the caller then uses the general engine, which defines the meaning: a test holds the two together.
+
+Logic is three-valued as in FHIRPath (True, False, None = empty).  Source: http://hl7.org/fhirpath/N1/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from ipf.fhir.fhirpath import ast, patterns
+from ipf.mapping.compiler.kinds import STRING, Kind
+from ipf.mapping.compiler.v2 import children, presence
+from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.scope import Variable
+
+FOCUS = "context"
+
+Decide = Callable[[Frame, Any], bool | None]
+Nodes = Callable[[Frame, Any], Any]
+Text = Callable[[Frame, Any], str | None]
+Names = Mapping[str, Variable]
+
+
+def parts(node: ast.Node) -> Iterator[ast.Node]:
+    """The direct parts of a node."""
+    for one in fields(node):
+        value = getattr(node, one.name)
+        if isinstance(value, ast.Node):
+            yield value
+        elif isinstance(value, tuple):
+            yield from value
+
+
+def condition(node: ast.Node, names: Names, item: Kind) -> Decide | None:
+    """A tree that gives a boolean."""
+    if isinstance(node, ast.Literal) and isinstance(node.value, bool):
+        value = node.value
+        return lambda frame, item: value
+    if isinstance(node, ast.Binary):
+        return _binary(node, names, item)
+    if isinstance(node, ast.Function) and node.focus is not None:
+        return _function(node, names, item)
+    return None
+
+
+def _binary(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    if node.operator in ("and", "or"):
+        left, right = condition(node.left, names, item), condition(node.right, names, item)
+        if left is None or right is None:
+            return None
+        return _and(left, right) if node.operator == "and" else _or(left, right)
+    if node.operator in ("=", "!="):
+        counted = _count_of(node, names, item)
+        return counted if counted is not None else _equality(node, names, item)
+    if node.operator == "in":
+        return _membership(node, names, item)
+    return None
+
+
+def _and(left: Decide, right: Decide) -> Decide:
+    def decide(frame: Frame, item: Any) -> bool | None:
+        first = left(frame, item)
+        if first is False:
+            return False
+        second = right(frame, item)
+        if second is False:
+            return False
+        return True if first and second else None
+
+    return decide
+
+
+def _or(left: Decide, right: Decide) -> Decide:
+    def decide(frame: Frame, item: Any) -> bool | None:
+        first = left(frame, item)
+        if first:
+            return True
+        second = right(frame, item)
+        if second:
+            return True
+        return None if first is None or second is None else False
+
+    return decide
+
+
+def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    """`path.count() = 1`"""
+    left, right = node.left, node.right
+    if not isinstance(left, ast.Function) or left.name != "count" or left.args or left.focus is None:
+        return None
+    nodes = _nodes(left.focus, names, item)
+    if nodes is None or not isinstance(right, ast.Literal) or type(right.value) is not int:
+        return None
+    number, wanted = right.value, node.operator == "="
+    return lambda frame, item: (len(nodes(frame, item)) == number) is wanted
+
+
+def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    wanted = node.operator == "="
+    literal = string(node.right)
+    if literal is None:
+        return _equality_of_paths(node, names, item)
+    nodes = _nodes(node.left, names, item)
+    if nodes is None:
+        return None
+
+    def decide(frame: Frame, item: Any) -> bool | None:
+        found = nodes(frame, item)
+        if not found:
+            return None
+        if len(found) > 1:
+            return not wanted
+        text = _text(found[0])
+        return None if text is None else (text == literal) is wanted
+
+    return decide
+
+
+def _equality_of_paths(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    wanted = node.operator == "="
+    left, right = _nodes(node.left, names, item), _nodes(node.right, names, item)
+    if left is None or right is None:
+        return None
+
+    def decide(frame: Frame, item: Any) -> bool | None:
+        first = [_text(one) for one in left(frame, item)]
+        second = [_text(one) for one in right(frame, item)]
+        if not first or not second or None in first or None in second:
+            return None
+        return (first == second) is wanted
+
+    return decide
+
+
+def _membership(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
+    literals = strings(node.right)
+    nodes = _nodes(node.left, names, item)
+    if literals is None or nodes is None:
+        return None
+    wanted = frozenset(literals)
+
+    def decide(frame: Frame, item: Any) -> bool | None:
+        found = nodes(frame, item)
+        if not found:
+            return None
+        return _text(found[0]) in wanted  # of several repetitions the first counts
+
+    return decide
+
+
+def string(node: ast.Node) -> str | None:
+    """The text of a literal."""
+    return node.value if isinstance(node, ast.Literal) and isinstance(node.value, str) else None
+
+
+def strings(node: ast.Node) -> list[str] | None:
+    """The members of `('A' | 'B')`."""
+    if isinstance(node, ast.Binary) and node.operator == "|":
+        left, right = strings(node.left), strings(node.right)
+        return None if left is None or right is None else left + right
+    literal = string(node)
+    return None if literal is None else [literal]
+
+
+def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
+    if node.focus is None:
+        return None
+    if node.name == "not" and not node.args:
+        inner = condition(node.focus, names, item)
+        return None if inner is None else _not(inner)
+    if node.name in ("exists", "empty") and not node.args:
+        return _presence(node.focus, names, item, wanted=node.name == "exists")
+    nodes = _nodes(node.focus, names, item)
+    if nodes is None:
+        return None
+    literal = string(node.args[0]) if len(node.args) == 1 else None
+    test = _text_test(node.name, literal) if literal is not None else None
+    return None if test is None else _on_text(nodes, test)
+
+
+def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Decide | None:
+    """`path.exists()`, `path.empty()`; without making nodes for a path of one step."""
+    if isinstance(focus, ast.Member):
+        owner = owner_slot(focus.focus, names, item)
+        if owner is not None:
+            return _present_child(owner, presence(focus.name), wanted=wanted)
+    nodes = _nodes(focus, names, item)
+    return None if nodes is None else lambda frame, item: bool(nodes(frame, item)) is wanted
+
+
+def owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
+    """Where the node that a step starts from is: a place of the frame, 0 = the item in focus."""
+    if owner is None or owner == ast.Variable(FOCUS):
+        return 0 if item.is_v2 else None
+    variable = names.get(owner.name) if isinstance(owner, ast.Variable) else None
+    return variable.slot if variable is not None and variable.kind.is_v2 else None
+
+
+def _present_child(slot: int, present: Callable[[Any], bool], *, wanted: bool) -> Decide:
+    if slot and wanted:
+        return lambda frame, item: present(frame[slot])
+    if slot:
+        return lambda frame, item: not present(frame[slot])
+    if wanted:
+        return lambda frame, item: present(item)
+    return lambda frame, item: not present(item)
+
+
+def _not(inner: Decide) -> Decide:
+    def decide(frame: Frame, item: Any) -> bool | None:
+        value = inner(frame, item)
+        return None if value is None else not value
+
+    return decide
+
+
+def _text_test(name: str, literal: str) -> Callable[[str], bool] | None:
+    if name == "startsWith":
+        return lambda text: text.startswith(literal)
+    if name == "endsWith":
+        return lambda text: text.endswith(literal)
+    if name == "contains":
+        return lambda text: literal in text
+    if name == "matches":
+        return lambda text: patterns.search(literal, text)
+    return None
+
+
+def _on_text(nodes: Nodes, test: Callable[[str], bool]) -> Decide:
+    def decide(frame: Frame, item: Any) -> bool | None:
+        found = nodes(frame, item)
+        if not found:
+            return None
+        text = _text(found[0])  # of several repetitions the first counts
+        return None if text is None else test(text)
+
+    return decide
+
+
+def _text(value: Any) -> str | None:
+    if type(value) is str:
+        return value
+    text: str | None = value.text
+    return text
+
+
+def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
+    """A path whose every step stays among HL7 v2 nodes and texts."""
+    if isinstance(node, ast.Variable):
+        return _variable(node.name, names, item)
+    if isinstance(node, ast.This) and node.name == "this" and item.is_text:
+        return lambda frame, item: (item,)
+    if isinstance(node, ast.Function) and node.focus is not None and node.name == "first" and not node.args:
+        inner = _nodes(node.focus, names, item)
+        return None if inner is None else lambda frame, item: inner(frame, item)[:1]
+    if isinstance(node, ast.Member):
+        return _member(node, names, item)
+    return None
+
+
+def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
+    if name == FOCUS and item.is_text:
+        return lambda frame, item: () if item is None else (item,)
+    variable = names.get(name)
+    if variable is None or not (variable.kind.is_text or variable.kind == STRING) or not variable.is_source:
+        return None
+    if variable.is_json:
+        return None
+    slot = variable.slot
+
+    def nodes(frame: Frame, item: Any) -> Any:
+        value = frame[slot]
+        return () if value is None else (value,)
+
+    return nodes
+
+
+def _member(node: ast.Member, names: Names, item: Kind) -> Nodes | None:
+    name = node.name
+    if node.focus is None:
+        find = children(name)
+        return (lambda frame, item: find(item)) if item.is_v2 else None
+    if isinstance(node.focus, ast.Variable):
+        return _member_of_variable(node.focus.name, name, names, item)
+    inner = _nodes(node.focus, names, item)
+    if inner is None:
+        return None
+    find = children(name)
+    return lambda frame, item: [child for one in inner(frame, item) for child in find(one)]
+
+
+def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind) -> Nodes | None:
+    find = children(name)
+    if variable_name == FOCUS:
+        return (lambda frame, item: find(item)) if item.is_v2 else None
+    variable = names.get(variable_name)
+    if variable is None or not variable.kind.is_v2:
+        return None
+    slot = variable.slot
+    return lambda frame, item: find(frame[slot])
+
+
+def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
+    """A tree that gives text: a path, a literal, or texts joined by `&`."""
+    compiled = [piece(one, names, item) for one in pieces(node)]
+    known = [one for one in compiled if one is not None]
+    if len(known) < len(compiled):
+        return None
+    if len(known) == 1:
+        return known[0]
+    return lambda frame, item: "".join([one(frame, item) or "" for one in known]) or None
+
+
+def pieces(node: ast.Node) -> list[ast.Node]:
+    """What `&` joins."""
+    if isinstance(node, ast.Binary) and node.operator == "&":
+        return [*pieces(node.left), *pieces(node.right)]
+    return [node]
+
+
+def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
+    """A path or a literal as text."""
+    literal = string(node)
+    if literal is not None:
+        return lambda frame, item: literal
+    if isinstance(node, ast.Function) and node.name == "replaceMatches" and node.focus is not None:
+        return _replaced(node.focus, [string(one) for one in node.args], names, item)
+    nodes = _nodes(node, names, item)
+    if nodes is None:
+        return None
+
+    def text_of_path(frame: Frame, item: Any) -> str | None:
+        found = nodes(frame, item)
+        return _text(found[0]) if found else None
+
+    return text_of_path
+
+
+def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: Kind) -> Text | None:
+    """`text.replaceMatches('pattern', 'new')`."""
+    whole = text(focus, names, item)
+    pattern, new = literals if len(literals) == 2 else (None, None)
+    if whole is None or pattern is None or new is None:
+        return None
+
+    def replaced(frame: Frame, item: Any) -> str | None:
+        value = whole(frame, item)
+        return None if value is None else patterns.replace(pattern, value, new) or None
+
+    return replaced

@@ -1,0 +1,277 @@
+"""Rules, compiled: sources become loops, targets become actions, dependents become calls.
+
+A rule runs its loops; for each item it runs its actions in the order written, then its dependents and nested rules.
+Variables live in places of the frame that are chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+from ipf.hl7.message import number_of
+from ipf.mapping.compiler import loops
+from ipf.mapping.compiler.calls import invocation
+from ipf.mapping.compiler.compile import BUNDLE, Compiler, Unit
+from ipf.mapping.compiler.emit import Block, Writer, sequence, var
+from ipf.mapping.compiler.kinds import STRING, TEXT, UNKNOWN, V2, Kind
+from ipf.mapping.compiler.sources import Fetch, compile_path, compile_steps
+from ipf.mapping.compiler.target_actions import TargetCompiler
+from ipf.mapping.compiler.usage import needs_node
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
+from ipf.mapping.runtime.memo import Remembered
+from ipf.mapping.runtime.scope import Act, Scope, Value, Variable, constant
+from ipf.mapping.runtime.trace import At
+
+Loop = Callable[[Block], Block]
+"""Turns the body of a rule into a block that runs it for each item."""
+
+_LITERAL_KINDS = {
+    "string": STRING,
+    "boolean": Kind("fhir", "boolean"),
+    "integer": Kind("fhir", "integer"),
+    "decimal": Kind("fhir", "decimal"),
+    "date": Kind("fhir", "date"),
+    "dateTime": Kind("fhir", "dateTime"),
+    "time": Kind("fhir", "time"),
+}
+
+
+_MAKING = ("", "create")
+
+
+class RuleCompiler:
+    """Compiles the rules of one group of one map."""
+
+    def __init__(self, compiler: Compiler, unit: Unit, group: Group) -> None:
+        self.compiler = compiler
+        self.unit = unit
+        self.group = group
+        self.models = compiler.environment.models
+
+    def fail(self, text: str, place: Place) -> FmlError:
+        """A mistake in the map."""
+        return FmlError(text, self.unit.content.file, place)
+
+    def rule(self, rule: Rule, outer: Scope) -> Block:
+        """One rule as a block."""
+        scope = outer.child()
+        if self.compiler.traced:
+            return self._traced_rule(rule, scope)
+        found = [self._loop(source, rule, scope) for source in rule.sources]
+        body = sequence(self._body(rule, scope, found[0][1]))
+        for loop, _ in reversed(found):
+            if loop is not None:
+                body = loop(body)
+        return body
+
+    def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
+        """The same, which tells the trace that the rule is begun, and of each item that it is run for."""
+        place = rule.place
+        at = At(self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column)
+        paths = [scope.layout.place() for _ in rule.sources]
+        step = scope.layout.place()
+        found = [self._traced_loop(one, rule, scope, path) for one, path in zip(rule.sources, paths, strict=True)]
+        named = ", ".join(f"{var(path)}" for path in paths)
+
+        def enter(writer: Writer) -> None:
+            writer.line(f"{var(step)} = r.trace.enter({writer.constant(at)}, ({named},))")
+
+        body = sequence([enter, *self._body(rule, scope, found[0][1], step)])
+        for loop, _ in reversed(found):
+            body = loop(body)
+
+        def write(writer: Writer) -> None:
+            writer.line(f"r.trace.at = {writer.constant(at)}")
+            body(writer)
+
+        return write
+
+    def _traced_loop(self, source: Source, rule: Rule, scope: Scope, path: int) -> tuple[Loop, Variable]:
+        context = self.variable(source.context, scope, source.place)
+        wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
+        if source.element:
+            steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
+            fetch = loops.noted_items_of(steps, context.slot)
+        else:
+            fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
+        fetch, kind = self._restricted(fetch, source, rule, scope, kind)
+        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
+        return lambda body: loops.each_noted(fetch, variable.slot, path, body), variable
+
+    def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
+        """What is done for each item.  `step`: where the trace's step is, in a traced program."""
+        targets = TargetCompiler(self, rule, scope, step)
+        if rule.is_simple:
+            return [targets.simple(rule.targets[0], item)]
+        actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
+        actions += [self.call(one, rule, scope) for one in rule.dependents]
+        actions += [self.rule(one, scope) for one in rule.rules]
+        return actions + targets.closers
+
+    def variable(self, name: str, scope: Scope, place: Place) -> Variable:
+        """A name in scope."""
+        found = scope.names.get(name)
+        if found is None:
+            known = ", ".join(sorted(scope.names))
+            raise self.fail(f"unknown variable '{name}' (in scope: {known})", place)
+        return found
+
+    # ---------------------------------------------------------------------------------------------- sources
+
+    def _loop(self, source: Source, rule: Rule, scope: Scope) -> tuple[Loop | None, Variable]:
+        """How a source runs a body, and the variable for each item; no loop = the context itself, once."""
+        context = self.variable(source.context, scope, source.place)
+        wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
+        only_where = not _is_restricted(source) and not source.list_mode
+        only_first = not _is_restricted(source) and source.list_mode == "first" and "." not in source.element
+        if not source.element and only_where:
+            kind = wanted or context.kind
+            variable = scope.bind(source.variable, context.slot, kind, is_source=context.is_source)
+            if not source.condition:
+                return None, variable
+            test = self._expression(source.condition, source, scope, kind).test_source
+            return lambda body: loops.provided(context.slot, test, body), variable
+        if context.kind.is_v2 and source.element and (only_where or only_first):
+            return self._loop_over_children(rule, source, scope, context, wanted or V2)
+        return self._general_loop(source, rule, scope, context, wanted)
+
+    def _loop_over_children(
+        self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind
+    ) -> tuple[Loop, Variable]:
+        """`pid.PID_3.CX_1 as id where (...)`: a loop for each step, the condition and the variable in the last."""
+        *way, last = source.element.split(".")
+        only_text = bool(number_of(last)) and not needs_node(rule, source, scope.names)
+        kind = TEXT if only_text else kind
+        test = self._expression(source.condition, source, scope, kind).test_source if source.condition else None
+        variable = scope.declare(source.variable, kind, is_source=True)
+
+        slots = [context.slot, *(scope.layout.place() for _ in way)]
+
+        only_first = source.list_mode == "first"
+        found = loops.Children(slots[-1], last, variable.slot, only_text, test, only_first)
+
+        def loop(body: Block) -> Block:
+            body = loops.each_child(found, body)
+            for name, outer, inner in reversed(list(zip(way, slots, slots[1:], strict=False))):
+                body = loops.each_child(loops.Children(outer, name, inner), body)
+            return body
+
+        return loop, variable
+
+    def _general_loop(
+        self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None
+    ) -> tuple[Loop, Variable]:
+        if source.element:
+            walk, kind = compile_path(self.models, context.kind, source.element, wanted)
+            fetch = loops.items_of(walk, context.slot)
+        else:
+            fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
+        fetch, kind = self._restricted(fetch, source, rule, scope, kind)
+        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
+        return lambda body: loops.each(fetch, variable.slot, body), variable
+
+    def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
+        """Defaults, cardinality, where, check, log and list mode, in this order; and the kind of what is left."""
+        if source.default is not None or source.default_expression:
+            kind = UNKNOWN
+        if source.default is not None:
+            fetch = loops.with_default(fetch, source.default.value)
+        elif source.default_expression:
+            expression = self._expression(source.default_expression, source, scope, UNKNOWN)
+            fetch = loops.with_computed_default(fetch, expression.first())
+        if source.minimum is not None:
+            most = None if source.maximum == "*" else int(source.maximum)
+            fetch = loops.counted(fetch, source.minimum, most, self._place(rule, source))
+        if source.condition:
+            fetch = loops.filtered(fetch, self._expression(source.condition, source, scope, kind).test())
+        if source.check:
+            test = self._expression(source.check, source, scope, kind).test()
+            fetch = loops.checked(fetch, test, self._place(rule, source))
+        if source.log_message:
+            fetch = loops.logged(fetch, self._expression(source.log_message, source, scope, kind).text())
+        if source.list_mode == "only_one":
+            return loops.counted(fetch, 0, 1, self._place(rule, source)), kind
+        return (loops.picked(fetch, source.list_mode) if source.list_mode else fetch), kind
+
+    def _expression(self, text: str, source: Source, scope: Scope, kind: Kind) -> Any:
+        return self.compiler.expression(self.unit, text, scope, kind, source.place, source.variable)
+
+    def _place(self, rule: Rule, source: Source) -> str:
+        """How a rule is named in a failure: map, group, rule and what it reads; never data."""
+        path = f"{source.context}.{source.element}".rstrip(".").replace("_", "-")
+        return f"{self.unit.content.name}.{self.group.name}.rule '{rule.name}' at {path}"
+
+    # ------------------------------------------------------------------------------------------- parameters
+
+    def value(self, parameter: Parameter, scope: Scope, place: Place) -> Value:
+        """An argument, compiled."""
+        if parameter.kind != "id":
+            return constant(parameter.value, _LITERAL_KINDS.get(parameter.kind, STRING))
+        name = str(parameter.value)
+        for one in self.unit.content.constants:
+            if one.name == name and name not in scope.names:
+                return self._constant(one.expression, scope, place)
+        variable = self.variable(name, scope, place)
+        slot = variable.slot
+        return Value(itemgetter(slot), variable.kind, slot=slot, is_source=variable.is_source, is_variable=True)
+
+    def _constant(self, expression: str, scope: Scope, place: Place) -> Value:
+        """A `let`: computed when the map is compiled, since it knows nothing of what is mapped."""
+        first = self.compiler.expression(self.unit, expression, Scope(scope.layout), UNKNOWN, place).first()
+        return constant(first([], None), UNKNOWN)
+
+    def call(self, dependent: Dependent, rule: Rule, scope: Scope) -> Block:
+        """`then Group(a, b)`"""
+        found = self.compiler.find_group(self.unit, dependent.name)
+        if found is None:
+            raise self.fail(f"no group '{dependent.name}' in this map or its imports", dependent.place)
+        content, group = found
+        wanted, given = len(group.inputs), len(dependent.parameters)
+        if wanted != given:
+            raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
+        values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
+        code = self.compiler.code(content, group, [one.kind for one in values])
+        return invocation(
+            code, values, self._remembering(dependent, rule, content, group, [one.kind for one in values])
+        )
+
+    def _remembering(
+        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
+    ) -> Callable[[Act], Act] | None:
+        """How a call remembers its results, when the group is pure.
+
+        What the same rule has made for it may hold plain values already, but nothing that something else still holds.
+        """
+        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
+        targets = [name for name, one in zip(names, group.inputs, strict=True) if one.mode == "target"]
+        if len(set(targets)) < len(targets):
+            return None
+        made = next((place for place, name in enumerate(names) if name in targets and _is_made(name, rule)), -1)
+        if made >= 0 and kinds[made] == BUNDLE:
+            return None
+        plan = self.compiler.plan(content, group, kinds, made)
+        if plan is None:
+            return None
+        memory = self.compiler.memory
+        return lambda run: Remembered(run, memory, plan)
+
+
+def _is_made(name: str, rule: Rule) -> bool:
+    """Whether a rule has just made what this variable names, and put nothing but values into it."""
+    made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
+    inside = [one for one in rule.targets if one.context == name]
+    return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)
+
+
+def _is_restricted(source: Source) -> bool:
+    """Whether the source asks for more than a condition and a list mode."""
+    return bool(
+        source.check
+        or source.log_message
+        or source.default is not None
+        or source.default_expression
+        or source.minimum is not None
+    )

@@ -1,0 +1,330 @@
+"""Targets of a rule, compiled to blocks: make an element, compute a value and store it, or name what is there."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from ipf.errors import Category, Problem
+from ipf.mapping.compiler.calls import invocation
+from ipf.mapping.compiler.emit import Block, Writer, act, function, nothing, sequence, value_source, var
+from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
+from ipf.mapping.compiler.target_blocks import (
+    keep,
+    keep_primitive,
+    keep_reference,
+    keep_shared,
+    new_object,
+    noted_translation,
+    placed_maker,
+    primitive_closer,
+    put_and_keep,
+    put_by,
+    put_extended,
+    put_placed,
+)
+from ipf.mapping.compiler.target_values import Fitted, Fitting
+from ipf.mapping.compiler.targets import (
+    Spot,
+    make_element,
+    maker,
+    merger,
+    put,
+    put_constant,
+    reuser,
+    spot,
+)
+from ipf.mapping.compiler.transforms import REFERENCE_TEXT, Context, compile_transform
+from ipf.mapping.compiler.v2_types import types_of
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
+from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.scope import NOTHING, Get, Scope, Value, Variable
+
+if TYPE_CHECKING:
+    from ipf.mapping.compiler.rules import RuleCompiler
+
+
+SINGLE = (("single",), ("collate",))
+"""List modes (R5, R4) that go on with the first item of the list."""
+
+
+class TargetCompiler:
+    """Compiles the targets of one rule.  `closers` are run when the rule is done with an item.
+
+    `step`: the place of the trace's step in a traced program, else 0.
+    """
+
+    def __init__(self, rules: RuleCompiler, rule: Rule, scope: Scope, step: int = 0) -> None:
+        self.rules = rules
+        self.models: Models = rules.models
+        self.rule = rule
+        self.scope = scope
+        self.closers: list[Block] = []
+        self._step = step
+
+    def fail(self, text: str, place: Place) -> FmlError:
+        """A mistake in the map."""
+        return self.rules.fail(text, place)
+
+    def action(self, target: Target, position: int) -> Block:
+        """One target as a block."""
+        if not target.context:
+            return self._assign(target, self._transformed(target))
+        context = self.rules.variable(target.context, self.scope, target.place)
+        if not target.element:
+            return self._name_context(target, context)
+        member = self._member(context, target)
+        closers = len(self.closers)
+        if target.transform in ("", "create"):
+            block = self._create(target, context, member)
+        else:
+            block = self._store(target, context, member, self._transformed(target), position)
+        self.closers[closers:] = [self._noted(one, target, context, member) for one in self.closers[closers:]]
+        return self._noted(block, target, context, member)
+
+    def _noted(self, block: Block, target: Target, context: Variable, member: Member | None) -> Block:
+        """In a traced program: the block, and a note of what it has put into its owner."""
+        if not self._step:
+            return block
+        names = [target.element] if member is None else list(member.keys.values()) or [member.key]
+        keys = tuple(names + ["_" + name for name in names])
+        mark, owner, step = self.scope.layout.place(), f"{var(context.slot)}", self._step
+        made = target.transform in ("", "create") and not self.rule.is_simple
+
+        def write(writer: Writer) -> None:
+            writer.line(f"{var(mark)} = r.trace.mark({owner}, {writer.constant(keys)})")
+            block(writer)
+            writer.line(f"r.trace.produced({var(step)}, {owner}, {var(mark)}, {made})")
+
+        return write
+
+    def _name_context(self, target: Target, context: Variable) -> Block:
+        """`-> tgt`, `-> tgt as x`"""
+        if target.transform:
+            raise self.fail("a variable cannot be assigned to: name an element", target.place)
+        if target.variable:
+            self.scope.bind(target.variable, context.slot, context.kind, is_source=context.is_source)
+        return nothing
+
+    def _assign(self, target: Target, value: Value) -> Block:
+        """`-> transform(...) as x`: a value without a place."""
+        slot = self.scope.declare(target.variable, value.kind, is_source=True).slot
+        return lambda writer: writer.line(f"{var(slot)} = {value_source(writer, value)}")
+
+    def _member(self, context: Variable, target: Target) -> Member | None:
+        """The element that is written; None when the model of its owner is not known."""
+        if context.is_source:
+            raise self.fail(f"'{target.context}' belongs to the source: it cannot be written", target.place)
+        kind = context.kind
+        if self.models.is_primitive(kind):
+            if target.element == "value":
+                return Member("value", False, (kind,), {})
+            kind = fhir("Element")
+        member = self.models.member(kind, target.element)
+        if member is None and self.models.is_modelled(kind):
+            raise self.fail(f"{kind.name} has no element '{target.element}'", target.place)
+        return member
+
+    # ------------------------------------------------------------------------------------------- making
+
+    def _create(self, target: Target, context: Variable, member: Member | None) -> Block:
+        """`tgt.x as y`, `tgt.x = create('T') as y`"""
+        kind = self._created_kind(target, member)
+        place = spot(member, target.element, kind, context.slot)
+        slot = self.scope.declare(target.variable, kind, is_source=False).slot
+        if self.models.is_primitive(kind):
+            self.closers.append(act(primitive_closer(place, slot)))
+            return new_object(slot)
+        is_part, mode = not target.parameters, target.list_modes[:1]
+        if target.list_rule_id:
+            make = make_element(self.models, place, kind, slot, is_part=is_part)
+            return keep_shared(make, target.list_rule_id, context.slot, slot)
+        if place.many and mode in (("first",), ("last",)):
+            return keep(placed_maker(place, target.list_modes[0]), slot)
+        if mode in SINGLE and (place.many or place.is_open):
+            return keep(reuser(maker(self.models, place, kind, is_part=is_part), place), slot)
+        made = make_element(self.models, place, kind, slot, is_part=is_part)
+        return sequence((self._only_one(target, place), made)) if mode == ("only_one",) else made
+
+    def _only_one(self, target: Target, place: Spot) -> Block:
+        """`only_one`: a second item is a failure of the rule."""
+        key, parent = place.key, place.parent
+        where = f"{self.rules.unit.content.name}.{self.rules.group.name}.rule '{self.rule.name}'"
+
+        def check(frame: Frame) -> None:
+            if frame[parent].get(key):
+                raise Problem(Category.MAPPING, f"more than one {target.element} where one is allowed", where)
+
+        return act(check)
+
+    def _created_kind(self, target: Target, member: Member | None) -> Kind:
+        if target.parameters:
+            parameter = target.parameters[0]
+            if parameter.kind != "string":
+                raise self.fail("create takes the name of a type, in quotes", target.place)
+            kind = self.rules.unit.kind(str(parameter.value), target.place, is_source=False)
+            self._must_allow(member, kind, target)
+            return kind
+        if member is None:
+            return UNKNOWN
+        if len(member.kinds) > 1:
+            raise self.fail(f"'{target.element}' may have several types: say which with create('Type')", target.place)
+        return member.kinds[0] if member.kinds else UNKNOWN
+
+    def _must_allow(self, member: Member | None, kind: Kind, target: Target) -> None:
+        """A type that the element cannot have is a mistake in the map."""
+        if member is None or kind.model != "fhir":
+            return
+        names = {one.name for one in member.kinds}
+        abstract = names & {"Resource", "DomainResource", "Element", "BackboneElement", "Any"}
+        inner = any("." in name for name in names)
+        if kind.name not in names and not abstract and not inner:
+            wanted = " or ".join(sorted(names))
+            raise self.fail(f"'{target.element}' cannot be {kind.name}: it is {wanted}", target.place)
+
+    # ------------------------------------------------------------------------------------------ storing
+
+    def _transformed(self, target: Target) -> Value:
+        """The value of a target's transform."""
+        if target.transform == "evaluate":
+            return self._evaluated(target)
+        if target.transform == "create":
+            raise self.fail("create makes an element: write 'tgt.element = create(...)'", target.place)
+        values = [self.rules.value(one, self.scope, target.place) for one in target.parameters]
+        context = Context(
+            self.models,
+            self.rules.unit.tables,
+            self.rules.compiler.conversions,
+            lambda text: self.fail(f"{target.transform}: {text}", target.place),
+        )
+        value = compile_transform(context, target.transform, values)
+        if self._step and target.transform == "translate":
+            return noted_translation(value, values, self._step)
+        return value
+
+    def _evaluated(self, target: Target) -> Value:
+        """`(expression)`, or `evaluate(focus, expression)`"""
+        if not target.parameters:
+            raise self.fail("evaluate takes an expression", target.place)
+        item, focus = UNKNOWN, 0
+        if len(target.parameters) > 1:
+            value = self.rules.value(target.parameters[0], self.scope, target.place)
+            item, focus = value.kind, value.slot
+        text = str(target.parameters[-1].value)
+        expression = self.rules.compiler.expression(self.rules.unit, text, self.scope, item, target.place)
+        written = f"{var(focus)}" if focus else "None"
+        if expression.is_text:
+            text_of = expression.text()
+            get: Get = lambda frame: text_of(frame, frame[focus] if focus else None)  # noqa: E731
+            return Value(get, STRING, write=lambda writer: expression.text_source(writer, written))
+        first = expression.first()
+        return Value(lambda frame: first(frame, frame[focus] if focus else None), UNKNOWN)
+
+    def _store(self, target: Target, context: Variable, member: Member | None, value: Value, position: int) -> Block:
+        """`tgt.x = value`, with or without `as y`"""
+        fitting = self._fitting(target)
+        kind = fitting.kind(member, value)
+        fitted = fitting.fit(member, value, kind)
+        place = spot(member, target.element, kind, context.slot)
+        if value.kind == REFERENCE_TEXT:
+            is_source = self.models.is_primitive(kind)
+            slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
+            return keep_reference(place, value, slot, whole=kind.name == "Reference")
+        if target.variable:
+            return self._store_and_name(target, place, kind, fitted, position)
+        if place.many and target.list_modes[:1] in (("first",), ("last",)):
+            return put_placed(place, target.list_modes[0], fitted)
+        if place.many and target.list_modes[:1] in SINGLE:
+            return put_by(merger(place), place, fitted)
+        if fitted.value.constant is not NOTHING:
+            known = fitted.value.constant
+            return nothing if known is None else put_constant(place, known)
+        if self._may_be_extended(value):
+            return act(put_extended(place, value.slot, function(put(place, fitted))))
+        return put(place, fitted)
+
+    def _may_be_extended(self, value: Value) -> bool:
+        """Whether a value may be a primitive of a JSON source, with extensions that are copied with it."""
+        if not value.is_variable or not value.is_source or value.kind.is_text:
+            return False
+        return not value.kind.is_known or self.models.is_primitive(value.kind)
+
+    def _fitting(self, target: Target) -> Fitting:
+        conversions = self.rules.compiler.conversions
+        return Fitting(self.models, conversions, target, lambda text: self.fail(text, target.place))
+
+    def _store_and_name(self, target: Target, place: Spot, kind: Kind, fitted: Fitted, position: int) -> Block:
+        """`tgt.x = value as y`: a structure to be added to, a primitive to be extended, or only the value again."""
+        is_primitive = self.models.is_primitive(kind)
+        if is_primitive and self._is_opened(target.variable, position):
+            slot = self.scope.declare(target.variable, kind, is_source=False).slot
+            self.closers.append(act(primitive_closer(place, slot)))
+            return keep_primitive(slot, fitted)
+        slot = self.scope.declare(target.variable, kind, is_source=is_primitive).slot
+        return put_and_keep(place, slot, fitted, absent="None" if is_primitive else "{}")
+
+    def _is_opened(self, name: str, position: int) -> bool:
+        """Whether something is put into the variable: by a later target, a nested rule or a group it is passed to."""
+        return any(one.context == name for one in self.rule.targets[position + 1 :]) or _opens(
+            self.rule.rules, self.rule.dependents, name
+        )
+
+    # ------------------------------------------------------------------------------------- simple rules
+
+    def simple(self, target: Target, item: Variable) -> Block:
+        """`src.a -> tgt.b`: by the default group of the two types, else a copy."""
+        context = self.rules.variable(target.context, self.scope, target.place)
+        member = self._member(context, target)
+        for given in self._source_kinds(item):
+            for kind in _simple_kinds(member, given):
+                found = self.rules.compiler.typed_group(self.rules.unit, given, kind)
+                if found is not None:
+                    call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
+                    return self._noted(call, target, context, member)
+        copy = Target(
+            target.context,
+            target.element,
+            transform="copy",
+            parameters=(Parameter("id", self.rule.sources[0].variable),),
+            list_modes=target.list_modes,
+            place=target.place,
+        )
+        return self.action(copy, 0)
+
+    def _source_kinds(self, item: Variable) -> list[Kind]:
+        """Kinds that the source may be known by: a field of HL7 v2 by its data type, if the map does not say one."""
+        if not item.kind.is_v2 or item.kind.name:
+            return [item.kind]
+        last = self.rule.sources[0].element.rpartition(".")[2]
+        return [Kind("v2", name) for name in types_of(last)]
+
+    def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Block:
+        made = self.scope.declare("", kind, is_source=False)
+        if self.models.is_primitive(kind):
+            begin, close = new_object(made.slot), act(primitive_closer(place, made.slot))
+        else:
+            begin, close = make_element(self.models, place, kind, made.slot), nothing
+        code = self.rules.compiler.code(content, group, [item.kind, kind])
+        values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
+        return sequence((begin, invocation(code, values), close))
+
+
+def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:
+    """Types that the target may have, that of the source first."""
+    if not given.is_known:
+        return []
+    if member is None:
+        return [UNKNOWN]
+    same = [kind for kind in member.kinds if kind.name == given.name]
+    return same + [kind for kind in member.kinds if kind not in same]
+
+
+def _opens(rules: tuple[Rule, ...], dependents: tuple[Dependent, ...], name: str) -> bool:
+    passed = Parameter("id", name)
+    if any(passed in one.parameters for one in dependents):
+        return True
+    return any(
+        any(target.context == name for target in rule.targets) or _opens(rule.rules, rule.dependents, name)
+        for rule in rules
+    )

@@ -1,0 +1,207 @@
+"""Blocks of targets: elements kept under a name, values placed in lists, primitives with extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.mapping.compiler.conversions import as_text
+from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
+from ipf.mapping.compiler.target_values import Fitted
+from ipf.mapping.compiler.targets import Make, Spot, Store, list_placer, store_source, storer, write_value
+from ipf.mapping.compiler.transforms import text_of
+from ipf.mapping.runtime.run import Frame, Run
+from ipf.mapping.runtime.scope import Act, Value
+from ipf.mapping.runtime.trace import Translation
+from ipf.ports import Json
+
+
+def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
+    """A `translate` that tells the trace's step which code it looked up, and what was found."""
+    get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
+
+    def translate(frame: Frame) -> Any:
+        given, found = text(frame), get(frame)
+        if given:
+            frame[step].translations.append(Translation(table, given, found))
+        return found
+
+    return replace(value, get=translate, write=None)
+
+
+def new_object(slot: int) -> Block:
+    """A place for a primitive and its extensions."""
+    return lambda writer: writer.line(f"{var(slot)} = {{}}")
+
+
+def keep(make: Make, slot: int) -> Block:
+    """Make an element and name it."""
+    return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
+
+
+def keep_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
+    """List mode `share`: one element for all rules of this id under the same parent; `make` names it by `slot`."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"w = (id({var(parent)}), {writer.constant(rule_id)})")
+        writer.line(f"{var(slot)} = r.shared.get(w)")
+        with writer.inside(f"if {var(slot)} is None"):
+            make(writer)
+            writer.line(f"r.shared[w] = {var(slot)}")
+
+    return write
+
+
+def placed_maker(place: Spot, mode: str) -> Make:
+    """A new element at the place that its list mode asks for."""
+    put_in_order, parent, key = list_placer(place.key, mode), place.parent, place.key
+
+    def make(frame: Frame) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        put_in_order(frame, frame[parent], made)
+        frame[0].created.append((frame[parent], key, made))
+        return made
+
+    return make
+
+
+def put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
+    """Store a value at the place that its list mode asks for."""
+    put_in_order = list_placer(place.key, mode)
+
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            writer.line(f"{writer.constant(put_in_order)}({FRAME}, {var(place.parent)}, v)")
+
+    return write
+
+
+def put_extended(place: Spot, slot: int, plain: Act) -> Act:
+    """Store an item of a JSON source; what stands beside a primitive (`_birthDate`) is copied with it.
+
+    `plain` stores the value that is at `slot` then.
+    """
+    parent, key, beside = place.parent, place.key, "_" + place.key
+
+    def put(frame: Frame) -> None:
+        item = frame[slot]
+        if type(item) is not FhirNode:
+            plain(frame)
+            return
+        owner, extra = frame[parent], dict(item.extra)
+        if item.value is not None:
+            frame[slot] = item.value
+            plain(frame)
+            frame[slot] = item
+        elif place.many:
+            owner.setdefault(key, []).append(None)
+        held = owner.get(key)
+        if type(held) is list:
+            extras = owner.setdefault(beside, [])
+            extras.extend([None] * (len(held) - len(extras) - 1))
+            extras.append(extra)
+        else:
+            owner[beside] = extra
+
+    return put
+
+
+def put_by(store: Store, place: Spot, fitted: Fitted) -> Block:
+    """Store a value by a closure."""
+
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            writer.line(f"{writer.constant(store)}({var(place.parent)}, v)")
+
+    return write
+
+
+def put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
+    """Store a value and name it; where there is none, the name stands for `absent`."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"{var(slot)} = {absent}")
+        with write_value(writer, fitted):
+            writer.line(f"{var(slot)} = v")
+            store_source(writer, place, "v")
+
+    return write
+
+
+def keep_primitive(slot: int, fitted: Fitted) -> Block:
+    """A primitive that may get extensions is kept aside until the rule is done."""
+
+    def write(writer: Writer) -> None:
+        writer.line(f"{var(slot)} = {{}}")
+        with write_value(writer, fitted):
+            writer.line(f"{var(slot)}['value'] = v")
+
+    return write
+
+
+def keep_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Block:
+    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource.
+
+    `slot`: where it is named, or 0.  `whole`: the element is a Reference, else its text.
+    """
+    named = f"{var(slot)} = " if slot else ""
+    put = reference_putter(place, whole=whole)
+
+    def write(writer: Writer) -> None:
+        if value.slot >= 0 and not value.is_source:
+            given = f"{var(place.parent)}, {var(value.slot)}"
+        else:
+            given = f"{var(place.parent)}, None, {writer.constant(value.get)}({FRAME})"
+        writer.line(f"{named}{writer.constant(put)}(r, {given})")
+
+    return write
+
+
+def reference_putter(place: Spot, *, whole: bool) -> Callable[..., Any]:
+    """Puts a reference into an object: to a resource of this run, or as the text given; gives what it has put."""
+    key, store = place.key, storer(place)
+
+    def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
+        is_ours = type(resource) is dict
+        if is_ours:
+            text = run.urn(resource)
+        else:
+            run.loose_references = run.loose_references or text is not None or resource is not None
+            text = text if text is not None else as_text(resource)
+        if text is None:
+            return None
+        holder: Json = {"reference": text} if whole else owner
+        made = holder if whole else text
+        store(owner, made)
+        if whole:
+            run.created.append((owner, key, holder))
+        if is_ours:
+            run.references.append((holder, "reference" if whole else key, resource))
+        return made
+
+    return put
+
+
+def primitive_closer(place: Spot, slot: int) -> Act:
+    """Put a primitive that was kept aside where it belongs, its extensions beside it under `_key`."""
+    parent, key, many, store = place.parent, place.key, place.many, storer(place)
+    beside = "_" + key
+
+    def close(frame: Frame) -> None:
+        held, owner = frame[slot], frame[parent]
+        value = held.pop("value", None)
+        if value is None and not held:
+            return
+        if value is not None or many:
+            store(owner, value)
+        if held and not many:
+            owner[beside] = held
+            frame[0].created.append((owner, beside, held))
+        elif held:
+            extras = owner.setdefault(beside, [])
+            extras.extend([None] * (len(owner[key]) - len(extras) - 1))
+            extras.append(held)
+
+    return close

@@ -1,0 +1,140 @@
+"""Bringing a value to the type of the element that it is for, decided when the map is compiled.
+
+Text of an HL7 v2 node becomes a date, a number or a boolean where the definitions ask for one; text where a Reference
+is asked for becomes its `reference`; a Coding where a CodeableConcept is asked for becomes its `coding`.  What cannot
+fit is a mistake in the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ipf.mapping.compiler.conversions import Convert, as_text
+from ipf.mapping.compiler.kinds import STRING, Kind, Member, Models, fhir
+from ipf.mapping.compiler.transforms import REFERENCE_TEXT, converted, text_of
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import Target
+from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.scope import NOTHING, Get, Value, constant
+
+_JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
+_ALREADY: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "positiveInt": (int,),
+    "unsignedInt": (int,),
+    "decimal": (int, float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A value as an element takes it: `value`, or, with a `type_name`, its text brought to that type by `convert`."""
+
+    value: Value
+    type_name: str = ""
+    convert: Convert | None = None
+    text: Callable[[Frame], str | None] = as_text
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """One value for one element.  `fail(text)` makes the error that names the place in the map."""
+
+    models: Models
+    conversions: Mapping[str, Convert]
+    target: Target
+    fail: Callable[[str], FmlError]
+
+    def kind(self, member: Member | None, value: Value) -> Kind:
+        """The type that the element gets."""
+        given = STRING if value.kind == REFERENCE_TEXT else value.kind
+        if member is None or not member.kinds:
+            return given
+        if len(member.kinds) == 1:
+            kind = member.kinds[0]
+            return given if kind.name in ("Resource", "Element") and given.is_known else kind
+        if given in member.kinds:
+            return given
+        literal = _JSON_KINDS.get(type(value.constant))
+        if literal is not None and literal in member.kinds:
+            return literal
+        if value.kind == REFERENCE_TEXT and fhir("Reference") in member.kinds:
+            return fhir("Reference")
+        names = ", ".join(one.name for one in member.kinds[:8])
+        raise self.fail(f"'{self.target.element}' may be {names}: say which, e.g. with cast(x, 'string')")
+
+    def fit(self, member: Member | None, value: Value, kind: Kind) -> Fitted:
+        """The value as `kind`."""
+        if member is None:
+            return Fitted(Value(as_json(value), kind))
+        if self.models.is_primitive(kind):
+            return self._primitive(value, kind)
+        is_text = value.kind.is_text or self.models.is_primitive(value.kind) or value.kind == REFERENCE_TEXT
+        if is_text and kind.name == "Reference":
+            text = as_json(value)
+            return Fitted(Value(lambda frame: {"reference": found} if (found := text(frame)) else None, kind))
+        if is_text:
+            what = f"'{self.target.element}' is a {kind.name}"
+            raise self.fail(f"{what}: call a group for it, or use a transform that makes one")
+        if value.kind == fhir("Coding") and kind == fhir("CodeableConcept"):
+            coding = value.get
+            return Fitted(Value(lambda frame: {"coding": [found]} if (found := coding(frame)) else None, kind))
+        self._must_be(value, kind)
+        return Fitted(value)
+
+    def _must_be(self, value: Value, kind: Kind) -> None:
+        """A structure of another type is a mistake; an inner structure is taken as it comes."""
+        both_known = value.kind.model == kind.model == "fhir" and "." not in kind.name + value.kind.name
+        if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
+            raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
+
+    def _primitive(self, value: Value, kind: Kind) -> Fitted:
+        convert = self.conversions.get(kind.name)
+        if convert is None or value.kind == kind or value.kind == REFERENCE_TEXT:
+            return Fitted(value)
+        if value.constant is not NOTHING:
+            return Fitted(self._literal(value, kind, convert))
+        if value.kind.model == "fhir" and not self.models.is_primitive(value.kind):
+            raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
+        already = _ALREADY.get(kind.name)
+        if value.kind.is_text or value.kind == STRING or already is None:
+            return Fitted(value, kind.name, convert, text_of(value))
+        return Fitted(Value(_kept_or_converted(value.get, converted(value, kind.name, convert), already), kind))
+
+    def _literal(self, value: Value, kind: Kind, convert: Convert) -> Value:
+        text = as_text(value.constant)
+        result = convert(text) if text else None
+        if text and result is None:
+            raise self.fail(f"{value.constant!r} is no {kind.name}")
+        return constant(result, kind)
+
+
+def _kept_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
+    """JSON numbers and booleans stay as they are, text is converted."""
+
+    def get(frame: Frame) -> Any:
+        found = plain(frame)
+        if type(found) in already or (isinstance(found, Decimal) and float in already):
+            return found
+        return convert(frame)
+
+    return get
+
+
+def as_json(value: Value) -> Get:
+    """The value as JSON: an HL7 v2 node as its text."""
+    get = value.get
+    if value.kind.is_v2:
+        return lambda frame: get(frame).text
+
+    def plain(frame: Frame) -> Any:
+        found = get(frame)
+        if isinstance(found, (dict, list, str, bool, int, float, Decimal)):
+            return found
+        return as_text(found)
+
+    return plain

@@ -1,0 +1,242 @@
+"""The target side of a rule, compiled: closures that put a value where the definitions say it belongs.
+
+`store` closures take the parent object and the value.  Whether the element repeats, and its JSON name among a choice of
+types, is settled when the map is compiled.  New elements are noted in `Run.created`, since they may stay empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ipf.mapping.compiler.emit import Block, Writer, function, text_source, value_source, var
+from ipf.mapping.compiler.kinds import Kind, Member, Models
+from ipf.mapping.compiler.target_values import Fitted
+from ipf.mapping.runtime.run import Frame
+from ipf.ports import Json
+
+Store = Callable[[Json, Any], None]
+Make = Callable[[Frame], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where values of one kind go: `key` of the object at place `parent` of the frame.
+
+    `many`: appended to a list.  `others`: the names of a choice that must go when this one comes.  `is_open`: the model
+    is unknown, so a second value makes it a list.
+    """
+
+    parent: int
+    key: str
+    many: bool = False
+    others: frozenset[str] = frozenset()
+    is_open: bool = False
+
+
+def spot(member: Member | None, name: str, kind: Kind, parent: int) -> Spot:
+    """The place of element `name` for a value of `kind`; without a member the model is unknown."""
+    if member is None:
+        return Spot(parent, name, is_open=True)
+    if not member.is_choice:
+        return Spot(parent, member.key, member.many)
+    key = member.keys.get(kind.name, member.key)
+    return Spot(parent, key, member.many, frozenset(member.keys.values()) - {key})
+
+
+def storer(place: Spot) -> Store:
+    """A closure that puts a value into the object given."""
+    key, others = place.key, place.others
+    if place.is_open:
+        return _store_unknown(key)
+    if place.many:
+        return _append(key)
+    return _replace_choice(key, others) if others else _replace(key)
+
+
+def _replace(key: str) -> Store:
+    def store(parent: Json, value: Any) -> None:
+        parent[key] = value
+
+    return store
+
+
+def _replace_choice(key: str, others: frozenset[str]) -> Store:
+    def store(parent: Json, value: Any) -> None:
+        if len(parent) > 1:
+            for name in parent:
+                if name in others:
+                    del parent[name]
+                    break
+        parent[key] = value
+
+    return store
+
+
+def _append(key: str) -> Store:
+    def store(parent: Json, value: Any) -> None:
+        held = parent.get(key)
+        if held is None:
+            parent[key] = [value]
+        else:
+            held.append(value)
+
+    return store
+
+
+def _store_unknown(key: str) -> Store:
+    """Of a model that is not loaded it is not known what repeats: a second value makes it a list."""
+
+    def store(parent: Json, value: Any) -> None:
+        held = parent.get(key)
+        if held is None:
+            parent[key] = value
+        elif type(held) is list:
+            held.append(value)
+        else:
+            parent[key] = [held, value]
+
+    return store
+
+
+def store_source(writer: Writer, place: Spot, value: str) -> None:
+    """Write the statements that store the value of an expression."""
+    owner, key = f"{var(place.parent)}", repr(place.key)
+    if place.is_open or place.others:
+        writer.line(f"{writer.constant(storer(place))}({owner}, {value})")
+    elif place.many:
+        writer.line(f"h = {owner}.get({key})")
+        writer.line(f"if h is None: {owner}[{key}] = [{value}]")
+        writer.line(f"else: h.append({value})")
+    else:
+        writer.line(f"{owner}[{key}] = {value}")
+
+
+def put_constant(place: Spot, value: Any) -> Block:
+    """`tgt.x = 'text'`"""
+    return lambda writer: store_source(writer, place, writer.constant(value))
+
+
+def put(place: Spot, fitted: Fitted) -> Block:
+    """`tgt.x = value`; nothing for None."""
+
+    def write(writer: Writer) -> None:
+        with write_value(writer, fitted):
+            store_source(writer, place, "v")
+
+    return write
+
+
+@contextmanager
+def write_value(writer: Writer, fitted: Fitted) -> Iterator[None]:
+    """Write a value as `v`; what is written inside is done when there is one."""
+    if not fitted.type_name:
+        writer.line(f"v = {value_source(writer, fitted.value)}")
+        with writer.inside("if v is not None"):
+            yield
+        return
+    writer.line(f"t = {text_source(writer, fitted.value, fitted.text)}")
+    with writer.inside("if t"):
+        writer.line(f"v = {writer.constant(fitted.convert)}(t)")
+        with writer.inside("if v is not None"):
+            yield
+        warning = f"a value that is no {fitted.type_name} was left out"
+        writer.line(f"elif not t.isspace(): r.warnings.append({warning!r})")
+
+
+def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
+    """List modes `first` and `last` of a target: where in the list a value goes."""
+
+    def place_first(frame: Frame, parent: Json, value: Any) -> None:
+        held = parent.setdefault(key, [])
+        firsts = frame[0].firsts
+        position = firsts.get(id(held), 0)
+        held.insert(position, value)
+        firsts[id(held)] = position + 1
+
+    def place_last(frame: Frame, parent: Json, value: Any) -> None:
+        held = parent.setdefault(key, [])
+        held.append(value)
+        frame[0].lasts.append((held, value))
+
+    return place_first if mode == "first" else place_last
+
+
+def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part: bool = False) -> Block:
+    """A new, still empty element, named by `slot`.
+
+    An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
+    `is_part`: a logical model as the type of an element, which has no resourceType of its own.
+    """
+    typed = models.is_resource(kind) and not (is_part and not kind.model.startswith("fhir"))
+    template = f"{{'resourceType': {kind.name!r}}}" if typed else "{}"
+    owner, key, made = f"{var(place.parent)}", repr(place.key), f"{var(slot)}"
+    is_found_again = template == "{}" and not place.many and not place.is_open
+
+    def write_new(writer: Writer) -> None:
+        writer.line(f"{made} = v = {template}")
+        store_source(writer, place, "v")
+        writer.line(f"r.created.append(({owner}, {key}, v))")
+
+    def write(writer: Writer) -> None:
+        if is_found_again:
+            writer.line(f"{made} = {owner}.get({key})")
+            with writer.inside(f"if {made} is None"):
+                write_new(writer)
+        else:
+            write_new(writer)
+
+    return write
+
+
+def maker(models: Models, place: Spot, kind: Kind, *, is_part: bool = False) -> Make:
+    """The same as a function that gives the element."""
+    inner_place = Spot(1, place.key, place.many, place.others, place.is_open)
+    make = function(make_element(models, inner_place, kind, 2, is_part=is_part))
+
+    def run(frame: Frame) -> Json:
+        inner = [frame[0], frame[place.parent], None]
+        make(inner)
+        made: Json = inner[2]
+        return made
+
+    return run
+
+
+def reuser(make: Make, place: Spot) -> Make:
+    """List modes `collate` (R4) and `single` (R5): the first item of the list, made when there is none."""
+    parent, key = place.parent, place.key
+
+    def reuse(frame: Frame) -> Json:
+        held = frame[parent].get(key)
+        found = held[0] if type(held) is list and held else held
+        return found if type(found) is dict else make(frame)
+
+    return reuse
+
+
+def merger(place: Spot) -> Store:
+    """The same for a value: it is added to the first item; a primitive takes its place."""
+    key = place.key
+
+    def store(parent: Json, value: Any) -> None:
+        held = parent.get(key)
+        if type(held) is not list or not held:
+            parent[key] = [value] if place.many else value
+        elif type(held[0]) is dict and type(value) is dict:
+            _merge(held[0], value)
+        else:
+            held[0] = value
+
+    return store
+
+
+def _merge(first: Json, value: Json) -> None:
+    for name, one in value.items():
+        held = first.get(name)
+        if type(held) is list and type(one) is list:
+            held += one
+        else:
+            first[name] = one

@@ -1,0 +1,345 @@
+"""The maps of an installation: read and compiled at start, chosen by message type or by canonical.
+
+What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `codesystems/*.json`), FHIR packages,
+what operators installed over HTTP, and then messages.  What leaves: transaction Bundles.  A map with a mistake stops
+`Library.load` with file, line and column, so it stops the start and not a message.  A library never changes; a reload
+makes a new one.
+
+The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
+has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
+message type names, and those of packages, are parsed at start and compiled when they are first asked for.  Where
+another process has compiled everything (`ipf.app.map_check`), all wait until they are asked for: maps are most of
+what a
+library weighs, and few hospitals send every type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.packages import Packages
+from ipf.hl7.message import Message
+from ipf.mapping.bundle.transaction import Transaction, finished
+from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.conversions import Offset
+from ipf.mapping.compiler.kinds import FHIR_CANONICAL, V2_CANONICAL, Models
+from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
+from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.model import StructureMap
+from ipf.mapping.language.structuremap import from_json
+from ipf.mapping.library.profiled import Vendors
+from ipf.mapping.library.texts import Maps, read_folder, types_of
+from ipf.mapping.runtime.run import Unmapped
+from ipf.mapping.runtime.trace import Step
+from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
+from ipf.records import quick
+
+SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
+"""Extension of a StructureMap that was installed as text: the text."""
+PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.
+
+    `unmapped`: codes that no table had.  `steps`: the rules that ran, only when a trace was asked for.
+    """
+
+    made: Transaction
+    map_url: str
+    unmapped: tuple[Unmapped, ...]
+    warnings: tuple[str, ...]
+    logs: tuple[str, ...]
+    steps: tuple[Step, ...] | None
+    milliseconds: float
+
+    @property
+    def bundle(self) -> Json:
+        """The transaction Bundle."""
+        return self.made.bundle()
+
+
+class Library:
+    """Compiled maps by message type, and by canonical url.
+
+    `types`: canonicals by message type.  `compiled` False: all is known to be right, and a map is parsed and compiled
+    when it is asked for.
+    """
+
+    def __init__(
+        self,
+        maps: Maps,
+        types: Mapping[str, str],
+        environment: Environment,
+        *,
+        compiled: bool = True,
+    ) -> None:
+        self._compiler = Compiler(maps, environment)
+        self._compiling = RLock()  # a thread compiles for a message, another for a trace
+        self._types = dict(types)
+        self._programs: dict[str, Program] = {}
+        self._by_type: dict[str, Program] = {}
+        self.memory = self._compiler.memory
+        self.maps = maps
+        self.tables = environment.tables
+        self.environment = environment
+        self.packages = Packages()
+        self.vendors: Vendors | None = None
+        if compiled:
+            for message_type in types:
+                self.program_for(message_type)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        offset: Offset = "Z",
+        packages: Packages | None = None,
+        installed: Sequence[Installed] = (),
+        compiled: bool = True,
+    ) -> Library:
+        """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
+
+        `offset`: the zone of times in messages that name none.  `compiled` False: see the class.
+        """
+        packages = packages or Packages()
+        maps = Maps(_of_packages(packages))
+        types = read_folder(folder, maps, parsed=compiled)
+        for content in _installed_maps(installed):
+            maps.add(content.url, content)
+            types |= dict.fromkeys(types_of(content), content.url)
+        models = Models(_definitions(maps, packages) if packages.packages else ())
+        environment = Environment(models, _tables(folder, packages, installed), offset)
+        library = cls(maps, types, environment, compiled=compiled)
+        library.packages = packages
+        return library
+
+    @property
+    def message_types(self) -> tuple[str, ...]:
+        """Types that have a map, in order of their names."""
+        return tuple(sorted(self._types))
+
+    def types_of(self, url: str) -> tuple[str, ...]:
+        """The message types that a map is for."""
+        return tuple(name for name in self.message_types if self._types[name] == url)
+
+    def has_map(self, message_type: str) -> bool:
+        """Whether messages of this type (`ADT_A01`) can be mapped."""
+        return message_type in self._types
+
+    def map_url(self, message_type: str) -> str:
+        """Canonical of the map for this type.  Problem UNMAPPED when there is none."""
+        url = self._types.get(message_type)
+        if url is None:
+            raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}")
+        return url
+
+    def transform(self, claimed: Claimed, overrides: Overrides | None = None) -> Mapped:
+        """A stored message to its transaction Bundle: the same message gives the same Bundle.
+
+        Problem UNMAPPED (no map for its type), MALFORMED (no message), MAPPING (names map, group and rule).
+        """
+        result = self.explain(claimed, overrides)
+        made, unmapped = result.made, self.unmapped_codes(result.unmapped)
+        return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries)
+
+    def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> Result:
+        """The same, with everything that was noticed on the way."""
+        program = self.program_for(claimed.message_type)
+        message = Message.parse(claimed.raw, claimed.charset or None)
+        key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
+        return _run(program, message, key, overrides, trace=trace)
+
+    def transform_message(self, message: Message) -> Json:
+        """The Bundle of a message that is not stored; uuids are made from its sender and control id."""
+        return self.run(message).bundle
+
+    def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> Result:
+        """The same, with everything that was noticed on the way."""
+        header = message.header
+        key = message_key("", header.source_system, header.source_id)
+        return _run(self.program_for(message.message_type), message, key, overrides, trace=trace)
+
+    def with_more(self, maps: Iterable[StructureMap]) -> Library:
+        """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
+        return Library(self.maps.with_more(maps), {}, self.environment)
+
+    def with_vendor(
+        self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
+    ) -> Library:
+        """These maps and tables with others that go before them; `types`: message types by the url of their map, which
+        are compiled.  Problem MAPPING names file, line and column."""
+        environment = replace(self.environment, tables=self.environment.tables.with_more(concept_maps))
+        made = Library(self.maps.with_more(maps), types, environment)
+        made.packages = self.packages
+        return made
+
+    def program_for(self, message_type: str) -> Program:
+        """The compiled map of a message type, compiled now if need be.  Problem UNMAPPED."""
+        program = self._by_type.get(message_type)
+        if program is None:
+            program = self._by_type[message_type] = self.program(self.map_url(message_type))
+        return program
+
+    def program(self, canonical: str) -> Program:
+        """The compiled map of a canonical (`|version` is ignored), compiled now if need be.  Problem UNMAPPED."""
+        url = canonical.partition("|")[0]
+        with self._compiling:
+            found = self._programs.get(url)
+            if found is None:
+                content = self.maps.get(url)
+                if content is None:
+                    raise Problem(Category.UNMAPPED, f"no StructureMap {url[:200]} is installed")
+                found = self._programs[url] = Program(self._compiler, content)
+        return found
+
+    def check(self, canonical: str) -> None:
+        """Compile a map if it can run by itself; a map of groups for others is compiled with those that import it."""
+        content = self.maps[canonical.partition("|")[0]]
+        if [one.mode for one in content.groups[0].inputs] == ["source", "target"]:
+            self.program(content.url)
+
+    def is_compiled(self, canonical: str) -> bool:
+        """Whether `program` has nothing to compile any more."""
+        return canonical.partition("|")[0] in self._programs
+
+    def is_ready(self, message_type: str) -> bool:
+        """Whether a message of this type waits for no compiling: its map is compiled, or there is none."""
+        return message_type in self._by_type or message_type not in self._types
+
+    def compile_as(self, other: Library) -> None:
+        """Compile the maps of the message types that `other` has compiled, in whose place this one is put: no message
+        then waits for them."""
+        for message_type in tuple(other._by_type):
+            if self.has_map(message_type):
+                self.program_for(message_type)
+
+    def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
+        """As operators know them: ConceptMaps by canonical, each code once."""
+        if not found:
+            return ()
+        return tuple(dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found))
+
+    def _canonical(self, name: str) -> str:
+        table = self.tables.find(name)
+        return table.url if table is not None and table.url else name
+
+
+def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> Result:
+    started = perf_counter()
+    bundle, run = program.run(message, key, trace=trace, overrides=overrides)
+    made = finished(bundle, run)
+    if run.trace is not None:
+        run.trace.finish(made.bundle(), made.merged)
+    return Result(
+        made,
+        program.content.url,
+        tuple(run.unmapped),
+        (*message.warnings, *run.warnings),
+        tuple(run.logs),
+        None if run.steps is None else tuple(run.steps),
+        (perf_counter() - started) * 1000,
+    )
+
+
+def message_key(tenant: str, source_system: str, source_id: str) -> bytes:
+    """32 bytes that identify a message: who sent it, and its control id there."""
+    return blake2b("\0".join((tenant, source_system, source_id)).encode(), digest_size=32).digest()
+
+
+# ---------------------------------------------------------------------------------------------------------- read
+
+
+def _of_packages(packages: Packages) -> Iterator[StructureMap]:
+    for entry in packages.newest("StructureMap"):
+        yield from_json(entry.resource(), entry.place)
+
+
+def _installed_maps(installed: Iterable[Installed]) -> Iterator[StructureMap]:
+    for one in installed:
+        if one.resource_type == "StructureMap":
+            yield installed_map(one.resource, installed_place(one))
+
+
+def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
+    """A StructureMap resource as a map; from the text that it was made of, if it has one, so that lines are known."""
+    text = next(
+        (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT), None
+    )
+    return parse(text, place) if isinstance(text, str) else from_json(resource, place)
+
+
+def installed_place(one: Installed) -> str:
+    """How a message to people names what was installed over HTTP."""
+    return f"StructureMap/{one.id} (installed over HTTP)"
+
+
+def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) -> ConceptTables:
+    """Tables of packages are parsed when a map names them."""
+
+    def further(canonical: str) -> Mapping[str, Any] | None:
+        entry = packages.find(canonical, "ConceptMap") or packages.by_id("ConceptMap", canonical)
+        return entry.resource() if entry is not None else None
+
+    codesystems = folder / "codesystems"
+    tables = load_tables(codesystems, further) if codesystems.is_dir() else ConceptTables(further=further)
+    for one in installed:
+        if one.resource_type == "ConceptMap":
+            tables.add(one.resource)
+    return tables
+
+
+def _definitions(maps: Maps, packages: Packages) -> list[Json]:
+    """The logical models that maps use, and what these are built on, as far as packages have them."""
+    found: dict[str, Json] = {}
+    queue = [one.url for content in maps.values() for one in content.structures]
+    while queue:
+        url = queue.pop()
+        if url in found or url.startswith(V2_CANONICAL) or FHIR_CANONICAL.fullmatch(url):
+            continue
+        entry = packages.find(url, "StructureDefinition")
+        if entry is not None:
+            found[url] = definition = entry.resource()
+            elements = (definition.get("snapshot") or definition.get("differential") or {}).get("element", ())
+            queue += [str(kind.get("code", "")) for element in elements for kind in element.get("type", ())]
+            queue.append(str(definition.get("baseDefinition", "")))
+    return list(found.values())
+
+
+class LocalMapper:
+    """The mapping service in this process, as the engine sees it, with a library that stays as it is."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def has_map(self, message_type: str) -> bool:
+        """Whether a map for this type is installed."""
+        return self._library.has_map(message_type)
+
+    async def transform(self, message: Claimed) -> Mapped:
+        """Message bytes to transaction Bundle.  Does not wait for anything."""
+        return self._library.transform(message)
+
+
+_: type[Mapper] = LocalMapper
+
+__all__ = [
+    "PACKAGE_TYPES",
+    "SOURCE_TEXT",
+    "Library",
+    "LocalMapper",
+    "Result",
+    "installed_map",
+    "installed_place",
+    "message_key",
+]

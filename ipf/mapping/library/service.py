@@ -1,0 +1,101 @@
+"""The mapping service as operators see it: what is installed, reading it again, and the trace of a stored message.
+
+What arrives: questions of `/admin/mapping` and `/admin/messages/{id}/trace`.  What leaves: JSON.  Nothing here changes
+a message: a trace maps its stored bytes again and throws the result away.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps
+from ipf.mapping.language.structuremap import to_json
+from ipf.mapping.library.installation import Installation, RunInThread
+from ipf.mapping.library.maps import Library, Result
+from ipf.ports import Claimed, Inbox, Json, MappingAdmin, MessageRow
+
+
+class MappingAdminService:
+    """`ports.MappingAdmin` on an Installation and an inbox."""
+
+    def __init__(self, installation: Installation, inbox: Inbox, run_in_thread: RunInThread) -> None:
+        self._installation = installation
+        self._inbox = inbox
+        self._run_in_thread = run_in_thread
+        self._described: tuple[Library, Json] | None = None
+
+    async def describe(self) -> Json:
+        """See `ports.MappingAdmin.describe`.  Whoever asks first after a change waits until every map is parsed."""
+        library = self._installation.library
+        if self._described is None or self._described[0] is not library:
+            self._described = (library, await self._run_in_thread(lambda: _maps(library)))
+        return {"epoch": self._installation.epoch, **self._described[1]}
+
+    async def reload(self) -> Json:
+        """See `ports.MappingAdmin.reload`."""
+        try:
+            await self._installation.reload()
+        except Problem as problem:
+            if problem.category is Category.UNAVAILABLE:
+                raise
+            raise Problem(Category.INVALID, f"the maps in use stay: {problem}") from problem
+        return await self.describe()
+
+    async def trace(self, message_id: int) -> Json:
+        """See `ports.MappingAdmin.trace`."""
+        row = await self._inbox.get(message_id)
+        if row is None:
+            raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
+        claimed = as_claimed(row)
+        try:
+            result: Result = await self._run_in_thread(lambda: self._installation.explain(claimed))
+        except Problem as problem:
+            raise Problem(Category.INVALID, str(problem)) from problem
+        return {"id": message_id, "correlation_id": row.correlation_id, **explained(result)}
+
+
+def as_claimed(row: MessageRow) -> Claimed:
+    """A stored row as the engine gets it, without a lease."""
+    return Claimed(
+        row.id, 0, row.correlation_id, row.received_at, row.source_system, row.source_id, row.message_type,
+        row.raw or b"", row.charset or "", row.attempt_count, tenant=row.tenant,
+        listener=row.listener or "",
+    )  # fmt: skip
+
+
+def explained(result: Result) -> Json:
+    """What a map made, and how that came to be, as JSON."""
+    return {
+        "map_url": result.map_url,
+        "duration_ms": round(result.milliseconds, 3),
+        "result": result.bundle,
+        "unmapped": [{"concept_map": one.table, "code": one.code} for one in result.unmapped],
+        "warnings": list(result.warnings),
+        "logs": list(result.logs),
+        "steps": [step.as_json() for step in result.steps or ()],
+    }
+
+
+def _maps(library: Library) -> Json:
+    types = {name: library.map_url(name) for name in library.message_types}
+    maps = [
+        {
+            "url": content.url,
+            "name": content.name,
+            "title": content.title or None,
+            "version": content.meta("version") or None,
+            "status": content.status,
+            "file": content.file,
+            "digest": sha256(dumps(to_json(content))).hexdigest(),
+            "message_types": [name for name, url in types.items() if url == content.url],
+        }
+        for content in library.maps.values()
+    ]
+    return {
+        "message_types": [{"message_type": name, "map_url": url} for name, url in types.items()],
+        "maps": sorted(maps, key=lambda one: str(one["url"])),
+    }
+
+
+_: type[MappingAdmin] = MappingAdminService

@@ -1,0 +1,123 @@
+"""Composition: leased events in, the notification that the Subscription asks for out.
+
+The shape of a topic may ask for resources that go along with the one that fired; they are read as they are when the
+notification is made.  What cannot be read is left out: the event itself is never held back by it.
+
+Source: decisions section 6; https://hl7.org/fhir/R5/subscriptiontopic.html (notificationShape).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipf.fhir.topics.topic import Topic
+from ipf.ports import (
+    EVENT,
+    HANDSHAKE,
+    HEARTBEAT,
+    SYSTEM,
+    Clock,
+    Compose,
+    Event,
+    FhirStore,
+    Json,
+    Lease,
+    Matcher,
+    Notification,
+    Terms,
+    Version,
+)
+from ipf.rest.interactions.search_include import Included
+from ipf.rest.write.permission import visible
+from ipf.subscriptions.guide import topic_url
+from ipf.subscriptions.notification import NotificationTemplate, letterhead_of, notification
+from ipf.subscriptions.notification_topic import NotificationContext
+from ipf.subscriptions.terms import terms_of
+
+MOST_INCLUDED = 100
+"""Resources that go along with one event."""
+MOST_KEPT = 4096
+"""Subscriptions whose letterhead is remembered."""
+
+
+class Composer:
+    """`ports.Compose`.  `base_url`: of this FHIR server, as subscribers know it."""
+
+    def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, base_url: str) -> None:
+        self._store = store
+        self._matcher = matcher
+        self._clock = clock
+        self._base_url = base_url
+        self._heads: dict[int, tuple[Json, NotificationTemplate]] = {}
+
+    def terms(self, subscription: Json) -> Terms:
+        """See `ports.Compose.terms`."""
+        return terms_of(subscription)
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        """See `ports.Compose.events`."""
+        along = None
+        if self._head(lease).terms.is_topic:
+            along = await includes_of(lease, events, self._store, self._matcher, self._base_url)
+        return self._made(lease, EVENT, events, along)
+
+    async def heartbeat(self, lease: Lease) -> Notification:
+        """See `ports.Compose.heartbeat`."""
+        return self._made(lease, HEARTBEAT)
+
+    async def handshake(self, lease: Lease) -> Notification:
+        """See `ports.Compose.handshake`."""
+        return self._made(lease, HANDSHAKE)
+
+    def _made(
+        self,
+        lease: Lease,
+        kind: str,
+        events: Sequence[Event] = (),
+        along: Mapping[int, Sequence[Version]] | None = None,
+    ) -> Notification:
+        head = self._head(lease)
+        total = max(lease.last_event_number, events[-1].number if events else 0)
+        content = head.terms.content
+        telling = NotificationContext(self._base_url, self._clock(), total, kind, content, head.form, along or {})
+        return notification(lease.resource, events, telling, lease.tenant, head)
+
+    def _head(self, lease: Lease) -> NotificationTemplate:
+        """Read once for as long as the same resource is told of."""
+        known = self._heads.get(lease.subscription_rid)
+        if known is not None and known[0] is lease.resource:
+            return known[1]
+        if len(self._heads) >= MOST_KEPT:
+            self._heads.clear()
+        head = letterhead_of(lease.resource)
+        self._heads[lease.subscription_rid] = lease.resource, head
+        return head
+
+
+async def includes_of(
+    lease: Lease, events: Sequence[Event], store: FhirStore, matcher: Matcher, base_url: str
+) -> dict[int, Sequence[Version]]:
+    """By event number, what goes along with its resource, as far as the subscriber may see it."""
+    subscription = lease.resource
+    canonical = topic_url(subscription)
+    topic: Topic | None = matcher.topic(lease.tenant, canonical) if canonical is not None else None
+    found: dict[int, Sequence[Version]] = {}
+    if topic is None or not topic.shapes or terms_of(subscription).content == "empty":
+        return found
+    for event in events:
+        wanted = topic.shapes.get(event.resource_type, ())
+        if wanted and event.method != "DELETE":
+            version = Version(
+                0, event.resource_type, event.id, event.version_id, event.occurred_at, event.body, False, event.method
+            )
+            first, *others = lease.within or (SYSTEM,)
+            included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
+            await included.add(wanted, [version])
+            shown = included.versions
+            for caller in others:
+                shown = visible(shown, caller)
+            found[event.number] = shown
+    return found
+
+
+_: type[Compose] = Composer

@@ -1,0 +1,89 @@
+"""Export: a job that is leased becomes one part more of its files, step by step, until there is no more.
+
+What arrives: a job as a row (`ports.Exports`).  What leaves: parts of NDJSON, each written together with the progress,
+under the token of the lease.  A crash loses at most the part in hand; the lease runs out, and the job goes on behind
+its last part.  Memory is bounded by one page.  A job that cannot be read is marked as failed, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from twisted.logger import Logger
+
+from ipf.errors import Problem, StoreUnreachable
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import loads
+from ipf.fhir.search.compartments import compartments
+from ipf.ports import FhirStore, Version
+from ipf.ports.exports import ExportJob, ExportPart, Exports
+from ipf.rest.operations.export import patients_of
+
+log = Logger()
+
+PAGE = 500  # resources that are looked at in one step
+LEASE_SECONDS = 30.0
+
+Keep = Callable[[Version], bool]
+
+
+class Export:
+    """The stage; `step` writes one part of one job."""
+
+    def __init__(self, exports: Exports, store: FhirStore, *, page: int = PAGE) -> None:
+        self._exports = exports
+        self._store = store
+        self._page = page
+
+    async def step(self) -> bool:
+        """True when there was a job to work on.  StoreUnreachable passes through."""
+        job = await self._exports.lease(LEASE_SECONDS)
+        if job is None:
+            await self._exports.expire()
+            return False
+        try:
+            after, part = await self._next(job)
+        except StoreUnreachable:
+            raise
+        except Problem as problem:
+            log.error("event=export_failed job={job} {reason}", job=job.id[:8], reason=problem.text)
+            after, part = replace(job, status="failed", error=problem.text), None
+        await self._exports.write(after, part)
+        return True
+
+    async def _next(self, job: ExportJob) -> tuple[ExportJob, ExportPart | None]:
+        """The job after its next page, and what the page gave."""
+        resource_type = job.resource_type
+        if resource_type is None:
+            return replace(job, status="done"), None
+        found = await self._exports.page(job, self._page)
+        keep = await self._filter(job)
+        kept = [version for version in found if keep(version)]
+        if len(found) < self._page:
+            after = replace(job, type_number=job.type_number + 1, after_rid=0, exported=job.exported + len(kept))
+            after = replace(after, status="running" if after.resource_type else "done")
+        else:
+            after = replace(job, after_rid=found[-1].rid, exported=job.exported + len(kept))
+        body = b"".join(version.body + b"\n" for version in kept)
+        return after, ExportPart(resource_type, len(kept), body) if kept else None
+
+    async def _filter(self, job: ExportJob) -> Keep:
+        if job.level == "system":
+            return lambda version: True
+        patients: frozenset[str] | None = None
+        if job.level.startswith("group:"):
+            group = await self._store.read(job.tenant, "Group", job.level.partition(":")[2])
+            patients = frozenset(patients_of(loads(group.body)) if group is not None and not group.deleted else ())
+        return lambda version: in_compartment(version, patients)
+
+
+def in_compartment(version: Version, patients: frozenset[str] | None) -> bool:
+    """Whether a resource belongs to one of these patients (`Patient/id`; None: to any)."""
+    if version.resource_type == "Patient":
+        return patients is None or f"Patient/{version.id}" in patients
+    codes = compartments()["Patient"].get(version.resource_type, ())
+    for code, value in extract(loads(version.body)).texts:
+        if code in codes and (value in patients if patients is not None else value.startswith("Patient/")):
+            return True
+    return False

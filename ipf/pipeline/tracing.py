@@ -1,0 +1,163 @@
+"""The stages with a span around what each does: the same interfaces, put in between where spans are wanted.
+
+A message's tree: `receive` (until its commit), below it `map`, `store` and `notify` with each attempt; a FHIR request
+is the root where no message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import time
+from typing import Any
+
+from ipf.errors import Problem
+from ipf.pipeline.convert.convert import Submit
+from ipf.pipeline.receive.group_commit import Done, GroupCommit
+from ipf.ports import (
+    Answer,
+    Channel,
+    Claimed,
+    Delivered,
+    Handler,
+    Mapped,
+    Mapper,
+    Notification,
+    Outcome,
+    Received,
+    Request,
+)
+from ipf.rest.write.unit import Unit, UnitResult
+from ipf.telemetry.spans import Spans
+
+
+class TracedCommit(GroupCommit):
+    """`GroupCommit`; each stored message is the root of a trace.  Set `spans` before it is used."""
+
+    spans: Spans
+
+    def submit(self, received: Received, source: object, done: Done) -> None:
+        """See `GroupCommit.submit`."""
+
+        def ended(result: Outcome | Exception) -> None:
+            done(result)
+            attributes = {
+                "ipf.listener": received.listener,
+                "ipf.message_type": received.message_type,
+                "ipf.source_system": received.source_system,
+                "ipf.outcome": result.value if isinstance(result, Outcome) else type(result).__name__,
+            }
+            if result is Outcome.STORED or not isinstance(result, Outcome):
+                error = None if isinstance(result, Outcome) else type(result).__name__
+                began = received.received_at.timestamp()
+                self.spans.record(
+                    "receive", received.correlation_id, began, time(), kind="SERVER", is_root=True,
+                    attributes=attributes, error=error,
+                )  # fmt: skip
+
+        super().submit(received, source, ended)
+
+
+class TracedMapper:
+    """`ports.Mapper` with a span for each conversion."""
+
+    def __init__(self, mapper: Mapper, spans: Spans) -> None:
+        self._mapper = mapper
+        self._spans = spans
+
+    def has_map(self, message_type: str) -> bool:
+        """See `Mapper.has_map`."""
+        return self._mapper.has_map(message_type)
+
+    async def transform(self, message: Claimed) -> Mapped:
+        """See `Mapper.transform`."""
+        began, error, mapped = time(), None, None
+        try:
+            mapped = await self._mapper.transform(message)
+            return mapped
+        except Exception as problem:
+            error = type(problem).__name__ if not isinstance(problem, Problem) else problem.category.name
+            raise
+        finally:
+            attributes = {
+                "ipf.message_id": message.original_id or message.id,
+                "ipf.message_type": message.message_type,
+                "ipf.attempt": message.attempt_count + 1,
+                "ipf.map_url": None if mapped is None else mapped.map_url,
+            }
+            self._spans.record("map", message.correlation_id, began, time(), attributes=attributes, error=error)
+
+
+def traced_submit(submit: Submit, spans: Spans) -> Submit:
+    """`Submit` with a span for each unit; units of one wave share its time."""
+
+    async def traced(units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        began = time()
+        results = await submit(units)
+        for unit, result in zip(units, results, strict=True):
+            error = result.category.name if isinstance(result, Problem) else None
+            attributes = {"ipf.entries": len(unit.entries), "ipf.wave": len(units)}
+            spans.record("store", unit.correlation_id, began, time(), attributes=attributes, error=error)
+        return results
+
+    return traced
+
+
+class TracedChannel:
+    """`ports.Channel` with a span for each attempt."""
+
+    def __init__(self, channel: Channel, name: str, spans: Spans) -> None:
+        self._channel = channel
+        self._name = name
+        self._spans = spans
+
+    @property
+    def unavailable(self) -> str | None:
+        """See `Channel.unavailable`."""
+        return self._channel.unavailable
+
+    def place(self, endpoint: str) -> str:
+        """See `Channel.place`."""
+        return self._channel.place(endpoint)
+
+    async def send(self, notification: Notification) -> Delivered:
+        """See `Channel.send`."""
+        began = time()
+        delivered = await self._channel.send(notification)
+        attributes = {
+            "ipf.channel": self._name,
+            "ipf.subscription_id": notification.subscription_id or None,
+            "http.response.status_code": delivered.http_status,
+        }
+        error = None if delivered.succeeded else delivered.error or f"HTTP status {delivered.http_status}"
+        self._spans.record(
+            "notify", notification.correlation_id, began, time(), kind="CLIENT", attributes=attributes, error=error
+        )
+        return delivered
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+
+def traced_handler(handle: Handler, spans: Spans) -> Handler:
+    """A FHIR request as the root of its trace; resource types and operations are named, ids are not."""
+
+    async def traced(request: Request) -> Answer:
+        began, status = time(), 500
+        try:
+            answer = await handle(request)
+            status = answer.status
+            return answer
+        finally:
+            resource = request.path[0] if request.path and request.path[0][:1].isupper() else ""
+            name = f"{request.method} /fhir/{resource}"
+            attributes = {"http.request.method": request.method, "http.response.status_code": status}
+            spans.record(
+                name, request.correlation_id, began, time(), kind="SERVER", is_root=True, attributes=attributes,
+                error=f"HTTP status {status}" if status >= 500 else None,
+            )  # fmt: skip
+
+    return traced
+
+
+_: type[Channel] = TracedChannel
+_mapper: type[Mapper] = TracedMapper

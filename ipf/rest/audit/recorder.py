@@ -1,0 +1,153 @@
+"""What the FHIR server tells the audit trail: of every request, and of every converted message.
+
+Source: interface specification "FHIR AuditEvent resources".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ipf.errors import Problem
+from ipf.ports import Answer, Clock, NoteBinding, Request, SocketNote
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Heard, Later, Trail
+from ipf.ports.threads import LARGE, RunInThread, here
+from ipf.rest.write.unit import Outcome, Unit, UnitResult
+from ipf.security.audit import (
+    AuditRules,
+    Kinds,
+    NewTail,
+    audit_of,
+    clean,
+    is_plain,
+    kind_of,
+    patients_of,
+    record,
+    written,
+)
+
+if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
+    from ipf.rest.router import Observe
+    from ipf.rest.write.validation import Submit
+
+log = Logger()
+
+_SMALL = 32 * 1024  # bytes of a body that may be kept for the moment until its record is made
+_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+_NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
+
+
+def observer(
+    rules: AuditRules,
+    trail: Trail,
+    milliseconds: Callable[[], int],
+    new_tail: NewTail,
+    run_in_thread: RunInThread = here,
+    later: Later | None = None,
+) -> Observe:
+    """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault.
+
+    `milliseconds`: since 1970, now.  `run_in_thread`: where the many resources of a large Bundle are looked through.
+    `later`:
+    who makes records of small answers, many at a time; None = each is made at once.
+    """
+
+    unrecorded = rules.unrecorded()
+
+    async def note_aside(make: Callable[[], Audit], correlation_id: str) -> None:
+        try:
+            trail(await run_in_thread(make))
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=correlation_id)
+
+    def observe(request: Request, answer: Answer, began: float) -> None:
+        path = request.path
+        if len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path):
+            return
+        try:
+            if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
+                later((request, answer, perf_counter() - began, milliseconds()))
+                return
+            kind = Kinds(rules).of(request, answer.status)
+            if kind is None:
+                return
+            make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_tail(), kind)
+            if len(answer.about) >= LARGE:
+                Deferred.fromCoroutine(note_aside(make, request.correlation_id))
+            else:
+                trail(make())
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+
+    return observe
+
+
+def records_of(rules: AuditRules, new_tail: NewTail, heard: Sequence[Heard]) -> list[Audit]:
+    """The records of requests that were heard; `ports.audit.Make` when the first two are given."""
+    made, kinds = [], Kinds(rules)
+    for request, answer, seconds, ended in heard:
+        try:
+            kind = kinds.of(request, answer.status)
+            if kind is not None:
+                made.append(audit_of(request, answer, seconds, ended, new_tail(), kind))
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+    return made
+
+
+def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> NoteBinding:
+    """Notes every client that binds itself to Subscriptions over a websocket, or tries to: it will be told of patients.
+
+    Always, whether or not reads are recorded.  What was bound, or refused, are the entities.
+    """
+
+    def note(one: SocketNote) -> None:
+        try:
+            session = one.session
+            surface = ADMIN if rules.is_nobodys(session.caller) else FHIR
+            kind = kind_of(session.tenant, session.caller, surface, "operation", "E", one.status, one.address)
+            known = [id for id in one.subscriptions[:MOST_ENTITIES] if _ID.fullmatch(id)]
+            entities = tuple([f"Subscription/{id}" for id in known])
+            trail(record(kind, new_tail(), one.began, clock(), one.correlation_id, clean(one.what), entities))
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=one.correlation_id)
+
+    return note
+
+
+def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Submit:
+    """`submit` for converted messages: each that was stored, or refused, is a transaction of its caller."""
+
+    async def store(units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        began = clock()
+        results = await submit(units)
+        ended = clock()
+        for unit, result in zip(units, results, strict=True):
+            try:
+                _note(unit, result, began, ended)
+            except Exception:
+                log.failure("event=audit_not_written", correlation_id=unit.correlation_id)
+        return results
+
+    def _note(unit: Unit, result: UnitResult | Problem, began: datetime, ended: datetime) -> None:
+        if isinstance(result, Problem):
+            status, versions = result.rendering.http_status, []
+        elif result.already_done:
+            return  # told of when it was done
+        else:
+            status = 200
+            ends = (end for end in result.entries if end.outcome not in _NOT_WRITTEN)
+            versions = [end.version for end in ends if end.version is not None]
+        trail(record(
+            kind_of(unit.tenant, unit.caller, FHIR, "transaction", "E", status), new_tail(), began, ended,
+            unit.correlation_id, "", written(versions), patients_of(versions), unit.origin,
+        ))  # fmt: skip
+
+    return store

@@ -1,0 +1,98 @@
+"""The parameters of an operation, from its URL or from a Parameters resource, and Parameters as an answer.
+
+Source: https://hl7.org/fhir/R4/operations.html#request
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.ports import Json, Request
+from ipf.rest.http.exchange import resource_body, selection
+
+
+class Arguments:
+    """Named values: texts, numbers and booleans as they came, structures and resources as JSON objects."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]], known: Collection[str]) -> None:
+        self._values: dict[str, list[Any]] = defaultdict(list)
+        for name, value in pairs:
+            if name not in known:
+                raise Problem(Category.NOT_SUPPORTED, f"this operation has no parameter {name[:60]}", name[:60])
+            self._values[name].append(value)
+
+    @classmethod
+    def of(cls, request: Request, known: Collection[str]) -> Arguments:
+        """Those of a request.  Problem NOT_SUPPORTED for one that the operation does not have."""
+        pairs: list[tuple[str, Any]] = list(selection(request.query))
+        if request.method == "POST" and request.body:
+            sent = resource_body(request, "Parameters").get("parameter", ())
+            for one in sent if isinstance(sent, list | tuple) else [None]:
+                if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+                    raise Problem(Category.MALFORMED, "a parameter has a name", "Parameters.parameter")
+                pairs.append((one["name"], _value(one)))
+        return cls(pairs, known)
+
+    def text(self, name: str) -> str | None:
+        """One text; Problem VALUE when it is something else."""
+        value = self._one(name)
+        if value is not None and not isinstance(value, str):
+            raise Problem(Category.VALUE, f"{name} must be a text", name)
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """All texts of a name that may be repeated; several may stand in one, separated by commas."""
+        values = self._values.get(name, ())
+        if not all(isinstance(value, str) for value in values):
+            raise Problem(Category.VALUE, f"{name} must be a text", name)
+        return [part for value in values for part in value.split(",") if part]
+
+    def required(self, name: str) -> str:
+        """One text that must be there."""
+        value = self.text(name)
+        if not value:
+            raise Problem(Category.REQUIRED, f"the parameter {name} is required", name)
+        return value
+
+    def number(self, name: str) -> int | None:
+        """A number from 0."""
+        value = self._one(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not str(value).isascii() or not str(value).isdigit() or len(str(value)) > 9:
+            raise Problem(Category.VALUE, f"{name} must be a number from 0", name)
+        return int(value)
+
+    def switch(self, name: str) -> bool:
+        """true or false (not said: false)."""
+        value = self._one(name)
+        if value not in (None, True, False, "true", "false"):
+            raise Problem(Category.VALUE, f"{name} must be true or false", name)
+        return value in (True, "true")
+
+    def structure(self, name: str) -> Json | None:
+        """One structure or resource."""
+        value = self._one(name)
+        if value is not None and not isinstance(value, dict):
+            raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
+        return value
+
+    def _one(self, name: str) -> Any:
+        values = self._values.get(name, ())
+        if len(values) > 1:
+            raise Problem(Category.VALUE, f"{name} may be given once", name)
+        return values[0] if values else None
+
+
+def _value(parameter: Json) -> Any:
+    if "resource" in parameter:
+        return parameter["resource"]
+    return next((value for name, value in parameter.items() if name.startswith("value")), None)
+
+
+def parameters_of(*members: Json | None) -> Json:
+    """A Parameters resource of these; None is left out."""
+    return {"resourceType": "Parameters", "parameter": [one for one in members if one is not None]}

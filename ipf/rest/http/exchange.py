@@ -1,0 +1,159 @@
+"""What the interactions share about HTTP: the body that came, the preferences in its headers, the answer's headers.
+
+Source: https://hl7.org/fhir/R4/http.html (Content types, Prefer, ETag, Location)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import etag, http_date
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.search.query import Query, parse_query
+from ipf.fhir.validation import Finding, outcome
+from ipf.ports import Answer, Json, Request, Version
+from ipf.rest.http.binary import wrapped
+from ipf.rest.http.formats import Format, is_fhir, sent_format
+from ipf.rest.http.formats import media_type as media_type  # used beside these by interactions that take forms
+from ipf.rest.http.outcome import success
+from ipf.rest.write.unit import EntryResult
+
+_PRESENTATION = frozenset({"_format", "_pretty"})
+_MOST_PARAMETERS = 200
+_LONGEST_SUMMARY = 2000
+VALIDATION = "X-FHIR-Request-Validation"  # as HAPI FHIR names it
+_ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
+
+
+def resource_body(request: Request, resource_type: str) -> Json:
+    """The resource in the body.  Problem MEDIA_TYPE, MALFORMED, or VALUE when it is of another type."""
+    content_type = request.headers.get("content-type") or "application/fhir+json"
+    if resource_type == "Binary" and not is_fhir(content_type):
+        return wrapped(request, content_type)
+    sent = sent_format(content_type)
+    resource = _from_xml(request.body) if sent is Format.XML else loads(request.body)
+    if not isinstance(resource, dict):
+        raise Problem(Category.MALFORMED, "the body must be one JSON object")
+    if resource.get("resourceType") != resource_type:
+        raise Problem(Category.VALUE, f"resourceType must be {resource_type}", "resourceType")
+    return resource
+
+
+def _from_xml(body: bytes) -> Json:
+    from ipf.fhir.xml.writer import from_xml  # few send XML, and a converter process is sent nothing
+
+    return from_xml(body)
+
+
+def parameters(text: str, place: str | None = None) -> list[tuple[str, str]]:
+    """A query string as pairs, decoded, in order.  Problem VALUE when it cannot be read."""
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+    except ValueError as refused:
+        raise Problem(Category.VALUE, "the search parameters cannot be read", place) from refused
+
+
+def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Parameters without those that only say how the answer is to look."""
+    return [(name, value) for name, value in pairs if name not in _PRESENTATION]
+
+
+def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
+    """The search of a conditional interaction; Problem VALUE when it would select everything."""
+    query = parse_query(resource_type, selection(pairs))
+    if not query.terms:
+        raise Problem(Category.VALUE, "a conditional interaction needs search parameters")
+    return query
+
+
+def if_match(text: str | None) -> int | None:
+    """The version that `If-Match` names; None when it was not sent."""
+    if text is None:
+        return None
+    tags = entity_tags(text)
+    if len(tags) != 1 or not tags[0].isascii() or not tags[0].isdigit() or len(tags[0]) > 9:
+        raise Problem(Category.PRECONDITION, 'If-Match must name one version, such as W/"3"')
+    return int(tags[0])
+
+
+def creates_only(text: str | None) -> bool:
+    """Whether `If-None-Match: *` was sent with a write; Problem PRECONDITION for anything else there."""
+    if text is None:
+        return False
+    if text.strip() != "*":
+        raise Problem(Category.PRECONDITION, "with an update, If-None-Match must be *")
+    return True
+
+
+def entity_tags(text: str) -> list[str]:
+    """The opaque parts of the entity tags in a header."""
+    return [quoted or bare for quoted, bare in _ENTITY_TAG.findall(text)]
+
+
+def preference(request: Request, name: str) -> str | None:
+    """The value of one preference in `Prefer`, such as `return` or `handling`."""
+    header = request.headers.get("prefer")
+    if header is None:
+        return None
+    for part in re.split(r"[,;]", header):
+        key, _, value = part.partition("=")
+        if key.strip().lower() == name:
+            return value.strip().strip('"')
+    return None
+
+
+def version_answer(version: Version, status: int = 200) -> Answer:
+    """The body of a version with its ETag and Last-Modified."""
+    return Answer(status, version.body, version_headers(version), about=(version,))
+
+
+def version_headers(version: Version) -> list[tuple[str, str]]:
+    """ETag and Last-Modified."""
+    return [("ETag", etag(version)), ("Last-Modified", http_date(version.last_updated))]
+
+
+def location(version: Version, base_url: str) -> str:
+    """The URL of one version."""
+    return f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
+
+
+def written_answer(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
+    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said).
+
+    `findings` of validation stand in the OperationOutcome, and in the header VALIDATION of every form.
+    """
+    version = result.version
+    if version is None:
+        return Answer(result.status)
+    headers = [*version_headers(version), ("Location", location(version, request.base_url))]
+    if findings:
+        headers.append((VALIDATION, summary(findings)))
+    form = preference(request, "return")
+    if form == "minimal":
+        return Answer(result.status, b"", headers, about=(version,))
+    if form == "OperationOutcome":
+        return Answer(result.status, dumps(success(describe(result), findings)), headers, about=(version,))
+    return Answer(result.status, version.body, headers, about=(version,))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Findings as an OperationOutcome that fits in a header: ASCII, the gravest first, as many as find room."""
+    ranked = sorted(findings, key=lambda one: ("error", "warning", "information").index(one.severity))
+    for count in (20, 5, 1):
+        text = json.dumps(outcome(ranked[:count]), separators=(",", ":"))
+        if len(text) <= _LONGEST_SUMMARY:
+            return text
+    return json.dumps(outcome([replace(ranked[0], text=ranked[0].text[:200])]), separators=(",", ":"))
+
+
+def describe(result: EntryResult) -> str:
+    """One sentence about what became of an entry."""
+    version = result.version
+    if version is None:
+        return "there was nothing to delete"
+    return f"{version.resource_type}/{version.id} {result.outcome} (version {version.version_id})"

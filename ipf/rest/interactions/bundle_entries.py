@@ -1,0 +1,141 @@
+"""The entries of a transaction or batch Bundle, read: changes, and requests that only ask.
+
+Source: https://hl7.org/fhir/R4/http.html#transaction, https://hl7.org/fhir/R4/bundle.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps
+from ipf.fhir.search.query import Query, parse_criteria
+from ipf.ports import Json, Mapped, Request
+from ipf.rest.http.exchange import creates_only, if_match, parameters
+from ipf.rest.write.ids import is_id
+from ipf.rest.write.unit import Entry, Method
+
+_METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}
+_TEXTS = ("ifNoneExist", "ifMatch", "ifNoneMatch", "ifModifiedSince")
+_READS = frozenset({"GET", "HEAD"})
+_PATCHES = frozenset({"Parameters", "Binary"})
+
+
+def entries_of(bundle: Json) -> tuple[Entry, ...]:
+    """The writes of a transaction Bundle.  Problem VALUE or NOT_SUPPORTED with the place of the entry."""
+    return tuple([entry_of(item, f"Bundle.entry[{number}]") for number, item in enumerate(bundle.get("entry", ()))])
+
+
+def entries_in(mapped: Mapped) -> tuple[Entry, ...]:
+    """The entries of a converted message, which its Bundle is only read for when the mapping did not hand them over."""
+    return entries_of(mapped.bundle) if mapped.entries is None else mapped.entries
+
+
+def asks_only(item: Any, place: str) -> bool:
+    """Whether an entry is a read, a search or an operation, and so no change that can be planned."""
+    asked = request_of(item, place)
+    if asked["method"] in _READS:
+        return True
+    last: str = asked["url"].partition("?")[0].rpartition("/")[2]
+    return asked["method"] == "POST" and (last == "_search" or last.startswith("$"))
+
+
+def request_of(item: Any, place: str) -> Json:
+    """What an entry asks for, with a method and a url that are texts."""
+    asked = item.get("request") if isinstance(item, dict) else None
+    if not isinstance(asked, dict) or not (isinstance(asked.get("url"), str) and isinstance(asked.get("method"), str)):
+        raise Problem(Category.REQUIRED, "an entry needs request.method and request.url", f"{place}.request")
+    if len(asked) > 2:  # more than the two
+        for name in _TEXTS:
+            if name in asked and not isinstance(asked[name], str):
+                raise Problem(Category.MALFORMED, f"{name} must be a text", f"{place}.request.{name}")
+    if not isinstance(item.get("fullUrl", ""), str):
+        raise Problem(Category.MALFORMED, "fullUrl must be a text", f"{place}.fullUrl")
+    return asked
+
+
+def entry_of(item: Any, place: str, base_url: str | None = None, *, patches: bool = False) -> Entry:
+    """A Bundle entry as the change it asks for; the resource of a patch (refused unless `patches`) is the patch."""
+    asked = request_of(item, place)
+    method = _METHODS.get(asked["method"])
+    if method is None or (method is Method.PATCH and not patches):
+        raise Problem(
+            Category.NOT_SUPPORTED, "the method must be GET, POST, PUT, PATCH or DELETE", f"{place}.request.method"
+        )
+    target, search = _target(asked["url"], base_url)
+    resource_type, id = target, None
+    if "/" in target:
+        resource_type, _, id = target.partition("/")
+        if not is_id(id) or method is Method.CREATE:
+            raise Problem(Category.VALUE, "the url does not fit the method", f"{place}.request.url")
+    resource = None if method is Method.DELETE else _resource_of(item, method, resource_type, place)
+    condition = _condition(method, asked, resource_type, id, search, place)
+    if method is Method.UPDATE and resource is not None:
+        id = _update_id(resource, id, condition, place)
+    tag = asked.get("ifMatch")
+    version = if_match(tag) if tag is not None else None
+    must_be_new = method is Method.UPDATE and creates_only(asked.get("ifNoneMatch"))
+    return Entry(method, resource_type, id, resource, condition, item.get("fullUrl"), version, place, must_be_new)
+
+
+def _target(url: str, base_url: str | None) -> tuple[str, str | None]:
+    """Path relative to the base, and the search."""
+    if base_url is not None:
+        url = url.removeprefix(base_url)
+    target, mark, search = url.partition("?")
+    return target.removeprefix("/"), search if mark else None
+
+
+def _resource_of(item: Json, method: Method, resource_type: str, place: str) -> Json:
+    resource = item.get("resource")
+    if method is Method.PATCH:
+        if not isinstance(resource, dict) or resource.get("resourceType") not in _PATCHES:
+            raise Problem(Category.VALUE, "a patch is a Parameters or Binary resource", f"{place}.resource")
+    elif not isinstance(resource, dict) or resource.get("resourceType") != resource_type:
+        raise Problem(Category.VALUE, f"a resource of type {resource_type[:60]} is expected", f"{place}.resource")
+    return resource
+
+
+def _condition(
+    method: Method, asked: Json, resource_type: str, id: str | None, search: str | None, place: str
+) -> Query | None:
+    """If-None-Exist of a create, or the search in the URL of a conditional update or delete."""
+    if method is Method.CREATE:
+        search = asked.get("ifNoneExist")
+        if search is None:
+            return None
+        search = search.rpartition("?")[2]
+    elif id is not None:
+        return None
+    query = parse_criteria(f"{resource_type}?{search or ''}")
+    if not query.terms:
+        raise Problem(Category.VALUE, "an id or search parameters are needed", f"{place}.request.url")
+    return query
+
+
+def _update_id(resource: Json, id: str | None, condition: Query | None, place: str) -> str | None:
+    own = resource.get("id")
+    if condition is not None:
+        return own if is_id(own) else None
+    if own is not None and own != id:
+        raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{place}.resource.id")
+    return id
+
+
+def request_for(item: Json, outer: Request, place: str) -> Request:
+    """The request that an entry stands for which only asks."""
+    asked = item["request"]
+    target, search = _target(asked["url"], outer.base_url)
+    pairs = parameters(search or "", f"{place}.request.url")
+    path = tuple(unquote(segment) for segment in target.split("/"))
+    conditions = {"ifNoneMatch": "if-none-match", "ifModifiedSince": "if-modified-since"}
+    headers = {header: asked[name] for name, header in conditions.items() if name in asked}
+    if "prefer" in outer.headers:
+        headers["prefer"] = outer.headers["prefer"]
+    resource, method = item.get("resource"), asked["method"]
+    body = dumps(resource) if method == "POST" and isinstance(resource, dict) else b""
+    if path[-1] == "_search":
+        headers["content-type"] = "application/x-www-form-urlencoded"
+    return replace(outer, method=method, path=path, query=tuple(pairs), headers=headers, body=body)

@@ -1,0 +1,25 @@
+"""POST [base]/[type]: https://hl7.org/fhir/R4/http.html#create, #ccreate (If-None-Exist)"""
+
+from __future__ import annotations
+
+from ipf.ports import Answer, Request
+from ipf.ports.threads import LARGE_BODY
+from ipf.rest.http.exchange import condition, parameters, written_answer
+from ipf.rest.http.secrets import in_clear
+from ipf.rest.repository import Repository
+from ipf.rest.write.admit import admitted
+from ipf.rest.write.unit import Entry, Method, asked_by
+
+
+async def create(request: Request, repository: Repository) -> Answer:
+    """201 with a server id; with If-None-Exist and one match 200 and nothing written, with several 412."""
+    (resource_type,) = request.path
+    sent, resource = await admitted(request, resource_type, repository)
+    search = request.headers.get("if-none-exist")
+    query = None
+    if search is not None:
+        query = condition(resource_type, parameters(search.rpartition("?")[2]))
+    entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
+    result = await repository.commit_one(asked_by(request, entry), is_large=len(request.body) >= LARGE_BODY)
+    answer = written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
+    return in_clear(answer, sent, repository)

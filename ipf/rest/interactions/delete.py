@@ -1,0 +1,34 @@
+"""DELETE [base]/[type]/[id] and DELETE [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#delete, #3.1.0.7.1"""
+
+from __future__ import annotations
+
+from ipf.fhir.model.json import dumps
+from ipf.ports import Answer, Request
+from ipf.rest.http.exchange import condition, describe, if_match, preference, version_headers
+from ipf.rest.http.outcome import success
+from ipf.rest.repository import Repository
+from ipf.rest.write.unit import Entry, Method, asked_by
+
+
+async def delete(request: Request, repository: Repository) -> Answer:
+    """204, also when there was nothing to delete (200 with an OperationOutcome when the caller prefers one)."""
+    resource_type, id = request.path
+    entry = Entry(Method.DELETE, resource_type, id, if_match=if_match(request.headers.get("if-match")))
+    return await _remove(entry, request, repository)
+
+
+async def conditional_delete(request: Request, repository: Repository) -> Answer:
+    """As delete, for the one resource that the search matches; 412 when several do."""
+    (resource_type,) = request.path
+    entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query))
+    return await _remove(entry, request, repository)
+
+
+async def _remove(entry: Entry, request: Request, repository: Repository) -> Answer:
+    unit = asked_by(request, entry)
+    result = (await repository.commit_one(unit)).entries[0]
+    headers = version_headers(result.version)[:1] if result.version is not None else []
+    about = (result.version,) if result.version is not None else ()
+    if preference(request, "return") == "OperationOutcome":
+        return Answer(200, dumps(success(describe(result))), headers, about=about)
+    return Answer(204, b"", headers, about=about)

@@ -1,0 +1,79 @@
+"""What the three histories share: their parameters, and the token that a page of many resources goes on from.
+
+Source: https://hl7.org/fhir/R4/http.html#history
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.dates import date_range, microseconds, moment
+from ipf.ports import Request
+from ipf.ports.history import HistoryMark
+from ipf.rest.http.exchange import selection
+from ipf.rest.repository import Repository
+
+_LONGEST = 9  # digits: far beyond any version or page
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`_count` (bounded), `_since`, and where the page goes on; `text` holds the first two for links."""
+
+    limit: int
+    since: datetime | None
+    after: str | None
+    text: str
+
+
+def asked(request: Request, repository: Repository, token: str) -> Asked:
+    """The parameters of a history; `token` is the name of the one that continues it.  Problem names what is wrong."""
+    limit, since, after = repository.page_size, None, None
+    pairs: list[tuple[str, str]] = []
+    for name, value in selection(request.query):
+        if name == "_count":
+            limit = max(1, min(number(name, value), repository.max_page_size))
+        elif name == "_since":
+            since = _instant(value)
+            pairs.append((name, value))
+        elif name == token:
+            after = value
+        else:
+            raise Problem(Category.NOT_SUPPORTED, f"history does not know the parameter {name[:60]}", name[:60])
+    return Asked(limit, since, after, urlencode([("_count", limit), *pairs]))
+
+
+def number(name: str, value: str) -> int:
+    """A whole number; Problem VALUE."""
+    if not value.isascii() or not value.isdigit() or len(value) > _LONGEST:
+        raise Problem(Category.VALUE, f"{name} must be a whole number", name)
+    return int(value)
+
+
+def _instant(value: str) -> datetime:
+    found = date_range(value.replace(" ", "+"))  # a plus sign that was not escaped in the URL
+    if found is None:
+        raise Problem(Category.VALUE, "_since must be an instant, such as 2026-01-31T08:00:00Z", "_since")
+    return moment(found[0])
+
+
+def token_of(mark: HistoryMark) -> str:
+    """A mark as an opaque text."""
+    text = f"{microseconds(mark.last_updated)}.{mark.rid}.{mark.version_id}"
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def mark_of(token: str) -> HistoryMark:
+    """The mark that a token stands for; Problem VALUE."""
+    try:
+        parts = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().split(".")
+        when, rid, version = (int(part) for part in parts)
+        if not (0 <= rid < 2**62 and 0 <= version < 2**31):
+            raise ValueError
+    except ValueError as refused:
+        raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
+    return HistoryMark(moment(when), rid, version)

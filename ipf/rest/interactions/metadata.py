@@ -1,0 +1,65 @@
+"""GET [base]/metadata and [base]/.well-known/smart-configuration: what this server is and how it is entered.
+
+Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/smart-app-launch/conformance.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.fhir.capability import Route, capability_statement, terminology_capabilities
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.ports import Answer, Request
+from ipf.rest.http.exchange import selection
+from ipf.rest.repository import Repository
+from ipf.rest.write.commit import refresh
+
+
+async def metadata(request: Request, repository: Repository, routes: Iterable[Route]) -> Answer:
+    """The CapabilityStatement, or with `mode=terminology` the TerminologyCapabilities; the same for everybody."""
+    mode = "full"
+    for name, value in selection(request.query):
+        if name != "mode" or value not in ("full", "normative", "terminology"):
+            raise Problem(Category.VALUE, "metadata knows mode=full, normative and terminology", name[:60])
+        mode = value
+    version = repository.software_version
+    if mode == "terminology":
+        return Answer(200, dumps(terminology_capabilities(base_url=request.base_url, version=version)))
+    is_secured, generation = repository.smart is not None, definitions().generation
+    topics = await _topics(request, repository)
+    return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation, topics))
+
+
+async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
+    """Canonicals of the topics that may be subscribed to; while the store is away, those that were known."""
+    matcher = repository.matcher
+    with suppress(StoreUnreachable):
+        await refresh(repository.store, matcher)
+    served = matcher.topics(request.tenant)
+    return tuple(f"{one.url}|{one.version}" if one.version else one.url for one in served)
+
+
+async def smart_configuration(request: Request, repository: Repository) -> Answer:
+    """The SMART configuration; 404 while bearer tokens are not asked for, since there is nothing to configure."""
+    if repository.smart is None:
+        raise Problem(Category.NOT_FOUND, "this server asks for no authorization, so it has no SMART configuration")
+    return Answer(200, dumps(await repository.smart()), content_type="application/json")
+
+
+@lru_cache(maxsize=8)
+def _statement(
+    base_url: str,
+    version: str,
+    is_secured: bool,
+    routes: tuple[Route, ...],
+    generation: int,
+    topics: tuple[str, ...],
+) -> bytes:
+    """Written once for each base URL, and anew when search parameters (`generation`) or topics are added or go."""
+    known = definitions()
+    made = capability_statement(known, routes, base_url=base_url, version=version, is_secured=is_secured, topics=topics)
+    return dumps(made)

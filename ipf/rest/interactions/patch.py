@@ -1,0 +1,107 @@
+"""PATCH [base]/[type]/[id] and PATCH [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#patch
+
+A JSON Patch (`application/json-patch+json`) or a FHIRPath Patch (a Parameters resource).  The patch is applied to the
+version that is current inside the write transaction, so nothing another writer stored meanwhile is lost; the outcome
+passes the same door as every resource from outside.  XML Patch is refused with 415.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import loads
+from ipf.fhir.model.redaction import hidden
+from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
+from ipf.fhir.patch.json_patch import json_patch
+from ipf.ports import Answer, Json, Request
+from ipf.rest.http.exchange import condition, if_match, resource_body, written_answer
+from ipf.rest.http.formats import is_fhir, media_type
+from ipf.rest.http.structure import check_structure
+from ipf.rest.repository import Repository
+from ipf.rest.write.admit import admit
+from ipf.rest.write.permission import without_body
+from ipf.rest.write.unit import Entry, Method, asked_by
+
+JSON_PATCH = "application/json-patch+json"
+
+Apply = Callable[[Json], Json]
+
+
+async def patch(request: Request, repository: Repository) -> Answer:
+    """200 with the patched resource; 404 or 410 when it is not there, 412 by If-Match, 422 when the patch fails."""
+    resource_type, id = request.path
+    entry = Entry(Method.PATCH, resource_type, id, if_match=_version(request), patch=_sent(request, repository))
+    return await _store(entry, request, repository)
+
+
+async def conditional_patch(request: Request, repository: Repository) -> Answer:
+    """As patch, for the one resource that the search matches; 404 when none does, 412 when several do."""
+    (resource_type,) = request.path
+    query, sent = condition(resource_type, request.query), _sent(request, repository)
+    entry = Entry(Method.PATCH, resource_type, condition=query, if_match=_version(request), patch=sent)
+    return await _store(entry, request, repository)
+
+
+async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
+    unit = asked_by(request, entry)
+    result = await repository.commit_one(unit)
+    return without_body(written_answer(result.entries[0], request, repository.remarks(result.entries[0])), request)
+
+
+def _version(request: Request) -> int | None:
+    return if_match(request.headers.get("if-match"))
+
+
+def _sent(request: Request, repository: Repository) -> Apply:
+    content_type = request.headers.get("content-type", "")
+    if media_type(content_type) == JSON_PATCH:
+        return _admitted(json_patch(loads(request.body)), repository)
+    if not is_fhir(content_type):
+        text = f"send {JSON_PATCH}, or Parameters as application/fhir+json or application/fhir+xml"
+        raise Problem(Category.MEDIA_TYPE, text)
+    return patch_of(resource_body(request, "Parameters"), repository)
+
+
+def patch_of(resource: Json, repository: Repository, place: str | None = None) -> Apply:
+    """The patch in a Bundle entry: Parameters, or a Binary that holds a JSON Patch.  Problem names `place`."""
+    try:
+        check_structure(resource)
+        if resource["resourceType"] == "Parameters":
+            return _admitted(fhirpath_patch(resource), repository, place)
+        if media_type(resource.get("contentType", "")) != JSON_PATCH:
+            raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary that patches is {JSON_PATCH}")
+        return _admitted(json_patch(loads(_content(resource))), repository, place)
+    except Problem as refused:
+        if place is None:
+            raise
+        raise _at(place, refused) from refused
+
+
+def _content(binary: Json) -> bytes:
+    try:
+        return b64decode(binary.get("data", ""), validate=True)
+    except ValueError:
+        raise Problem(Category.MALFORMED, "data is not base64", "Binary.data") from None
+
+
+def _admitted(change: Apply, repository: Repository, place: str | None = None) -> Apply:
+    """The patch, followed by the checks that every resource passes; type and id must stay."""
+
+    def apply(resource: Json) -> Json:
+        try:
+            patched = change(hidden(resource))
+        except Problem as refused:
+            raise (_at(place, refused) if place else refused) from refused
+        same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))
+        if not same:
+            raise Problem(Category.INVALID, "a patch cannot change what the resource is", place)
+        return admit(patched, repository, place)
+
+    return apply
+
+
+def _at(place: str, problem: Problem) -> Problem:
+    within = f"{place}.resource ({problem.place})" if problem.place else place
+    return Problem(problem.category, problem.text, within)

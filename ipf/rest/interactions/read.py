@@ -1,0 +1,41 @@
+"""GET [base]/[type]/[id]: https://hl7.org/fhir/R4/http.html#read"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, Request, Version
+from ipf.rest.http.exchange import entity_tags, version_answer, version_headers
+from ipf.rest.repository import Repository
+from ipf.rest.write.permission import shown
+
+
+async def read(request: Request, repository: Repository) -> Answer:
+    """The current version; 304 when the caller has it, 404 when it never was, 410 when it is deleted."""
+    resource_type, id = request.path
+    version = await repository.store.read(request.tenant, resource_type, id)
+    if version is None and repository.conformance is not None:
+        version = repository.conformance.read(resource_type, id)
+    version = shown(version, request.caller)
+    if version is None:
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
+    if version.deleted:
+        raise Problem(Category.GONE, f"{resource_type}/{id} was deleted")
+    if _is_known(request, version):
+        return Answer(304, b"", version_headers(version))
+    return version_answer(version)
+
+
+def _is_known(request: Request, version: Version) -> bool:
+    """Whether the caller holds this version already (RFC 9110 section 13: the entity tag goes before the date)."""
+    tags = request.headers.get("if-none-match")
+    if tags is not None:
+        return tags.strip() == "*" or str(version.version_id) in entity_tags(tags)
+    since = request.headers.get("if-modified-since")
+    if since is None:
+        return False
+    try:
+        return version.last_updated.replace(microsecond=0) <= parsedate_to_datetime(since)
+    except (ValueError, TypeError):  # no date, or one without a zone: the condition is ignored
+        return False

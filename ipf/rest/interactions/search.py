@@ -1,0 +1,229 @@
+"""Searches: GET [base]/[type]?[parameters], POST [base]/[type]/_search, the same for the system and for compartments.
+
+A page continues with `_cursor`, the store's own token, so that pages neither repeat nor skip while others write.
+
+Source: https://hl7.org/fhir/R4/http.html#search, https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote_plus, urlencode
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import Link, searchset
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.fhir.search.compartments import compartments, membership
+from ipf.fhir.search.predicate import Test
+from ipf.fhir.search.query import Query, Term, parse_query
+from ipf.ports import Answer, Request, SearchPage
+from ipf.rest.http.exchange import media_type, parameters, preference, selection
+from ipf.rest.http.outcome import warning
+from ipf.rest.interactions.search_expand import expanded
+from ipf.rest.interactions.search_include import Included
+from ipf.rest.interactions.search_types import search_types
+from ipf.rest.repository import Repository
+from ipf.rest.write.commit import refresh
+from ipf.rest.write.permission import limited, searchable
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
+CURSOR = "_cursor"
+_TYPE = "_type"
+_ANY = "Basic"  # a type whose parameters are those of all types
+
+Pairs = Sequence[tuple[str, str]]
+Restrict = Callable[[str], Test | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is searched: `types`, only what passes `restrict`.  `path`: of the links.  `single`: one type was named."""
+
+    types: Sequence[str]
+    path: str
+    single: bool = True
+    restrict: Restrict | None = None
+
+
+async def search(request: Request, repository: Repository) -> Answer:
+    """A searchset Bundle; 400 names a parameter that is not known, unless `Prefer: handling=lenient` leaves it out."""
+    return await _search_type(request, repository, selection(request.query))
+
+
+async def search_by_post(request: Request, repository: Repository) -> Answer:
+    """The same with parameters in the body, in the URL, or in both."""
+    return await _search_type(request, repository, _posted(request))
+
+
+async def search_system(request: Request, repository: Repository) -> Answer:
+    """Over the types that `_type` names, or all."""
+    return await _search_system(request, repository, selection(request.query))
+
+
+async def search_system_by_post(request: Request, repository: Repository) -> Answer:
+    """The same with parameters in the body."""
+    return await _search_system(request, repository, _posted(request))
+
+
+async def search_compartment(request: Request, repository: Repository) -> Answer:
+    """[base]/[compartment]/[id]/[type] or `*` for all types."""
+    compartment, id, wanted = request.path
+    if compartment not in compartments():
+        raise Problem(Category.NOT_FOUND, f"there is no compartment of a {compartment}")
+    pairs = selection(request.query)
+    path, members = "/".join(request.path), compartments()[compartment]
+
+    def restrict(resource_type: str) -> Test | None:
+        return membership(compartment, id, resource_type)
+
+    if wanted != "*":
+        if wanted not in members:
+            raise Problem(Category.NOT_FOUND, f"the compartment of a {compartment} has no {wanted}")
+        return await answer(request, repository, pairs, Scope((wanted,), path, True, restrict))
+    named, pairs = types_of(pairs)
+    present = set(await repository.store.types(request.tenant))
+    types = searchable(request.caller, [one for one in sorted(members) if one in (named or present)], named)
+    return await answer(request, repository, pairs, Scope(types, path, False, restrict), named)
+
+
+async def _search_type(request: Request, repository: Repository, pairs: Pairs) -> Answer:
+    return await answer(request, repository, pairs, Scope((request.path[0],), request.path[0]))
+
+
+async def _search_system(request: Request, repository: Repository, pairs: Pairs) -> Answer:
+    named, rest = types_of(pairs)
+    types = searchable(request.caller, named or await repository.store.types(request.tenant), named)
+    return await answer(request, repository, rest, Scope(types, "", False), named)
+
+
+async def answer(
+    request: Request, repository: Repository, pairs: Pairs, scope: Scope, named: Sequence[str] = ()
+) -> Answer:
+    """The page of a search.  `named`: types that the caller asked for by `_type`."""
+    cursor = next((value for name, value in pairs if name == CURSOR), None)
+    used = [pair for pair in pairs if pair[0] != CURSOR]
+    queries = await queries_of(request, repository, used, scope)
+    page = await _page(request, repository, queries, scope, cursor)
+    ignored = queries[0].ignored
+    if ignored:
+        used = [pair for pair in used if pair[0] not in ignored]
+    if named:
+        used.append((_TYPE, ",".join(named)))
+    shown = links(request, scope.path, used, cursor, page.next)
+    includes = [one for query in queries for one in query.includes]
+    if not (includes or ignored):
+        return Answer(200, searchset(page.matches, page.total, request.base_url, shown))
+    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
+    await included.add(includes, page.matches)
+    return Answer(200, searchset(
+        page.matches, page.total, request.base_url, shown, included=included.versions,
+        outcome=_remarks(ignored, included),
+    ))  # fmt: skip
+
+
+async def queries_of(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
+    """The search as a query for each type of the scope that can have matches.
+
+    A parameter that is not known may have been added by another process: the search parameters are learned again.
+    """
+    try:
+        found = await _parsed(request, repository, pairs, scope)
+    except Problem as refused:
+        if refused.category is not Category.NOT_SUPPORTED or not await refresh(repository.store, repository.matcher):
+            raise
+        return await _parsed(request, repository, pairs, scope)
+    if found[0].ignored and await refresh(repository.store, repository.matcher):
+        return await _parsed(request, repository, pairs, scope)
+    return found
+
+
+async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
+    strict, now = preference(request, "handling") != "lenient", repository.clock()
+    sizes = repository.page_size, repository.max_page_size
+    found = []
+    for resource_type in scope.types or (_ANY,):
+        query = parse_query(resource_type, pairs, strict=strict, now=now, page_sizes=sizes)
+        if scope.restrict is not None:
+            test = scope.restrict(resource_type)
+            if test is None:
+                continue
+            query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
+        query = limited(query, request.caller) if scope.types else query
+        found.append(await expanded(query, request.tenant, repository))
+    if not found:
+        raise Problem(Category.NOT_FOUND, "no resource of these types can be there")
+    return found
+
+
+async def _page(
+    request: Request, repository: Repository, queries: Sequence[Query], scope: Scope, cursor: str | None
+) -> SearchPage:
+    if scope.single:
+        page = await repository.store.search(request.tenant, queries[0], cursor)
+        if cursor is not None or repository.conformance is None:
+            return page
+        return repository.conformance.beside(queries[0], page)
+    if not scope.types:
+        return SearchPage(0, (), None)
+    return await search_types(repository.store, request.tenant, queries, cursor)
+
+
+def _posted(request: Request) -> list[tuple[str, str]]:
+    sent = media_type(request.headers.get("content-type", "application/x-www-form-urlencoded"))
+    if sent != "application/x-www-form-urlencoded":
+        raise Problem(Category.MEDIA_TYPE, f"send application/x-www-form-urlencoded, not {sent}")
+    try:
+        body = request.body.decode()
+    except UnicodeDecodeError as refused:
+        raise Problem(Category.MALFORMED, "the search parameters are not UTF-8") from refused
+    return selection([*request.query, *parameters(body)])
+
+
+def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
+    """The types that `_type` names, and the other parameters."""
+    named: list[str] = []
+    for name, value in pairs:
+        if name == _TYPE:
+            named += [one for one in value.split(",") if one]
+            if not named:
+                raise Problem(Category.VALUE, "search parameter _type has no value", _TYPE)
+    for one in named:
+        if one not in definitions().resource_types:
+            raise Problem(
+                Category.NOT_SUPPORTED, f"search parameter _type: {one[:60]} is no resource type of R4", _TYPE
+            )
+    return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
+
+
+def _remarks(ignored: Sequence[str], included: Included) -> bytes:
+    """What the caller should know about the answer, as an OperationOutcome; empty when there is nothing."""
+    texts = [f"search parameter {name[:200]} was ignored" for name in dict.fromkeys(ignored)]
+    if included.cut_off:
+        texts.append(
+            f"more than {included.most} resources or ten steps would have been included; the others are left out"
+        )
+    return dumps(warning(texts)) if texts else b""
+
+
+def links(request: Request, path: str, pairs: Pairs, cursor: str | None, following: str | None) -> list[Link]:
+    """The links of a page: self, and next when there is more."""
+    url = f"{request.base_url}/{path}" if path else request.base_url
+    asked = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
+    links = [_link("self", url, asked, cursor)]
+    if following is not None:
+        links.append(_link("next", url, asked, following))
+    return links
+
+
+def _encoded(text: str) -> str:
+    """Most names and values have nothing to encode."""
+    return text if _PLAIN.fullmatch(text) else quote_plus(text)
+
+
+def _link(relation: str, url: str, asked: str, cursor: str | None) -> Link:
+    if cursor is not None:
+        asked += f"{'&' if asked else ''}{urlencode([(CURSOR, cursor)])}"
+    return Link(relation, f"{url}?{asked}" if asked else url)

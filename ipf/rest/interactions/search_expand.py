@@ -1,0 +1,73 @@
+"""Tests that name a set kept elsewhere in, tests on the resource out: value sets, code hierarchies, Lists.
+
+Done once, before the store is asked, so that SQL and memory see plain equalities.
+
+Source: https://hl7.org/fhir/R4/search.html#token, #list
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.entries import token_value
+from ipf.fhir.model.json import loads
+from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.search.parameter import any_of
+from ipf.fhir.search.predicate import NOTHING, CodeIn, IdIn, ListMember, Test, inner, rewritten, tests_equal, within
+from ipf.fhir.search.query import Query, Term
+from ipf.ports import Terminology
+from ipf.rest.repository import Repository
+
+_MOST_CODES = 10_000
+
+
+async def expanded(query: Query, tenant: str, repository: Repository) -> Query:
+    """The query with `:in`, `:above`, `:below` and `_list` replaced.  Problem when a set is not known."""
+    if not any(within(term.test, CodeIn, ListMember) for term in query.terms):
+        return query
+    terms = [replace(term, test=await _expanded(term, query, tenant, repository)) for term in query.terms]
+    return replace(query, terms=tuple(terms))
+
+
+async def _expanded(term: Term, query: Query, tenant: str, repository: Repository) -> Test:
+    answers: dict[Test, Test] = {}
+    for test in _wanted(term.test):
+        if isinstance(test, CodeIn):
+            answers[test] = await _codes(test, term.name, tenant, repository.terminology)
+        elif isinstance(test, ListMember):
+            answers[test] = await _members(test, query.resource_type, tenant, repository)
+    return rewritten(term.test, lambda one: answers.get(one, one))
+
+
+def _wanted(test: Test) -> list[Test]:
+    if isinstance(test, CodeIn | ListMember):
+        return [test]
+    return [found for one in inner(test) for found in _wanted(one)]
+
+
+async def _codes(test: CodeIn, name: str, tenant: str, terminology: Terminology | None) -> Test:
+    if terminology is None:
+        text = f"search parameter {name}: there is no terminology here that knows value sets"
+        raise Problem(Category.NOT_SUPPORTED, text, name)
+    if test.relation == "in":
+        pairs = await terminology.expand(tenant, test.value)
+    else:
+        system, _, code = test.value.rpartition("|")
+        pairs = frozenset((system, one) for one in await terminology.related(tenant, system, code, test.relation))
+    if len(pairs) > _MOST_CODES:
+        text = f"search parameter {name}: the value set has more than {_MOST_CODES} codes"
+        raise Problem(Category.COSTLY, text, name)
+    values = {token_value(code, system if test.systems else "") for system, code in pairs}
+    return any_of([tests_equal(code, values) for code in test.codes])
+
+
+async def _members(test: ListMember, resource_type: str, tenant: str, repository: Repository) -> Test:
+    version = await repository.store.read(tenant, "List", test.id)
+    if version is None or version.deleted:
+        return NOTHING
+    listed: Any = loads(version.body).get("entry", ())
+    found = [parse_reference(str(entry.get("item", {}).get("reference", ""))) for entry in listed]
+    ids = {one.id for one in found if one is not None and one.resource_type == resource_type and not one.base}
+    return IdIn(tuple(sorted(ids))) if ids else NOTHING

@@ -1,0 +1,43 @@
+"""PUT [base]/[type]/[id] and PUT [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#update, #cond-update"""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, Request
+from ipf.ports.threads import LARGE_BODY
+from ipf.rest.http.exchange import condition, creates_only, if_match, written_answer
+from ipf.rest.http.secrets import in_clear
+from ipf.rest.repository import Repository
+from ipf.rest.write.admit import admitted
+from ipf.rest.write.unit import Entry, Method, asked_by
+
+
+async def update(request: Request, repository: Repository) -> Answer:
+    """200, or 201 when the client chose a new id; 412 when If-Match does not name the current version.
+
+    `If-None-Match: *` only creates: 412 when the resource is there.
+    """
+    resource_type, id = request.path
+    sent, resource = await admitted(request, resource_type, repository)
+    if resource.get("id") != id:
+        raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
+    version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
+    entry = Entry(Method.UPDATE, resource_type, id, resource, if_match=version, must_be_new=must_be_new)
+    return in_clear(await _store(entry, request, repository), sent, repository)
+
+
+async def conditional_update(request: Request, repository: Repository) -> Answer:
+    """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
+    (resource_type,) = request.path
+    sent, resource = await admitted(request, resource_type, repository)
+    query = condition(resource_type, request.query)
+    version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
+    id = resource.get("id")
+    entry = Entry(Method.UPDATE, resource_type, id, resource, query, if_match=version, must_be_new=must_be_new)
+    return in_clear(await _store(entry, request, repository), sent, repository)
+
+
+async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
+    unit = asked_by(request, entry)
+    result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
+    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))

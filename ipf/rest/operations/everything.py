@@ -1,0 +1,80 @@
+"""Patient/[id]/$everything and Encounter/[id]/$everything: the record, and what it refers to, page by page.
+
+Matches are the resource itself and all resources of its compartment; each page brings the Practitioners, Organizations,
+Locations and the like that its matches refer to.  Source: https://hl7.org/fhir/R4/operation-patient-everything.html,
+https://hl7.org/fhir/R4/operation-encounter-everything.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import searchset
+from ipf.fhir.search.compartments import compartments, membership
+from ipf.fhir.search.predicate import Test
+from ipf.ports import Answer, Request
+from ipf.rest.http.exchange import preference, selection
+from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_of
+from ipf.rest.interactions.search_include import Included, references
+from ipf.rest.interactions.search_types import search_types
+from ipf.rest.repository import Repository
+from ipf.rest.write.permission import searchable, shown
+
+_PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
+_RECORDS = frozenset({"Patient", "Encounter"})
+
+
+async def everything(request: Request, repository: Repository) -> Answer:
+    """A searchset Bundle; `_since`, `_type` and `_count` narrow it.  404 and 410 as for a read."""
+    compartment, id = request.path[:2]
+    if compartment not in _RECORDS:
+        raise Problem(Category.NOT_FOUND, f"$everything is there for {' and '.join(sorted(_RECORDS))}")
+    version = shown(await repository.store.read(request.tenant, compartment, id), request.caller)
+    if version is None or version.deleted:
+        category = Category.NOT_FOUND if version is None else Category.GONE
+        raise Problem(category, f"{compartment}/{id} is not there")
+    used = _known(request, selection(request.query))
+    named, pairs = types_of(used)
+    members = compartments()[compartment]
+    present = set(await repository.store.types(request.tenant))
+    types = [one for one in (compartment, *sorted(members)) if one in present and (not named or one in named)]
+    types = searchable(request.caller, types, named)
+
+    def restrict(resource_type: str) -> Test | None:
+        return membership(compartment, id, resource_type)
+
+    cursor = next((value for name, value in pairs if name == CURSOR), None)
+    asked = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
+    asked = [pair for pair in asked if pair[0] != CURSOR]
+    scope = Scope(list(dict.fromkeys(types)), "/".join(request.path), False, restrict)
+    included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
+    if not scope.types:
+        return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, used, None, None)))
+    queries = [replace(query, sort=()) for query in await queries_of(request, repository, asked, scope)]
+    page = await search_types(repository.store, request.tenant, queries, cursor)
+    included.known.update((one.resource_type, one.id) for one in page.matches)
+    await included.refer(
+        key
+        for one in page.matches
+        for key, _ in references(one, request.base_url)
+        if _supports(key[0], compartment, named)
+    )
+    found = [pair for pair in used if pair[0] != CURSOR]
+    all_links = links(request, scope.path, found, cursor, page.next)
+    return Answer(200, searchset(page.matches, page.total, request.base_url, all_links, included=included.versions))
+
+
+def _supports(resource_type: str, compartment: str, named: Sequence[str]) -> bool:
+    """Whether a resource that is referred to is to be brought along: it is in no record of its own."""
+    if named and resource_type not in named:
+        return False
+    return resource_type not in compartments()[compartment] and resource_type != compartment
+
+
+def _known(request: Request, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    unknown = [name for name, _ in pairs if name not in _PARAMETERS]
+    if unknown and preference(request, "handling") != "lenient":
+        raise Problem(Category.NOT_SUPPORTED, f"$everything has no parameter {unknown[0][:80]}", unknown[0][:80])
+    return [pair for pair in pairs if pair[0] in _PARAMETERS]

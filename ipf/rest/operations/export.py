@@ -1,0 +1,172 @@
+"""$export: https://hl7.org/fhir/uv/bulkdata/STU2/export.html
+
+GET or POST [base]/$export, [base]/Patient/$export and [base]/Group/[id]/$export begin a job (202, Content-Location);
+[base]/$export-status/[job] tells how far it is (202 with X-Progress), then where its files are (200, the manifest), and
+DELETE ends it; [base]/$export-file/[job]/[number] is one file.  Jobs are rows: they go on after a crash, anywhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import http_date, instant
+from ipf.fhir.model.dates import date_range, moment
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.fhir.search.compartments import compartments
+from ipf.ports import Answer, Request
+from ipf.ports.exports import ExportJob, Exports
+from ipf.rest.http.exchange import preference, resource_body, selection
+from ipf.rest.repository import Repository
+from ipf.rest.write.permission import shown, unlimited_types
+
+NDJSON = "application/fhir+ndjson"
+_NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
+_UNDERSTOOD = frozenset({"_since", "_type", "_outputFormat"})
+
+
+async def export(request: Request, repository: Repository) -> Answer:
+    """Begin a job: 202 with the address of its status."""
+    exports = _exports(repository)
+    if (preference(request, "respond-async") is None) and "respond-async" not in request.headers.get("prefer", ""):
+        raise Problem(Category.REQUIRED, "$export needs the header Prefer: respond-async")
+    level = await _level(request, repository)
+    asked = _parameters(request)
+    now = repository.clock()
+    job = ExportJob(
+        request.tenant,
+        secrets.token_urlsafe(24).replace("_", "-"),
+        _url(request),
+        level,
+        tuple(unlimited_types(request.caller, _types(types := asked.get("_type", []), level), bool(types))),
+        _since(asked.get("_since", [])),
+        now.replace(microsecond=now.microsecond // 1000 * 1000),
+        now + timedelta(hours=repository.export_hours),
+    )
+    await exports.create(job)
+    return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}")])
+
+
+async def export_status(request: Request, repository: Repository) -> Answer:
+    """202 while it runs, 200 with the manifest when it is done; its failure as an OperationOutcome."""
+    job = await _job(request, repository)
+    if job.status == "failed":
+        raise Problem(Category.INTERNAL, f"the export failed: {job.error}")
+    if job.status == "running":
+        return Answer(202, b"", [("X-Progress", f"{job.exported} resources"), ("Retry-After", "2")])
+    parts = await _exports(repository).parts(job.tenant, job.id)
+    base = f"{request.base_url}/$export-file/{job.id}"
+    manifest = {
+        "transactionTime": instant(job.transaction_time),
+        "request": job.request_url,
+        "requiresAccessToken": repository.smart is not None,
+        "output": [{"type": kind, "url": f"{base}/{number}", "count": count} for number, kind, count in parts],
+        "error": [],
+    }
+    return Answer(200, dumps(manifest), [("Expires", http_date(job.expires_at))], "application/json")
+
+
+async def export_cancel(request: Request, repository: Repository) -> Answer:
+    """202; the job and its files are gone."""
+    job = await _job(request, repository)
+    await _exports(repository).remove(job.tenant, job.id)
+    return Answer(202)
+
+
+async def export_file(request: Request, repository: Repository) -> Answer:
+    """One file of a job: resources of one type, one a line."""
+    _, id, number = request.path
+    wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0
+    part = await _exports(repository).part(request.tenant, id[:100], wanted)
+    if part is None:
+        raise Problem(Category.NOT_FOUND, "there is no such file")
+    unlimited_types(request.caller, [part.resource_type], named=True)
+    return Answer(200, part.body, content_type=NDJSON)
+
+
+def _exports(repository: Repository) -> Exports:
+    if repository.exports is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server does not export")
+    return repository.exports
+
+
+async def _job(request: Request, repository: Repository) -> ExportJob:
+    job = await _exports(repository).get(request.tenant, request.path[1][:100])
+    if job is None:
+        raise Problem(Category.NOT_FOUND, "there is no such export")
+    unlimited_types(request.caller, job.types, named=True)
+    return job
+
+
+async def _level(request: Request, repository: Repository) -> str:
+    path = request.path
+    if len(path) == 1:
+        return "system"
+    if len(path) == 2 and path[0] == "Patient":
+        return "patient"
+    if len(path) != 3 or path[0] != "Group":
+        raise Problem(Category.NOT_FOUND, "there is $export of the system, of Patient, and of a Group")
+    group = shown(await repository.store.read(request.tenant, "Group", path[1]), request.caller)
+    if group is None or group.deleted:
+        raise Problem(Category.NOT_FOUND, f"Group/{path[1]} is not known")
+    return f"group:{path[1]}"
+
+
+def _parameters(request: Request) -> dict[str, list[str]]:
+    """The parameters of the URL, or of the Parameters resource in the body."""
+    pairs = list(selection(request.query))
+    if request.method == "POST" and request.body:
+        for one in resource_body(request, "Parameters").get("parameter", []):
+            value = next((one[name] for name in one if name.startswith("value")), None)
+            if not isinstance(value, str):
+                raise Problem(Category.VALUE, "a parameter of $export is a text", str(one.get("name"))[:60])
+            pairs.append((str(one.get("name")), value))
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, value in pairs:
+        if name not in _UNDERSTOOD and preference(request, "handling") != "lenient":
+            raise Problem(Category.NOT_SUPPORTED, f"$export does not know the parameter {name[:60]}", name[:60])
+        found[name].append(value)
+    for value in found["_outputFormat"]:
+        if value not in _NDJSON_NAMES:
+            raise Problem(Category.NOT_SUPPORTED, f"$export writes {NDJSON}", "_outputFormat")
+    return found
+
+
+def _types(asked: list[str], level: str) -> tuple[str, ...]:
+    """The types to export: those asked for, else all; below a Patient those of its compartment."""
+    possible = definitions().resource_types
+    if level != "system":
+        possible = frozenset(compartments()["Patient"]) | {"Patient"}
+    wanted = {name.strip() for text in asked for name in text.split(",") if name.strip()}
+    unknown = sorted(wanted - definitions().resource_types)
+    if unknown:
+        raise Problem(Category.VALUE, f"{unknown[0][:60]} is not a resource type of R4", "_type")
+    return tuple(sorted((wanted or possible) & possible))
+
+
+def _since(asked: list[str]) -> datetime | None:
+    if not asked:
+        return None
+    found = date_range(asked[-1].replace(" ", "+"))
+    if found is None:
+        raise Problem(Category.VALUE, "_since must be an instant, such as 2026-01-31T08:00:00Z", "_since")
+    return moment(found[0])
+
+
+def _url(request: Request) -> str:
+    url = "/".join((request.base_url, *request.path))
+    return f"{url}?{urlencode(list(request.query))}" if request.query else url
+
+
+def patients_of(group: dict[str, object]) -> Iterator[str]:
+    """`Patient/id` of the active members of a Group."""
+    members = group.get("member")
+    for member in members if isinstance(members, list) else ():
+        reference = member.get("entity", {}).get("reference", "")
+        if reference.startswith("Patient/") and not member.get("inactive"):
+            yield reference.partition("/_history/")[0]

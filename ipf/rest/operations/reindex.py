@@ -1,0 +1,64 @@
+"""GET [base]/$reindex shows the jobs; POST [base]/$reindex?type=Patient,Observation asks for one (no type: for all).
+
+An operation of this server, as HAPI FHIR has it.  Answers Parameters: one `job` for each, newest first.
+"""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import instant
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
+from ipf.ports import Answer, Json, ReindexJob, ReindexQueue, Request
+from ipf.rest.http.exchange import selection
+from ipf.rest.repository import Repository
+
+_MOST_JOBS = 100
+
+
+async def reindex_jobs(request: Request, repository: Repository) -> Answer:
+    """The newest jobs and how far they are."""
+    jobs = await _queue(repository).jobs(request.tenant, _MOST_JOBS)
+    return Answer(200, dumps(_parameters(jobs)))
+
+
+async def request_reindex(request: Request, repository: Repository) -> Answer:
+    """202 with the new job."""
+    types: list[str] = []
+    for name, value in selection(request.query):
+        if name != "type":
+            raise Problem(Category.NOT_SUPPORTED, f"$reindex has no parameter {name[:80]}", name[:80])
+        types += [one for one in value.split(",") if one]
+    for one in types:
+        if one not in definitions().resource_types:
+            raise Problem(Category.VALUE, f"{one[:60]} is no resource type of R4", "type")
+    wanted = tuple(dict.fromkeys(types)) or tuple(sorted(definitions().resource_types))
+    job = await _queue(repository).request(request.tenant, wanted, "request")
+    return Answer(202, dumps(_parameters([job])))
+
+
+def _queue(repository: Repository) -> ReindexQueue:
+    if repository.reindex is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server does not reindex")
+    return repository.reindex
+
+
+def _parameters(jobs: list[ReindexJob]) -> Json:
+    found: Json = {"resourceType": "Parameters"}
+    if jobs:
+        found["parameter"] = [{"name": "job", "part": _parts(job)} for job in jobs]
+    return found
+
+
+def _parts(job: ReindexJob) -> list[Json]:
+    parts: list[Json] = [
+        {"name": "id", "valueString": str(job.id)},
+        {"name": "status", "valueCode": job.status},
+        {"name": "reason", "valueString": job.reason},
+        {"name": "types", "valueInteger": len(job.resource_types)},
+        {"name": "done", "valueInteger": job.done_count},
+        {"name": "of", "valueInteger": job.of_count},
+        {"name": "created", "valueInstant": instant(job.created_at)},
+        {"name": "updated", "valueInstant": instant(job.updated_at)},
+    ]
+    return [*parts, {"name": "error", "valueString": job.error}] if job.error else parts

@@ -1,0 +1,109 @@
+"""What a replay would do, without doing it: a stored message is mapped with the maps of now, and its Bundle is planned
+on the store as it is, as a transaction is, which then is rolled back.
+
+What arrives: the number of a message.  What leaves: each resource of the Bundle with what would become of it, and the
+paths at which it differs from what is stored.  Nothing is written; validation is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.difference import differences
+from ipf.fhir.model.json import loads
+from ipf.ports import Change, Claimed, Clock, FhirStore, Inbox, Json, Mapper, Matcher, MessageRow, ReplayPreview
+from ipf.rest.interactions.bundle_entries import entries_in
+from ipf.rest.write.commit import learn
+from ipf.rest.write.plan import Plan, make_plan
+from ipf.rest.write.prefetch import Prefetch, asks_for, question
+from ipf.rest.write.snapshot import StoreSnapshot
+from ipf.rest.write.unit import EntryResult, Unit
+
+
+class ReplayPreviewer:
+    """`ports.ReplayPreview`.  `passthrough`: types that are not mapped; `claimed`: a row as the engine gets it.
+
+    `is_mapped`: whether a vendor profile maps a message of these types all the same.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        mapper: Mapper,
+        store: FhirStore,
+        matcher: Matcher,
+        clock: Clock,
+        passthrough: Iterable[str],
+        claimed: Callable[[MessageRow], Claimed],
+        is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._inbox = inbox
+        self._mapper = mapper
+        self._store = store
+        self._matcher = matcher
+        self._clock = clock
+        self._passthrough = frozenset(passthrough)
+        self._claimed = claimed
+        self._is_mapped = is_mapped
+
+    async def rehearse(self, message_id: int) -> Json:
+        """See `ports.ReplayPreview.rehearse`."""
+        row = await self._inbox.get(message_id)
+        if row is None:
+            raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
+        about = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
+        message = self._claimed(row)
+        if row.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
+            return about | {"map_url": None, "error": None, "resources": [], "unmapped": []}
+        try:
+            mapped = await self._mapper.transform(message)
+            unit = Unit(message.tenant, entries_in(mapped), message.correlation_id, references=mapped.references)
+            resources = await self._planned(unit)
+        except Problem as problem:
+            if problem.category is Category.UNAVAILABLE:
+                raise
+            return about | {"map_url": None, "error": str(problem), "resources": [], "unmapped": []}
+        unmapped = [{"concept_map": one.concept_map, "code": one.code} for one in mapped.unmapped]
+        return about | {"map_url": mapped.map_url, "error": None, "resources": resources, "unmapped": unmapped}
+
+    async def _planned(self, unit: Unit) -> list[Json]:
+        plan = await rehearse(unit, self._store, self._matcher, self._clock)
+        (result,) = plan.results
+        if result is None or isinstance(result, Problem):
+            raise result or Problem(Category.CONFLICT, "it could not be planned alone")
+        changes = {(one.version.resource_type, one.version.id): one for one in plan.changes}
+        return [_resource(end, changes) for end in result.entries if end.version is not None]
+
+
+async def rehearse(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
+    """The plan of one unit; its transaction is rolled back."""
+    asked = [question(unit)]
+    async with store.transaction() as transaction:
+        asks = asks_for(asked)
+        answers = await transaction.ask(asks)
+        await learn(transaction, answers.epoch, matcher)
+        knowledge = Prefetch.of(asks, answers)
+        rids = iter([await store.new_rid() for _ in range(knowledge.rids_needed(asked))])
+        return make_plan(asked, StoreSnapshot(knowledge, asks.conditions), clock(), rids)
+
+
+def _resource(end: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:
+    """One entry: what would become of it, and where it differs."""
+    assert end.version is not None
+    version = end.version
+    change = changes.get((version.resource_type, version.id))
+    body: Json = {
+        "resource_type": version.resource_type,
+        "id": version.id if change is None or change.previous is not None else None,
+        "outcome": str(end.outcome),
+        "differences": [],
+    }
+    if change is not None and change.previous is not None:
+        body["differences"] = differences(change.previous, change.resource or {}, version.resource_type)
+    elif change is not None:
+        body["resource"] = loads(version.body) if version.body else None
+    return body
+
+
+_: type[ReplayPreview] = ReplayPreviewer

@@ -1,0 +1,149 @@
+"""POST [base]/Subscription/$dry-run and [base]/Subscription/[id]/$dry-run: how often would it have fired?
+
+What arrives: a Subscription in the body (alone, or as `resource` in Parameters; at an instance, the stored one), `days`
+to look back (default 7) and how many `examples` to show.  It is judged as at registration, nothing is stored, nobody is
+called.  What leaves: Parameters with the count, by day too, and examples.
+
+The versions of the resource types concerned are read page by page, newest first, with `MOST_VERSIONS` at most; when
+there are more, `complete` is false and `from` says how far it came.  An operation of this server.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.model.bundle import instant
+from ipf.fhir.model.json import dumps, loads
+from ipf.ports import Answer, Change, Json, Request, Version
+from ipf.ports.history import HistoryMark
+from ipf.rest.http.arguments import Arguments, parameters_of
+from ipf.rest.operations.subscription_operations import only_subscriptions
+from ipf.rest.repository import Repository
+from ipf.rest.write.admit import admit
+from ipf.rest.write.commit import refresh
+from ipf.rest.write.permission import searchable, visible
+from ipf.subscriptions.dry_run import Trial
+from ipf.subscriptions.guide import topic_url
+
+MOST_VERSIONS = 20_000
+PAGE = 100
+_MOST_DAYS = 366
+_MOST_EXAMPLES = 50
+_PARAMETERS = frozenset({"days", "examples", "resource"})
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the look back has found so far."""
+
+    examined: int = 0
+    days: Counter[str] = field(default_factory=Counter)
+    examples: list[Version] = field(default_factory=list)
+    oldest: datetime | None = None
+    complete: bool = True
+
+
+async def dry_run(request: Request, repository: Repository) -> Answer:
+    """200 with Parameters; 422 when the Subscription could not be served, with the reasons of a registration."""
+    only_subscriptions(request)
+    subscription, arguments = await _asked(request, repository)
+    days, examples = arguments.number("days"), arguments.number("examples")
+    days = 7 if days is None else days
+    if not 0 < days <= _MOST_DAYS:
+        raise Problem(Category.VALUE, f"days is a number from 1 to {_MOST_DAYS}", "days")
+    await refresh(repository.store, repository.matcher)
+    canonical = topic_url(subscription)
+    topic = repository.matcher.topic(request.tenant, canonical) if canonical is not None else None
+    trial = Trial(request.tenant, subscription, topic)
+    searchable(request.caller, trial.resource_types, trial.resource_types)
+    until = repository.clock()
+    since = until - timedelta(days=days)
+    found = _Found()
+    most = min(5 if examples is None else examples, _MOST_EXAMPLES)
+    for name in trial.resource_types:
+        await _look_back(request, repository, trial, name, since, most, found)
+    return Answer(200, dumps(_told(found, since, until, request.base_url)))
+
+
+async def _asked(request: Request, repository: Repository) -> tuple[Json, Arguments]:
+    """The Subscription that is meant, admitted as if it were registered, and the other arguments."""
+    body = loads(request.body) if request.body else None
+    if isinstance(body, dict) and body.get("resourceType") == "Subscription":
+        plain = replace(request, body=b"")
+        return admit({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
+    arguments = Arguments.of(request, _PARAMETERS)
+    sent = arguments.structure("resource")
+    if sent is not None:
+        if sent.get("resourceType") != "Subscription":
+            raise Problem(Category.VALUE, "resource must be a Subscription", "resource")
+        return admit(sent, repository), arguments
+    if len(request.path) != 3:
+        raise Problem(Category.REQUIRED, "send a Subscription, or ask at one that is stored")
+    version = await repository.store.read(request.tenant, "Subscription", request.path[1])
+    if version is None or version.deleted or not visible([version], request.caller):
+        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} is not known")
+    stored: Json = loads(version.body)
+    return stored, arguments
+
+
+async def _look_back(
+    request: Request, repository: Repository, trial: Trial, name: str, since: datetime, most: int, found: _Found
+) -> None:
+    """Put every version of a type since then to the trial, newest first."""
+    mark: HistoryMark | None = None
+    while True:
+        page = await repository.histories.page(request.tenant, name, PAGE, since, mark)
+        for version in page:
+            change = await _change(version, request.tenant, trial, repository)
+            if change is not None and trial.fires(change) and visible([version], request.caller):
+                found.days[version.last_updated.date().isoformat()] += 1
+                if len(found.examples) < most:
+                    found.examples.append(version)
+        found.examined += len(page)
+        if len(page) < PAGE:
+            return
+        mark = HistoryMark.of(page[-1])
+        if found.examined >= MOST_VERSIONS:
+            found.complete, found.oldest = False, page[-1].last_updated
+            return
+
+
+async def _change(version: Version, tenant: str, trial: Trial, repository: Repository) -> Change | None:
+    """The change that a version was, as far as the trial needs to know it; None when it cannot fire."""
+    resource = None if version.deleted else loads(version.body)
+    after = EMPTY if resource is None else extract(resource)
+    if not trial.needs_previous(version, after, resource):
+        return Change(tenant, version, resource, EMPTY, after, "", "update")
+    before = None
+    if version.version_id > 1:
+        number = version.version_id - 1
+        before = await repository.store.read_version(tenant, version.resource_type, version.id, number)
+    previous = loads(before.body) if before is not None and not before.deleted else None
+    if resource is None and previous is None:
+        return None
+    interaction = "delete" if resource is None else "create" if previous is None else "update"
+    entries = EMPTY if previous is None else extract(previous)
+    return Change(tenant, version, resource, entries, after, "", interaction, previous)
+
+
+def _told(found: _Found, since: datetime, until: datetime, base_url: str) -> Json:
+    members: list[Json | None] = [
+        {"name": "count", "valueInteger": sum(found.days.values())},
+        {"name": "from", "valueInstant": instant(found.oldest or since)},
+        {"name": "to", "valueInstant": instant(until)},
+        {"name": "examined", "valueInteger": found.examined},
+        {"name": "complete", "valueBoolean": found.complete},
+    ]
+    for day, count in sorted(found.days.items()):
+        members.append({"name": "day", "part": [{"name": "date", "valueDate": day},
+                                                {"name": "count", "valueInteger": count}]})  # fmt: skip
+    for version in found.examples:
+        url = f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
+        parts = [{"name": "focus", "valueReference": {"reference": url}},
+                 {"name": "timestamp", "valueInstant": instant(version.last_updated)}]  # fmt: skip
+        members.append({"name": "example", "part": parts})
+    return parameters_of(*members)

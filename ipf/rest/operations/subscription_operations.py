@@ -1,0 +1,183 @@
+"""Operations on subscriptions: `$status`, `$events`, `$resend` and `$get-ws-binding-token`.
+
+Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0 (`$resend`: 1.2), OperationDefinitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.bundle import instant
+from ipf.fhir.model.json import dumps
+from ipf.pipeline.deliver.compose import includes_of
+from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
+from ipf.rest.http.arguments import Arguments, parameters_of
+from ipf.rest.http.outcome import success
+from ipf.rest.repository import Repository
+from ipf.rest.write.permission import visible
+from ipf.security.access import may_hold
+from ipf.subscriptions.guide import CONTENTS
+from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, status_of
+from ipf.subscriptions.status import STATUSES
+from ipf.subscriptions.terms import terms_of
+
+MOST_EVENTS = 1000
+MOST_SUBSCRIPTIONS = 10_000
+TOKEN_MINUTES = 60
+_BEYOND = 2**62
+
+
+async def status(request: Request, repository: Repository) -> Answer:
+    """GET or POST [base]/Subscription/$status and [base]/Subscription/[id]/$status: a searchset of statuses."""
+    arguments = Arguments.of(request, {"id", "status"})
+    queue = _queue(request, repository)
+    if len(request.path) == 3:
+        found = [await _one(request, queue)]
+    else:
+        ids, statuses = arguments.texts("id"), frozenset(arguments.texts("status"))
+        if statuses - STATUSES:
+            raise Problem(Category.VALUE, f"status is one of {', '.join(sorted(STATUSES))}", "status")
+        rows = [await queue.health(request.tenant, id) for id in dict.fromkeys(ids)]
+        if not ids:
+            rows = list(await queue.healths(request.tenant, MOST_SUBSCRIPTIONS))
+        there = [one for one in rows if one is not None and may_hold(request.caller, "r", one.resource)]
+        found = [one for one in there if not statuses or one.status in statuses]
+    now = repository.clock()
+    entries: list[Json] = []
+    for one in found:
+        content = terms_of(one.resource).content
+        telling = NotificationContext(request.base_url, now, one.last_event_number, "query-status", content)
+        said = {**one.resource, "status": one.status}
+        entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(said, (), telling),
+                        "search": {"mode": "match"}})  # fmt: skip
+    made: Json = {"resourceType": "Bundle", "type": "searchset", "total": len(entries)}
+    return Answer(200, dumps({**made, "entry": entries} if entries else made))
+
+
+async def events(request: Request, repository: Repository) -> Answer:
+    """GET or POST [base]/Subscription/[id]/$events: a history Bundle, `MOST_EVENTS` at most, from a number on."""
+    arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber", "content"})
+    first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
+    queue = _queue(request, repository)
+    health = await _one(request, queue)
+    content = arguments.text("content") or terms_of(health.resource).content
+    if content not in CONTENTS:
+        raise Problem(Category.VALUE, f"content is one of {', '.join(CONTENTS)}", "content")
+    until = _BEYOND if last is None else last
+    read = await queue.between(request.tenant, health.id, first or 1, until, MOST_EVENTS)
+    shown = read if content == "empty" else _visible(read, request)
+    lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
+                  within=(request.caller,))  # fmt: skip
+    along = await includes_of(lease, shown, repository.store, repository.matcher, request.base_url)
+    said = {**health.resource, "status": health.status}
+    telling = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
+    content,
+                      Form.R4, along)  # fmt: skip
+    return Answer(200, bundle(said, shown, telling))
+
+
+def _visible(read: Sequence[Event], request: Request) -> list[Event]:
+    """Those whose resource the caller may see."""
+    if request.caller.is_unlimited:
+        return list(read)
+    versions = [
+        Version(number, one.resource_type, one.id, one.version_id, one.occurred_at, one.body, one.method == "DELETE")
+        for number, one in enumerate(read)
+    ]
+    return [read[version.rid] for version in visible(versions, request.caller)]
+
+
+async def resend(request: Request, repository: Repository) -> Answer:
+    """POST [base]/Subscription/[id]/$resend: events `eventsSinceNumber` to `eventsUntilNumber` once more, in order.
+
+    Without an end all that follow.  Then delivery goes on where it was.  409 when it is not active.
+    """
+    arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber"})
+    first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
+    queue = _queue(request, repository)
+    health = await _one(request, queue, "u")
+    if not first or first > health.last_event_number:
+        text = f"eventsSinceNumber is a number from 1 to {health.last_event_number}"
+        raise Problem(Category.VALUE, text, "eventsSinceNumber")
+    if last is None:
+        last = health.last_event_number
+    elif last < first:
+        raise Problem(Category.VALUE, "eventsUntilNumber is not below eventsSinceNumber", "eventsUntilNumber")
+    due = await queue.resend(request.tenant, health.id, first, last)
+    if due is None:
+        kind = terms_of(health.resource).channel_type
+        text = f"only what is active and not a websocket is sent again; this is {health.status}, {kind}: ask $events"
+        raise Problem(Category.CONFLICT, text)
+    return Answer(200, dumps(success(f"{due} events will be sent, from number {first} on; again up to {last}")))
+
+
+async def binding_token(request: Request, repository: Repository) -> Answer:
+    """GET or POST [base]/Subscription/$get-ws-binding-token, or at an instance: a token for `bind-with-token`."""
+    arguments = Arguments.of(request, {"id"})
+    queue, bindings = _queue(request, repository), repository.bindings
+    if bindings is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server has no websockets")
+    ids = [request.path[1]] if len(request.path) == 3 else arguments.texts("id")
+    if ids:
+        rows = [(id, await queue.health(request.tenant, id)) for id in dict.fromkeys(ids)]
+    else:
+        rows = [(one.id, one) for one in await queue.healths(request.tenant, MOST_SUBSCRIPTIONS) if _is_socket(one)]
+    if not ids:
+        rows = [(id, row) for id, row in rows if row is not None and may_hold(request.caller, "r", row.resource)]
+    for id, row in rows:
+        if row is None or not may_hold(request.caller, "r", row.resource):
+            raise Problem(Category.NOT_FOUND, f"Subscription/{id[:64]} is not known")
+        if not _is_socket(row):
+            raise Problem(Category.BUSINESS_RULE, f"Subscription/{id} is not of channel type websocket")
+    if not rows:
+        raise Problem(Category.NOT_FOUND, "there is no subscription of channel type websocket")
+    until = _end_of_token(request.caller, repository.clock())
+    token = await bindings.issue(request.tenant, [id for id, _ in rows], until, request.caller)
+    said: list[Json] = [
+        {"name": "token", "valueString": token},
+        {"name": "expiration", "valueDateTime": instant(until)},
+        *({"name": "subscription", "valueString": id} for id, _ in rows),
+        {"name": "websocket-url", "valueUrl": _socket_url(request.base_url)},
+    ]
+    return Answer(200, dumps(parameters_of(*said)))
+
+
+def _end_of_token(caller: Caller, now: datetime) -> datetime:
+    """An hour, and no longer than what the caller has proved who it is with."""
+    latest = now + timedelta(minutes=TOKEN_MINUTES)
+    return latest if caller.expires_at is None else min(latest, datetime.fromtimestamp(caller.expires_at, UTC))
+
+
+def _is_socket(row: SubscriptionHealth) -> bool:
+    return terms_of(row.resource).channel_type == "websocket"
+
+
+def _socket_url(base_url: str) -> str:
+    url = urlsplit(base_url)
+    path = url.path.rstrip("/").removesuffix("/fhir")
+    return urlunsplit(("wss" if url.scheme == "https" else "ws", url.netloc, f"{path}/websocket", "", ""))
+
+
+def only_subscriptions(request: Request) -> None:
+    """Problem NOT_FOUND for an operation of Subscription at another type."""
+    if request.path[0] != "Subscription":
+        raise Problem(Category.NOT_FOUND, f"{request.path[-1]} is there for Subscription, not for {request.path[0]}")
+
+
+async def _one(request: Request, queue: DeliveryQueue, right: str = "r") -> SubscriptionHealth:
+    """The subscription in the path; what the caller may not read (or whatever is asked for) is not there."""
+    health = await queue.health(request.tenant, request.path[1])
+    if health is None or not may_hold(request.caller, right, health.resource):
+        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} is not known")
+    return health
+
+
+def _queue(request: Request, repository: Repository) -> DeliveryQueue:
+    only_subscriptions(request)
+    if repository.deliveries is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server delivers no notifications")
+    return repository.deliveries

@@ -1,0 +1,128 @@
+"""[base]/[type]/$validate, [base]/[type]/[id]/$validate: https://hl7.org/fhir/R4/resource-operation-validate.html
+
+POST with the resource, or with Parameters `resource`, `mode`, `profile`; on an instance without a body, and by GET,
+what is stored.  The answer is an OperationOutcome with 200, however bad the resource is; 4xx is for a request that
+cannot be understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.validation import Finding, outcome
+from ipf.fhir.xml.writer import from_xml
+from ipf.ports import Answer, Json, Request
+from ipf.rest.conformance import Conformance
+from ipf.rest.http.exchange import selection
+from ipf.rest.http.formats import Format, sent_format
+from ipf.rest.repository import Repository
+from ipf.rest.write.permission import shown
+
+_MODES = frozenset({"create", "update", "delete", "profile"})
+_PARAMETERS = frozenset({"mode", "profile"})
+
+
+async def validate(request: Request, repository: Repository) -> Answer:
+    """A resource that was sent, or (on an instance, without one) the stored one."""
+    conformance = conformance_of(repository)
+    resource_type, id = request.path[0], request.path[1] if len(request.path) == 3 else None
+    resource, mode, profiles = _asked(request, resource_type)
+    if mode == "delete":
+        return Answer(200, dumps(outcome(await _deletable(request, repository, resource_type, id))))
+    if resource is None:
+        resource = await _stored(request, repository, resource_type, id)
+    known = await conformance.known(request.tenant)
+    findings = known.validator.validate(resource, profiles)
+    findings += _by_mode(resource, resource_type, mode, id)
+    return Answer(200, dumps(outcome(findings)))
+
+
+def conformance_of(repository: Repository) -> Conformance:
+    """What the server judges with.  Problem NOT_SUPPORTED where it has none."""
+    if repository.conformance is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server has no definitions to judge by")
+    return repository.conformance
+
+
+def _asked(request: Request, resource_type: str) -> tuple[Json | None, str | None, list[str]]:
+    """The resource, mode and profiles, from the body and the URL."""
+    pairs = list(selection(request.query))
+    resource: Json | None = None
+    if request.method == "POST" and request.body:
+        sent = body(request)
+        if sent.get("resourceType") == "Parameters" and not _is_subject(sent, resource_type):
+            resource, named = _unpacked(sent)
+            pairs += named
+        else:
+            resource = sent
+    unknown = next((name for name, _ in pairs if name not in _PARAMETERS), None)
+    if unknown is not None:
+        raise Problem(Category.NOT_SUPPORTED, f"$validate has no parameter {unknown[:60]}", unknown[:60])
+    modes = {value for name, value in pairs if name == "mode"}
+    if len(modes) > 1 or not modes <= _MODES:
+        raise Problem(Category.VALUE, f"mode is one of {', '.join(sorted(_MODES))}", "mode")
+    return resource, next(iter(modes), None), [value for name, value in pairs if name == "profile"]
+
+
+def body(request: Request) -> Json:
+    """The body as a resource, JSON or XML.  Problem MALFORMED or MEDIA_TYPE."""
+    sent = sent_format(request.headers.get("content-type") or "application/fhir+json")
+    found: Any = from_xml(request.body) if sent is Format.XML else loads(request.body)
+    if not isinstance(found, dict):
+        raise Problem(Category.MALFORMED, "the body must be one resource")
+    return found
+
+
+def _is_subject(sent: Json, resource_type: str) -> bool:
+    """Whether Parameters are themselves what is to be validated."""
+    parameters = sent.get("parameter")
+    named = [one.get("name") for one in parameters if isinstance(one, dict)] if isinstance(parameters, list) else []
+    return resource_type == "Parameters" and not any(name in named for name in ("resource", "mode", "profile"))
+
+
+def _unpacked(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
+    resource: Json | None = None
+    named: list[tuple[str, str]] = []
+    parameters = sent.get("parameter")
+    for one in parameters if isinstance(parameters, list) else ():
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            raise Problem(Category.MALFORMED, "a parameter has a name", "Parameters.parameter")
+        if one["name"] == "resource":
+            resource = one.get("resource")
+            if not isinstance(resource, dict):
+                raise Problem(Category.VALUE, "the parameter resource must hold one", "Parameters.parameter")
+        else:
+            value = next((item for name, item in one.items() if name.startswith("value")), None)
+            named.append((one["name"], str(value)))
+    return resource, named
+
+
+async def _stored(request: Request, repository: Repository, resource_type: str, id: str | None) -> Json:
+    if id is None:
+        raise Problem(Category.REQUIRED, "send the resource, alone or as parameter `resource`")
+    version = shown(await repository.store.read(request.tenant, resource_type, id), request.caller)
+    if version is None or version.deleted:
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not there")
+    found: Json = loads(version.body)
+    return found
+
+
+async def _deletable(request: Request, repository: Repository, resource_type: str, id: str | None) -> list[Finding]:
+    """Whether a deletion would be accepted: it always is, when there is something to delete."""
+    if id is None:
+        raise Problem(Category.REQUIRED, "mode delete is asked on an instance", "mode")
+    await _stored(request, repository, resource_type, id)
+    return []
+
+
+def _by_mode(resource: Json, resource_type: str, mode: str | None, id: str | None) -> Sequence[Finding]:
+    found: list[Finding] = []
+    kind = resource.get("resourceType")
+    if kind != resource_type:
+        found.append(Finding("error", "invalid", f"the resource is a {kind}, asked was {resource_type}", str(kind)))
+    if mode == "update" and id is not None and resource.get("id") != id:
+        found.append(Finding("error", "value", "the resource's id must be that of the URL", f"{kind}.id"))
+    return found

@@ -1,0 +1,57 @@
+"""The door for resources from outside: what may not enter is refused here, with its place.
+
+Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then, where
+`SUBSCRIPTION_SERVICE_VALIDATION_MODE` is `enforce`, its type and profiles; then the rules for Subscriptions.  Resources
+that our own maps made do not pass here.
+"""
+
+from __future__ import annotations
+
+from ipf.errors import Problem
+from ipf.fhir.model.redaction import check_unsealed
+from ipf.fhir.search.custom_parameters import check as check_parameter
+from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
+from ipf.fhir.topics.topic import check_topic
+from ipf.ports import DEFAULT_TENANT, Json, Request
+from ipf.ports.threads import LARGE_BODY
+from ipf.rest.http.exchange import resource_body
+from ipf.rest.http.structure import check_structure
+from ipf.rest.repository import Repository
+from ipf.subscriptions.criteria import check
+
+
+async def admitted(request: Request, resource_type: str, repository: Repository) -> tuple[Json, Json]:
+    """The resource in the body of a request, and the same as it will be stored; a large one is read aside."""
+
+    def read() -> tuple[Json, Json]:
+        sent = resource_body(request, resource_type)
+        return sent, admit(sent, repository)
+
+    if len(request.body) < LARGE_BODY:
+        return read()
+    found: tuple[Json, Json] = await repository.run_in_thread(read)
+    return found
+
+
+def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:
+    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE, places prefixed with `place`."""
+    try:
+        check_structure(resource)
+        if repository.conformance is not None:
+            repository.conformance.check(resource, repository.tenant)
+        if resource["resourceType"] != "Subscription":
+            if resource["resourceType"] == "SearchParameter":
+                check_parameter(resource, is_served=repository.tenant == DEFAULT_TENANT)
+            elif resource["resourceType"] in TOPIC_TYPES and (topic := topic_in(resource)) is not None:
+                check_topic(topic)
+            return resource
+        check(resource, repository.policy)
+        check_unsealed(resource)
+    except Problem as refused:
+        if place is None:
+            raise
+        raise refused.inside(place) from refused
+    admitted = {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
+    if admitted.get("status") == "active":  # offered, as the guide allows; it begins as requested all the same
+        admitted["status"] = "requested"
+    return repository.vault.sealed(admitted)

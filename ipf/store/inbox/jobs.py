@@ -1,0 +1,146 @@
+"""The statements of work on many messages: which are selected, and what a batch of a job does to them.
+
+A replay makes further conversions, as a requeue does (`codes_sql`): a delivered row is not changed, the conversion is
+claimed behind all that is known of its patient, and later messages of the patient are converted again behind it
+(`following`).  Those that the same job will come to are left to it: they come behind, each with its own followers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ipf.store.postgres.quoting import Statement, Value, literal, script
+
+COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
+    skipped_count, error, created_at, updated_at, tenant"""
+
+# Of messages of all tenants that were asked for: whose they are, if they are all of one.
+_WHOSE = r"""CASE WHEN $1 <> '*' THEN $1 ELSE (
+        SELECT CASE WHEN min(s.tenant) = max(s.tenant) THEN min(s.tenant) ELSE '*' END
+        FROM unnest(string_to_array($6, E'\x1f')::bigint[]) AS i(id) JOIN message_states s ON s.id = i.id) END"""
+
+START = Statement(
+    "jobs_start",
+    "text, text, text, boolean, integer, text",
+    rf"""
+WITH job AS (
+    INSERT INTO admin_jobs (tenant, kind, selection, following, per_second, total, status)
+    VALUES ({_WHOSE}, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
+            CASE WHEN $6 = '' THEN 'done' ELSE 'requested' END)
+    RETURNING *
+), messages AS (
+    INSERT INTO admin_job_messages (job_id, message_id)
+    SELECT j.id, m FROM job j CROSS JOIN unnest(string_to_array($6, E'\x1f')::bigint[]) AS m
+)
+SELECT {COLUMNS} FROM job""",
+)
+JOB = Statement("jobs_one", "bigint", f"SELECT {COLUMNS} FROM admin_jobs WHERE id = $1")
+CANCEL = Statement(
+    "jobs_cancel",
+    "bigint",
+    f"""
+UPDATE admin_jobs SET status = 'cancelled', updated_at = now()
+WHERE id = $1 AND status IN ('requested', 'running') RETURNING {COLUMNS}""",
+)
+TAKE = Statement(
+    "jobs_take",
+    "",
+    """
+SELECT id, tenant, kind, following, per_second, after_id FROM admin_jobs
+WHERE status IN ('requested', 'running') ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED""",
+)
+NEXT = Statement(
+    "jobs_next",
+    "bigint, bigint, integer",
+    "SELECT message_id FROM admin_job_messages WHERE job_id = $1 AND message_id > $2 ORDER BY message_id LIMIT $3",
+)
+PROGRESS = Statement(
+    "jobs_progress",
+    "bigint, text, bigint, bigint, bigint, bigint, text",
+    """
+WITH done AS (DELETE FROM admin_job_messages WHERE job_id = $1 AND $2 IN ('done', 'failed'))
+UPDATE admin_jobs SET status = $2, after_id = $3, done_count = done_count + $4, changed_count = changed_count + $5,
+    following_count = following_count + $6, skipped_count = skipped_count + $4 - $5, error = $7, updated_at = now()
+WHERE id = $1""",
+)
+RETRY = Statement(
+    "jobs_retry",
+    "text, text",
+    r"""
+WITH retried AS (
+    UPDATE message_states s
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
+        mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
+    FROM unnest(string_to_array($2, E'\x1f')::bigint[]) AS i(id)
+    WHERE s.id = i.id AND ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
+      AND s.status::text IN ('FAILED', 'DEAD_LETTER')
+    RETURNING s.id
+)
+SELECT count(*), 0 FROM retried""",
+)
+DISCARD = Statement(
+    "jobs_discard",
+    "text, text",
+    r"""
+WITH s AS (
+    DELETE FROM message_states s USING unnest(string_to_array($2, E'\x1f')::bigint[]) AS i(id)
+    WHERE s.id = i.id AND ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
+      AND s.status::text = 'DEAD_LETTER' RETURNING s.id
+), again AS (
+    DELETE FROM message_states c USING s WHERE c.original_id = s.id
+), bodies AS (
+    DELETE FROM message_bodies b USING s WHERE b.id = s.id
+)
+SELECT count(*), 0 FROM s""",
+)
+
+STATEMENTS = (START, JOB, CANCEL, TAKE, NEXT, PROGRESS, RETRY, DISCARD)
+
+_PLACES = re.compile(r"\$[1-5]")
+
+
+def replay(tenant: str, job: int, ids: str, last_id: int, following: bool) -> str:
+    """The script that has these messages converted again, inside a transaction: (how many, how many following)."""
+    values: dict[str, Value] = {"$1": tenant, "$2": job, "$3": ids, "$4": last_id, "$5": following}
+    query = _PLACES.sub(lambda place: literal(values[place.group()]), _REPLAY.replace("$3", _ids(ids)))
+    return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
+
+
+def _ids(ids: str) -> str:
+    return "'{" + ids + "}'::bigint[]"
+
+
+_REPLAY = """
+WITH met AS MATERIALIZED (
+    SELECT s.id, s.tenant, s.ordering_key, s.status::text AS status FROM unnest($3) AS i(id)
+    JOIN message_states s ON s.id = i.id WHERE ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
+), retried AS (
+    UPDATE message_states s
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
+        mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
+    FROM met m WHERE s.id = m.id AND s.status::text IN ('FAILED', 'DEAD_LETTER') RETURNING s.id
+), first AS MATERIALIZED (
+    SELECT ordering_key, tenant, min(id) AS id FROM met
+    WHERE $5 AND ordering_key IS NOT NULL AND status <> 'RECEIVED' GROUP BY ordering_key, tenant
+), following AS MATERIALIZED (
+    SELECT s.id FROM first f
+    JOIN message_states s ON s.ordering_key = f.ordering_key AND s.tenant = f.tenant AND s.id > f.id
+    WHERE s.id > (SELECT min(id) FROM first) AND s.original_id IS NULL AND s.status::text <> 'DEAD_LETTER'
+      AND NOT (s.status::text IN ('DELIVERED', 'TRANSFORMING') AND s.id > $4 AND EXISTS (
+          SELECT 1 FROM admin_job_messages j WHERE j.job_id = $2 AND j.message_id = s.id))
+), again AS MATERIALIZED (
+    SELECT id, true AS asked FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
+    UNION ALL
+    SELECT id, false FROM following f WHERE NOT EXISTS (
+        SELECT 1 FROM met m WHERE m.id = f.id AND m.status IN ('DELIVERED', 'TRANSFORMING'))
+), made AS (
+    INSERT INTO message_states
+        (id, tenant, status, received_at, ordering_key, ready_at, original_id, mapping_epoch, reason)
+    SELECT nextval(pg_get_serial_sequence('message_bodies', 'id')), s.tenant, 'RECEIVED', now(), s.ordering_key, now(),
+           s.id, (SELECT epoch FROM mapping_state WHERE single), 'job/' || $2
+    FROM (SELECT id FROM again ORDER BY id) a JOIN LATERAL (
+        SELECT * FROM message_states o WHERE o.id = a.id
+    ) s ON true
+)
+SELECT (SELECT count(*) FROM again WHERE asked) + (SELECT count(*) FROM retried),
+       (SELECT count(*) FROM again WHERE NOT asked)"""

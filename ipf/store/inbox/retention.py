@@ -1,0 +1,174 @@
+"""Removing what need not be kept any longer, batch by batch, and the duty to do so.
+
+Each batch walks some rows in the order in which they came, removes those that are done with and old enough, and is a
+transaction of its own, so no lock is held for long and vacuum keeps up.  What is never removed: a message that is not
+DELIVERED (dead letters only by a policy of their own) or of which a conversion is open, an event that its subscriber
+has not acknowledged, the current version of a resource, and a version that such an event still has to carry.
+
+A message's receipts in the FHIR database go first: without its row it can never be converted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+import orjson
+
+from ipf.ports import Json
+from ipf.ports.statistics import Pruner, RetentionState
+from ipf.store.inbox.retention_sql import (
+    AWAITED,
+    COUNTS,
+    DUTY_ASKED,
+    DUTY_BEGIN,
+    DUTY_DONE,
+    DUTY_KEEP,
+    DUTY_LAST,
+    EVENTS,
+    IN_ORDER,
+    MESSAGES,
+    MOST_AWAITED,
+    PARTITIONS,
+    RECEIPTS,
+    REMOVE_MESSAGES,
+    VERSIONS,
+)
+from ipf.store.postgres.database import Database, Session
+from ipf.store.postgres.quoting import joined, literal
+from ipf.store.postgres.scopes import Runs
+
+Prune = Callable[[datetime, str], Awaitable[tuple[int, str | None]]]
+
+
+class PostgresPruner:
+    """`ports.observe.Pruner` on both databases."""
+
+    kinds: Sequence[str] = ("messages", "dead_letters", "rejects", "attempts", "events", "versions")
+
+    def __init__(self, inbox: Database, fhir: Database) -> None:
+        self._inbox = inbox
+        self._fhir = fhir.everyone
+        self._awaited = ""
+
+    async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
+        """See `Pruner.prune`."""
+        prunes: dict[str, Prune] = {
+            "messages": self._messages, "dead_letters": self._dead_letters, "rejects": self._rejects,
+            "attempts": self._attempts, "events": self._events, "versions": self._versions,
+        }  # fmt: skip
+        return await prunes[kind](before, after)
+
+    async def count(self, kind: str, before: datetime) -> int:
+        """See `Pruner.count`."""
+        database: Runs = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
+        return int((await database.one(COUNTS[kind].format(before=literal(before))))[0])
+
+    # -- the inbox
+
+    async def _messages(self, before: datetime, after: str) -> tuple[int, str | None]:
+        return await self._stored("DELIVERED", "delivered_at", before, after)
+
+    async def _dead_letters(self, before: datetime, after: str) -> tuple[int, str | None]:
+        return await self._stored("DEAD_LETTER", "last_attempt_at", before, after)
+
+    async def _stored(self, status: str, ended: str, before: datetime, after: str) -> tuple[int, str | None]:
+        limit = literal(before)
+        walk = MESSAGES.format(status=literal(status), ended=ended, before=limit, after=literal(int(after or 0)))
+        rows = await self._inbox.many(walk)
+        doomed = [row for row in rows if row[1] is not None]
+        if doomed:
+            tenants, correlations = joined(row[1] for row in doomed), joined(row[2] for row in doomed)
+            await self._fhir.many(RECEIPTS.format(tenants=literal_joined(tenants), ids=literal_joined(correlations)))
+            ids = joined(row[0] for row in doomed)
+            remove = REMOVE_MESSAGES.format(ids=literal_joined(ids), status=literal(status), ended=ended, before=limit)
+            await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
+        is_more = bool(rows) and any(row[3] for row in rows)
+        return len(doomed), str(rows[-1][0]) if is_more else None
+
+    async def _rejects(self, before: datetime, after: str) -> tuple[int, str | None]:
+        return await _in_order(self._inbox, "rejects", "received_at", before, after)
+
+    # -- the FHIR database
+
+    async def _attempts(self, before: datetime, after: str) -> tuple[int, str | None]:
+        return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after)
+
+    async def _events(self, before: datetime, after: str) -> tuple[int, str | None]:
+        """The cursor is the last subscription that is done with; a batch looks at the next ones."""
+        start = literal(int(after or 0))
+        last, removed = await self._fhir.one(EVENTS.format(after=start, before=literal(before)))
+        if removed:
+            return int(removed), after
+        return 0, None if last is None else str(last)
+
+    async def _versions(self, before: datetime, after: str) -> tuple[int, str | None]:
+        """The cursor is (partition, time, rid, version) of the last version that was looked at."""
+        if not after:
+            awaited = await self._fhir.many(AWAITED.format(before=literal(before)))
+            if len(awaited) > MOST_AWAITED:  # deliveries are far behind: they go first
+                return 0, None
+            self._awaited = joined(f"{row[0]}/{row[1]}" for row in awaited)
+            after = f"{await self._partition_after(0)} 1970-01-01T00:00:00+00:00 0 0"
+        partition, moment, rid, version = after.split(" ")
+        if partition == "None":
+            return 0, None
+        walk = VERSIONS.format(
+            partition=literal(int(partition)), time=literal(datetime.fromisoformat(moment)), rid=literal(int(rid)),
+            version=literal(int(version)), before=literal(before), awaited=literal_joined(self._awaited),
+        )  # fmt: skip
+        removed, time, last_rid, last_version = await self._fhir.one(walk)
+        if time is None:  # nothing that is old enough is left in this partition
+            return int(removed), f"{await self._partition_after(int(partition))} 1970-01-01T00:00:00+00:00 0 0"
+        return int(removed), f"{partition} {time.astimezone(UTC).isoformat()} {last_rid} {last_version}"
+
+    async def _partition_after(self, partition: int) -> int | None:
+        found: int | None = (await self._fhir.one(PARTITIONS.format(after=literal(partition))))[0]
+        return found
+
+    # -- the duty
+
+    async def take(self, worker: str, seconds: float, result: Json | None) -> bool:
+        """See `Pruner.take`."""
+        statement = DUTY_BEGIN if result is None else DUTY_KEEP
+        shown = literal(orjson.dumps(result or {}).decode())
+        call = statement.format(worker=literal(worker), seconds=literal(float(seconds)), result=shown)
+        return bool(await self._inbox.many(call))
+
+    async def done(self, worker: str, result: Json) -> None:
+        """See `Pruner.done`."""
+        shown = literal(orjson.dumps(result).decode())
+        await self._inbox.many(DUTY_DONE.format(worker=literal(worker), result=shown))
+
+    async def ask(self) -> None:
+        """See `Pruner.ask`."""
+        await self._inbox.many(DUTY_ASKED)
+
+    async def last(self) -> RetentionState:
+        """See `Pruner.last`."""
+        row = await self._inbox.maybe(DUTY_LAST)
+        if row is None:
+            return RetentionState(None, None, None, {})
+        held_by, began_at, ended_at, result = row
+        return RetentionState(held_by, began_at, ended_at, orjson.loads(result or "{}"))
+
+
+def literal_joined(text: str) -> str:
+    """What `joined` made, as a literal (it holds the separators that `literal` refuses)."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:
+    if keeps_count:
+        await session.many("SELECT set_config('ipf.pruning', 'on', true)")
+    await session.many(remove)
+
+
+async def _in_order(database: Runs, table: str, time: str, before: datetime, after: str) -> tuple[int, str | None]:
+    """A table whose ids grow with time."""
+    call = IN_ORDER.format(table=table, time=time, before=literal(before), after=literal(int(after or 0)))
+    last, removed = await database.one(call)
+    return int(removed), None if last is None else str(last)
+
+
+_: type[Pruner] = PostgresPruner

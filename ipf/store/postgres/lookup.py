@@ -1,0 +1,195 @@
+"""What a transaction asks before it is planned: one statement for ids, match conditions, receipts and the epoch.
+
+Conditions that are one token (nearly all of them: an identifier) are answered set-wise inside that statement; any other
+goes through the general search.  Every answer sees what was committed before the statement began; `lock` answers again
+after the locks are held, which is what makes a conditional create safe.
+
+Advisory locks: class 1 guards the set of subscriptions (shared by all writers, exclusive for who changes it), class 2
+serialises match keys.  Match keys fall in a bounded range, so that two of them may share a lock; that costs waiting,
+never correctness.  Source: https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from zlib import crc32
+
+from ipf.fhir.search.query import Query
+from ipf.ports import Lookup, LookupResult, Version
+from ipf.store.postgres.database import Row
+from ipf.store.postgres.quoting import Statement, array, joined
+from ipf.store.postgres.symbols import Names, Parameter
+
+Condition = tuple[str, Query]
+
+AT_ONCE = 500  # ids and conditions in one statement, changes in one round trip; a wave of messages has up to 300
+SUBSCRIPTIONS_CLASS = 1
+MATCH_CLASS = 2
+MATCH_KEYS = 16384
+
+SHARE_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock_shared({SUBSCRIPTIONS_CLASS}, 0)"
+OWN_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
+
+# The one version that a row of `resources` names.  The `+ 0` lets it be found from that row alone: from what else names
+# the rid PostgreSQL may read all its versions, and look which of them is current after that.
+CURRENT_VERSION = "JOIN resource_versions v ON v.rid = r.rid + 0 AND v.version_id = r.version_id"
+
+VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v.body, v.deleted, v.method"
+
+# The limit comes before the versions are joined: else PostgreSQL may read all versions of what it found.
+_MATCHES = f"""
+    SELECT {VERSION_COLUMNS}
+    FROM (SELECT r.rid, r.resource_type, r.id, r.version_id FROM index_text t JOIN resources r ON r.rid = t.rid
+          WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val ORDER BY t.rid LIMIT 2) r
+    JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id LIMIT 2"""
+
+ASK = Statement(
+    "fhir_ask",
+    "smallint[], text, text, smallint[], smallint[], text, smallint[], text",
+    rf"""
+SELECT 0, a.n, {VERSION_COLUMNS}
+FROM unnest($1, string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f')) WITH ORDINALITY
+     AS a(partition_id, resource_type, id, n)
+JOIN resources r ON r.partition_id = a.partition_id AND r.resource_type = a.resource_type AND r.id = a.id
+JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
+UNION ALL
+SELECT 1, c.n, m.*
+FROM unnest($4, $5, string_to_array($6, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
+CROSS JOIN LATERAL ({_MATCHES}) m
+UNION ALL
+SELECT 2, k.n, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM unnest($7, string_to_array($8, E'\x1f')) WITH ORDINALITY AS k(partition_id, key, n)
+JOIN receipts x ON x.partition_id = k.partition_id AND x.key = k.key
+UNION ALL
+SELECT 3, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM subscription_epoch""",
+)
+
+MATCH = Statement(
+    "fhir_match",
+    "smallint[], smallint[], text",
+    rf"""
+SELECT 1, c.n, m.*
+FROM unnest($1, $2, string_to_array($3, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
+CROSS JOIN LATERAL ({_MATCHES}) m""",
+)
+
+# The function scan yields the keys in the order given, which is ascending: so two callers cannot wait for each other.
+LOCK = Statement(
+    "fhir_lock",
+    "integer[]",
+    f"SELECT count(pg_advisory_xact_lock({MATCH_CLASS}, k)) FROM unnest($1) AS t(k)",
+)
+
+STATEMENTS = (ASK, MATCH, LOCK)
+
+
+def ask_call(asks: Lookup, names: Names) -> str:
+    """The statement for all that can be answered set-wise."""
+    tokens = _tokens(asks.conditions)
+    return ASK.call(
+        array([str(names.partition(tenant)) for tenant, _, _ in asks.ids]),
+        joined([resource_type for _, resource_type, _ in asks.ids]),
+        joined([id_ for _, _, id_ in asks.ids]),
+        *_token_columns(tokens, names),
+        array([str(names.partition(tenant)) for tenant, _ in asks.receipts]),
+        joined([key for _, key in asks.receipts]),
+    )
+
+
+def match_call(conditions: Sequence[Condition], names: Names) -> str:
+    """The statement for those conditions that are single tokens."""
+    return MATCH.call(*_token_columns(_tokens(conditions), names))
+
+
+def _token_columns(tokens: Sequence[tuple[str, str, str, str]], names: Names) -> tuple[str, str, str]:
+    return (
+        array([str(names.partition(tenant)) for tenant, _, _, _ in tokens]),
+        array([str(names.parameter(resource_type, code)) for _, resource_type, code, _ in tokens]),
+        joined([value for _, _, _, value in tokens]),
+    )
+
+
+def answers(asks: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Version]]) -> LookupResult:
+    """Rows of `ask_call` in the order of the asks; `others`: matches of conditions that are no single tokens."""
+    by_id: list[Version | None] = [None] * len(asks.ids)
+    receipts: set[tuple[str, str]] = set()
+    matched: list[Row] = []
+    epoch = 0
+    for row in rows:
+        kind, n = row[0], row[1]
+        if kind == 0:
+            by_id[n - 1] = version(row[2:])
+        elif kind == 1:
+            matched.append(row)
+        elif kind == 2:
+            receipts.add(asks.receipts[n - 1])
+        else:
+            epoch = n
+    return LookupResult(by_id, matches(asks.conditions, matched, others), frozenset(receipts), epoch)
+
+
+def matches(
+    conditions: Sequence[Condition], rows: Iterable[Row], others: dict[int, Sequence[Version]]
+) -> list[Sequence[Version]]:
+    """Rows of `match_call` in the order of the conditions."""
+    found: list[list[Version]] = [list(others.get(number, ())) for number in range(len(conditions))]
+    numbers = [number for number, (_, query) in enumerate(conditions) if query.single_tokens is not None]
+    for row in rows:
+        found[numbers[row[1] - 1]].append(version(row[2:]))
+    return list(found)
+
+
+def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
+    """The conditions that are no single tokens, with their places."""
+    return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_tokens is None]
+
+
+def parts_of(asks: Lookup) -> Iterator[Lookup]:
+    """The same asks, a bounded number at a time; the receipts with the first."""
+    if len(asks.ids) + len(asks.conditions) <= AT_ONCE:
+        yield asks
+        return
+    receipts = asks.receipts
+    for start in range(0, max(len(asks.ids), len(asks.conditions)), AT_ONCE):
+        end = start + AT_ONCE
+        yield Lookup(asks.ids[start:end], asks.conditions[start:end], receipts)
+        receipts = ()
+
+
+def put_together(parts: Sequence[LookupResult]) -> LookupResult:
+    """The answers of `parts_of`, in the order of the whole."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    by_id = [one for part in parts for one in part.by_id]
+    return LookupResult(by_id, [one for part in parts for one in part.by_condition], first.receipts, first.epoch)
+
+
+def lock_call(conditions: Sequence[Condition]) -> str:
+    """The statement that takes the locks of these conditions, in ascending order."""
+    return LOCK.call(array(map(str, sorted({_lock_key(tenant, query) for tenant, query in conditions}))))
+
+
+def parameters_of(conditions: Sequence[Condition]) -> set[Parameter]:
+    """The search parameters that the single tokens among them need."""
+    return {(resource_type, code) for _, resource_type, code, _ in _tokens(conditions)}
+
+
+def version(row: Row) -> Version:
+    """A row of VERSION_COLUMNS."""
+    rid, resource_type, id_, version_id, last_updated, body, deleted, method = row
+    return Version(rid, resource_type, id_, version_id, last_updated, body.encode(), deleted, method)
+
+
+def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:
+    return [
+        (tenant, query.resource_type, *query.single_tokens)
+        for tenant, query in conditions
+        if query.single_tokens is not None
+    ]
+
+
+def _lock_key(tenant: str, query: Query) -> int:
+    token = query.single_tokens
+    text = f"{token[0]}\x1f{token[1]}" if token is not None else query.canonical
+    return crc32(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode()) % MATCH_KEYS

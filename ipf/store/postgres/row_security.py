@@ -1,0 +1,130 @@
+"""Row-level security switched on, by a start with several tenants: the role of callers' requests, its rights, policies.
+
+Arrives: the URL of the migrated FHIR database, whose user owns the tables.  Leaves: a database that `Database(...,
+tenants=True)` can open, or a Problem that says which two statements somebody with more rights must run once.  Doing it
+again changes nothing; replicas that start together take turns.  With one tenant none of this is ever called.
+
+Searches that compare numbers or put texts together inside an index are only as quick as before when PostgreSQL knows
+that these functions cannot tell anything about rows that a policy hides (LEAKPROOF).  A superuser alone may say so: it
+is done where the user is one, as in the embedded server; `HINT` says how where not.
+
+Sources: https://www.postgresql.org/docs/current/ddl-rowsecurity.html,
+https://www.postgresql.org/docs/current/sql-createfunction.html (LEAKPROOF)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.logger import Logger
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.store.postgres.connection import Connection, connect
+from ipf.store.postgres.migrate import LOCK
+from ipf.store.postgres.scopes import ROLE
+
+log = Logger()
+
+LEAKPROOF = (
+    "numeric_eq(numeric, numeric)", "numeric_lt(numeric, numeric)", "numeric_le(numeric, numeric)",
+    "numeric_gt(numeric, numeric)", "numeric_ge(numeric, numeric)", "textcat(text, text)", "substr(text, integer)",
+)  # fmt: skip
+HINT = "; ".join(f"ALTER FUNCTION pg_catalog.{one} LEAKPROOF" for one in LEAKPROOF)
+
+# The role's name and the user's, whether the role is there, whether this user may make it, and is a superuser, whether
+# the functions are known as leakproof.
+_STATE = f"""
+SELECT {ROLE}::text, current_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE rolname = {ROLE}),
+    (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user),
+    (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+    (SELECT bool_and(proleakproof) FROM pg_proc
+     WHERE oid = ANY ('{{{",".join(f'"{one}"' for one in LEAKPROOF)}}}'::regprocedure[]))"""
+_ENTER = f"SELECT set_config('role', {ROLE}, true)"  # for this statement alone
+
+_MAKE_ROLE = """
+DO $$ BEGIN
+    EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', {role});
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another start was first
+END $$"""
+_JOIN_ROLE = "DO $$ BEGIN EXECUTE format('GRANT %I TO %I', {role}, current_user); END $$"
+_GRANT = """
+DO $$
+DECLARE
+    place name := (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'resources'::regclass);
+    one name;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', place, {role});
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', place, {role});
+    EXECUTE format('GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA %I TO %I', place, {role});
+    EXECUTE format('REVOKE ALL ON schema_versions FROM %I', {role});
+    FOR one IN SELECT DISTINCT c.relname FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+               WHERE NOT c.relrowsecurity LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', one);
+    END LOOP;
+END $$"""
+
+
+async def secure(url: str, *, reactor: Any) -> None:
+    """Make the role when it is missing, give it its rights, switch every policy on.
+
+    Problem UNAVAILABLE with what to do when this user may not; StoreUnreachable when the server is away.
+    """
+    connection = await connect(url, reactor=reactor, greeting="SET client_min_messages = warning")
+    try:
+        await connection.run(f"SELECT pg_advisory_lock({LOCK})")
+        await _join(connection)
+        await connection.run(_GRANT.format(role=ROLE))
+        await _leakproof(connection)
+    finally:
+        connection.close()
+
+
+async def obstacle(connection: Connection) -> str:
+    """Why a start with several tenants would be refused; empty when it would not be.  Changes nothing."""
+    ((role, user, exists, may_make, *_),) = await connection.run(_STATE)
+    return "" if (may_make and not exists) or await _may_enter(connection) else missing(role, user)
+
+
+async def _join(connection: Connection) -> None:
+    """The role exists and this user may work in it."""
+    ((role, user, exists, may_make, *_),) = await connection.run(_STATE)
+    try:
+        if may_make and not exists:
+            await connection.run(_MAKE_ROLE.format(role=ROLE))
+        if not await _may_enter(connection):
+            await connection.run(_JOIN_ROLE.format(role=ROLE))
+    except StoreUnreachable:
+        raise
+    except Problem as refused:
+        raise Problem(Category.UNAVAILABLE, missing(role, user)) from refused
+
+
+async def _may_enter(connection: Connection) -> bool:
+    try:
+        await connection.run(_ENTER)
+    except StoreUnreachable:
+        raise
+    except Problem:
+        return False
+    return True
+
+
+async def _leakproof(connection: Connection) -> None:
+    ((*_, is_superuser, is_done),) = await connection.run(_STATE)
+    if is_done:
+        return
+    if is_superuser:
+        for statement in HINT.split("; "):
+            await connection.run(statement)
+    else:
+        log.info("event=slow_searches searches by quantity or chain are slower until a superuser says in the FHIR "
+                 "database: {hint}", event="slow_searches", hint=HINT)  # fmt: skip
+
+
+def missing(role: str, user: str) -> str:
+    """What to do about a role that the service may not make itself."""
+    return (
+        f"row-level security needs a role that {user} may not make: let somebody with CREATEROLE run once "
+        f'CREATE ROLE "{role}" NOLOGIN NOINHERIT; GRANT "{role}" TO "{user}" '
+        "- or set SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY=false to go without the second lock"
+    )

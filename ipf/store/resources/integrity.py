@@ -1,0 +1,38 @@
+"""`ports.Referrers` on PostgreSQL: one look into the index for each search parameter that was ever written."""
+
+from __future__ import annotations
+
+from ipf.ports.integrity import Referrers
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.quoting import Statement
+
+REFERRERS = Statement(
+    "fhir_referrers",
+    "text, text, integer",
+    """
+SELECT DISTINCT r.resource_type || '/' || r.id
+FROM search_parameters s
+CROSS JOIN LATERAL (
+    SELECT t.rid FROM index_text t
+    WHERE t.partition_id = (SELECT p.id FROM partitions p WHERE p.name = $1) AND t.param = s.id AND t.val = $2 LIMIT $3
+) t
+JOIN resources r ON r.rid = t.rid AND NOT r.deleted AND r.resource_type || '/' || r.id <> $2
+LIMIT $3""",
+)
+
+STATEMENTS = (REFERRERS,)
+
+
+class PostgresReferrers:
+    """`ports.Referrers` on a Database that was opened with the FHIR store's statements."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
+        """See `ports.Referrers.referrers`."""
+        rows = await self._database.of(tenant).many(REFERRERS.call(tenant, reference, limit))
+        return sorted(str(name) for (name,) in rows)
+
+
+_: type[Referrers] = PostgresReferrers

@@ -1,0 +1,310 @@
+"""A test of `fhir/search/predicate.py` in, an SQL condition on one resource out; every value is kept beside it
+(`Values`).
+
+A test on one value of the text index is a probe by (value, rid); dates are probed by rid; every other test on index
+entries is a set of rids that PostgreSQL computes once.  Chains are nested conditions on the resources at the other end.
+Tests that look at the resource itself come out as conditions that hold for all that may pass: the caller looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.entries import clean
+from ipf.fhir.search.predicate import (
+    AllOf,
+    AnyOf,
+    Bounds,
+    CodedText,
+    DateRange,
+    Has,
+    IdIn,
+    LastUpdated,
+    Linked,
+    Not,
+    Present,
+    QuantityIn,
+    QuantityRange,
+    Test,
+    TextContains,
+    TextEquals,
+    TextParts,
+    TextPrefix,
+    TextSuffix,
+    TypedIdentifier,
+    inner,
+)
+from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
+from ipf.store.postgres.prepared import Values
+from ipf.store.postgres.quoting import joined
+from ipf.store.postgres.symbols import Names, Parameter
+
+TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
+_OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_PROBES = 20  # values that are probed one by one; more are computed as a set
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """SQL expressions of an index entry: of its row, or of fields of a composite."""
+
+    val: str
+    lo: str
+    hi: str
+    unit: str
+
+
+class Conditions:
+    """Makes the conditions of one statement of one tenant.  `units`: the unit texts that occur.
+
+    `fenced`: set when PostgreSQL shall put the probes to each row of what the statement walks, and not turn them into
+    joins: whose order it can only guess as long as there are no statistics (after a first load).
+    """
+
+    def __init__(self, partition: int, names: Names, units: Sequence[str] = ()) -> None:
+        self.fenced = False
+        self.values = Values()
+        self._add = self.values.add
+        self._partition = self._add(partition, "smallint")
+        self._names = names
+        self._units = units
+        self._numbers = count(1)
+
+    def live(self, alias: str, resource_type: str) -> str:
+        """Rows of `resources` under `alias` that are there and of this type."""
+        type_ = self._add(resource_type)
+        return f"{alias}.partition_id = {self._partition} AND {alias}.resource_type = {type_} AND NOT {alias}.deleted"
+
+    def entry(self, alias: str, resource_type: str, *codes: str) -> str:
+        """Rows of an index under `alias` that belong to these parameters."""
+        numbers = sorted(self._names.parameter(resource_type, code) for code in codes)
+        marks = [self._add(number, "smallint") for number in numbers]
+        param = f"= {marks[0]}" if len(marks) == 1 else f"IN ({', '.join(marks)})"
+        return f"{alias}.partition_id = {self._partition} AND {alias}.param {param}"
+
+    def driven(self, test: TextEquals, resource_type: str) -> str:
+        """Rows of the index of texts, under the alias `d`, that have the one value of a test."""
+        return f"{self.entry('d', resource_type, test.code)} AND d.val = {self._add(test.values[0])}"
+
+    def test(self, test: Test, resource_type: str, alias: str = "r") -> str:
+        """The condition on the row of `resources` under `alias`, which is of this type."""
+        match test:
+            case TextEquals(_, values) if len(values) <= _PROBES:
+                return self._probe(test, "text", resource_type, alias)
+            case DateRange():
+                return self._probe(test, "date", resource_type, alias)
+            case IdIn(ids):
+                return f"{alias}.id IN ({', '.join(map(self._add, ids))})"
+            case LastUpdated(bounds):
+                return self._bounds(bounds, "timestamptz", at=f"{alias}.last_updated")
+            case AllOf(tests):
+                return "(" + " AND ".join(self.test(one, resource_type, alias) for one in tests) + ")"
+            case AnyOf(tests):
+                return self._any(tests, resource_type, alias)
+            case Not(one):
+                return f"NOT {self.test(one, resource_type, alias)}"
+            case Linked():
+                return self._linked(test, resource_type, alias)
+            case Has():
+                return self._has(test, resource_type, alias)
+            case CodedText():
+                return "true"
+        return self._member(alias, self._set(test, resource_type))
+
+    # -- one index
+
+    def _probe(self, test: TextEquals | DateRange, kind: str, resource_type: str, alias: str) -> str:
+        t = self._alias()
+        found = f"{self.entry(t, resource_type, test.code)} AND {t}.rid = {alias}.rid AND {self._on(test, row(t))}"
+        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{' OFFSET 0' if self.fenced else ''})"
+
+    def distinct(self, test: Test, resource_type: str) -> str:
+        """SELECT of the rids that pass, each once; `test` is one of a set, or alternatives of these."""
+        tests = inner(test) if isinstance(test, AnyOf) else (test,)
+        if len(tests) == 1:
+            return self._set(test, resource_type, "DISTINCT ")
+        return " UNION ".join(self._set(one, resource_type) for one in tests)
+
+    def _any(self, tests: Sequence[Test], resource_type: str, alias: str) -> str:
+        sets = [one for one in tests if is_set(one)]
+        found = [self.test(one, resource_type, alias) for one in tests if not is_set(one)]
+        if sets:
+            union = " UNION ALL ".join(self._set(one, resource_type) for one in sets)
+            found.append(self._member(alias, union))
+        return f"({' OR '.join(found)})"
+
+    def _member(self, alias: str, rids: str) -> str:
+        """Whether the resource is in a set; fenced, the set is computed once and looked up in, never joined."""
+        return f"({alias}.rid IN ({rids}))" + (" IS TRUE" if self.fenced else "")
+
+    def _set(self, test: Test, resource_type: str, distinct: str = "") -> str:
+        """SELECT of the rids that pass."""
+        t = self._alias()
+        if isinstance(test, Present):
+            entry = self.entry(t, resource_type, test.code)
+            return f"SELECT {distinct}{t}.rid FROM {TABLES[test.kind]} {t} WHERE {entry}"
+        if isinstance(test, TypedIdentifier):
+            test = TextPrefix(test.code, f"{clean(test.value)}\t")
+        kind = "quantity" if isinstance(test, QuantityRange | QuantityIn) else "text"
+        entry = self.entry(t, resource_type, _code(test))
+        return f"SELECT {distinct}{t}.rid FROM {TABLES[kind]} {t} WHERE {entry} AND {self._on(test, row(t))}"
+
+    def _on(self, test: Test, at: Columns) -> str:
+        """The condition on the columns of one entry."""
+        match test:
+            case TextEquals(_, (value,)):
+                return f"{at.val} = {self._add(value)}"
+            case TextEquals(_, values):
+                return f"{at.val} = ANY(string_to_array({self._add(joined(values))}, E'\\x1f'))"
+            case TextPrefix(_, prefix):
+                return self._begins(at.val, prefix)
+            case TextSuffix(_, suffix):
+                return f"right({at.val}, {len(suffix)}) = {self._add(suffix)}"
+            case TextContains(_, part):
+                return f"strpos(split_part({at.val}, E'\\t', 1), {self._add(part)}) > 0"
+            case DateRange(_, bounds):
+                return self._bounds(bounds, "bigint", lo=at.lo, hi=at.hi)
+            case QuantityRange(_, bounds, unit_prefix, unit_part):
+                unit = f" AND {self._begins(at.unit, unit_prefix)}" if unit_prefix else ""
+                part = f" AND strpos({at.unit}, {self._add(unit_part)}) > 0" if unit_part else ""
+                return f"{self._bounds(bounds, 'numeric', lo=at.lo, hi=at.hi)}{unit}{part}"
+            case QuantityIn():
+                return self._in_units(test, at)
+            case TextParts(_, parts):
+                return " AND ".join([*self._narrowed(at.val, parts), *(self._part(*part, at.val) for part in parts)])
+            case AnyOf(tests):
+                return "(" + " OR ".join(self._on(one, at) for one in tests) + ")"
+            case LastUpdated(()):
+                return "false"
+        raise Problem(Category.INTERNAL, f"no SQL for {type(test).__name__}")
+
+    def _part(self, field: int, test: Test, val: str) -> str:
+        def at(offset: int, cast: str = "") -> str:
+            return f"split_part({val}, E'\\n', {field + 1 + offset}){cast}"
+
+        cast = "::bigint" if _kind(test) == "date" else "::numeric"
+        return self._on(test, Columns(at(0), at(0, cast), at(1, cast), at(2)))
+
+    def _in_units(self, test: QuantityIn, at: Columns) -> str:
+        """The bounds in each unit that occurs and has the same dimension."""
+        found = []
+        for unit in self._units:
+            code = ucum_code(unit)
+            bounds = None if code is None else in_unit(test.bounds, test.unit, code)
+            if bounds is not None:
+                where = self._bounds(bounds, "numeric", lo=at.lo, hi=at.hi)
+                found.append(f"({at.unit} = {self._add(unit)} AND {where})")
+        return f"({' OR '.join(found)})" if found else "false"
+
+    def _narrowed(self, val: str, parts: Sequence[tuple[int, Test]]) -> list[str]:
+        """What the first component says about the beginning of a composite, for the index."""
+        field, first = parts[0]
+        if field == 0 and isinstance(first, TextEquals) and len(first.values) == 1:
+            return [self._begins(val, f"{first.values[0]}\n")]
+        return [self._begins(val, first.prefix)] if field == 0 and isinstance(first, TextPrefix) else []
+
+    def _begins(self, column: str, prefix: str) -> str:
+        """A range that a b-tree in collation "C" can walk."""
+        if not prefix:
+            return "true"
+        following = _following(prefix)
+        upper = "" if following is None else f" AND {column} < {self._add(following)}"
+        return f"{column} >= {self._add(prefix)}{upper}"
+
+    def _bounds(self, bounds: Bounds, kind: str, **columns: str) -> str:
+        """Alternatives of conjunctions; column names and operators are of a closed set, values are of this SQL type."""
+        alternatives = [
+            " AND ".join(f"{columns[b.column]} {_OPERATORS[b.operator]} {self._add(b.value, kind)}" for b in every)
+            for every in bounds
+        ]
+        return "(" + " OR ".join(f"({every or 'true'})" for every in alternatives) + ")" if alternatives else "false"
+
+    # -- other resources
+
+    def _linked(self, test: Linked, resource_type: str, alias: str) -> str:
+        t, x = self._alias(), self._alias("x")
+        prefix = f"{test.resource_type}/"
+        return (
+            f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
+            f"ON {self.live(x, test.resource_type)} AND {x}.id = substr({t}.val, {len(prefix) + 1}) "
+            f"WHERE {self.entry(t, resource_type, test.code)} AND {self._begins(f'{t}.val', prefix)} "
+            f"AND {t}.rid = {alias}.rid AND {self._all(test.tests, test.resource_type, x)})"
+        )
+
+    def _has(self, test: Has, resource_type: str, alias: str) -> str:
+        t, x = self._alias(), self._alias("x")
+        return (
+            f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
+            f"ON {x}.rid = {t}.rid AND {self.live(x, test.resource_type)} "
+            f"WHERE {self.entry(t, test.resource_type, test.code)} "
+            f"AND {t}.val = {self._add(resource_type + '/')} || {alias}.id "
+            f"AND {self._all(test.tests, test.resource_type, x)})"
+        )
+
+    def _all(self, tests: Iterable[Test], resource_type: str, alias: str) -> str:
+        return " AND ".join(self.test(one, resource_type, alias) for one in tests)
+
+    def _alias(self, letter: str = "t") -> str:
+        return f"{letter}{next(self._numbers)}"
+
+
+def row(alias: str) -> Columns:
+    """The columns of a row of an index table."""
+    return Columns(f"{alias}.val", f"{alias}.lo", f"{alias}.hi", f"{alias}.unit")
+
+
+def parameters_of(test: Test, resource_type: str) -> set[Parameter]:
+    """The search parameters whose numbers the SQL of a test needs."""
+    match test:
+        case Linked(code, other, tests):
+            return {(resource_type, code)}.union(*(parameters_of(one, other) for one in tests))
+        case Has(other, code, tests):
+            return {(other, code)}.union(*(parameters_of(one, other) for one in tests))
+        case AllOf() | AnyOf() | Not():
+            return set[Parameter]().union(*(parameters_of(one, resource_type) for one in inner(test)))
+        case IdIn() | LastUpdated() | CodedText():
+            return set()
+    return {(resource_type, _code(test))}
+
+
+def uses_units(test: Test) -> bool:
+    """Whether the SQL of a test depends on the units that occur."""
+    if isinstance(test, TextParts):
+        return any(uses_units(part) for _, part in test.parts)
+    return isinstance(test, QuantityIn) or any(uses_units(one) for one in inner(test))
+
+
+def _code(test: Test) -> str:
+    code: Callable[[], str] | str | None = getattr(test, "code", None)
+    if not isinstance(code, str):
+        raise Problem(Category.INTERNAL, f"no SQL for {type(test).__name__}")
+    return code
+
+
+def is_set(test: Test) -> bool:
+    """Whether the rids that pass a test are computed as a set."""
+    texts = TextPrefix | TextSuffix | TextContains | TextParts | TypedIdentifier
+    return isinstance(test, texts | QuantityRange | QuantityIn | Present)
+
+
+def _kind(test: Test) -> str:
+    tests = inner(test) or (test,)
+    return "date" if isinstance(tests[0], DateRange) else "quantity"
+
+
+def _following(prefix: str) -> str | None:
+    """The least text that is greater than all that begin with `prefix`; None when there is none."""
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1])
+        if point < 0x10FFFF:
+            following = 0xE000 if point == 0xD7FF else _storable(point + 1)
+            return prefix[: end - 1] + chr(following)
+    return None
+
+
+def _storable(point: int) -> int:
+    """`point`, or the next one that a literal may hold."""
+    return 0x20 if point in (0x1E, 0x1F) else point

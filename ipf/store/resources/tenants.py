@@ -1,0 +1,118 @@
+"""One transaction of several tenants under row-level security: every statement string serves one of them.
+
+Arrives: asks and writes of units whose tenants differ, as the convert stage has them.  They are taken apart by tenant,
+each part goes with the words that open its tenant's rows (`scopes.py`), and the answers are put in the order of the
+asks.  With one tenant, which is nearly always, nothing is taken apart.  Parts are written in the order of the tenants'
+names, and within a part in the order of `writes.py`, so that transactions that meet take locks in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ipf.errors import Category, Problem
+from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, Version, Writes
+from ipf.store.postgres import lookup as asking
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.lookup import Condition
+from ipf.store.postgres.quoting import script
+from ipf.store.postgres.session import Session
+from ipf.store.postgres.symbols import Names
+from ipf.store.resources import writes as writing
+
+
+class TenantTransaction:
+    """`ports.FhirTransaction` around `plain`, which works on the same session."""
+
+    def __init__(self, plain: FhirTransaction, session: Session, database: Database, names: Names) -> None:
+        self._plain = plain
+        self._session = session
+        self._database = database
+        self._names = names
+        self._owns_subscriptions = False
+
+    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
+        """See `ports.FhirTransaction.ask`."""
+        self._owns_subscriptions = subscriptions_change
+        tenants = _sorted(item[0] for group in (asks.ids, asks.conditions, asks.receipts) for item in group)
+        if len(tenants) < 2:
+            await self._open(tenants)
+            return await self._plain.ask(asks, subscriptions_change=subscriptions_change)
+        by_id: list[Version | None] = [None] * len(asks.ids)
+        by_condition: list[Sequence[Version]] = [()] * len(asks.conditions)
+        receipts: frozenset[tuple[str, str]] = frozenset()
+        for tenant in tenants:
+            await self._open((tenant,))
+            ids, conditions = _places(asks.ids, tenant), _places(asks.conditions, tenant)
+            part = Lookup(
+                [asks.ids[n] for n in ids],
+                [asks.conditions[n] for n in conditions],
+                [one for one in asks.receipts if one[0] == tenant],
+            )
+            answers = await self._plain.ask(part, subscriptions_change=subscriptions_change)
+            for place, found in zip(ids, answers.by_id, strict=True):
+                by_id[place] = found
+            for place, matches in zip(conditions, answers.by_condition, strict=True):
+                by_condition[place] = matches
+            receipts |= answers.receipts
+        return LookupResult(by_id, by_condition, receipts, answers.epoch)
+
+    async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+        """See `ports.FhirTransaction.lock`.  Locks of all tenants come first, in their order."""
+        tenants = _sorted(tenant for tenant, _ in conditions)
+        await self._open(tenants[:1])
+        if len(tenants) < 2:
+            return list(await self._plain.lock(conditions))
+        await self._session.many(asking.lock_call(conditions))
+        answers = await self.ask(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
+        return list(answers.by_condition)
+
+    async def news(self, since: int = -1) -> Changes:
+        """See `ports.FhirTransaction.news`."""
+        return await self._plain.news(since)
+
+    async def commit(self, writes: Writes) -> None:
+        """See `ports.FhirTransaction.commit`."""
+        groups = (writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators)
+        tenants = _sorted(one.tenant for group in groups for one in group)
+        if len(tenants) < 2:
+            await self._open(tenants)
+            await self._plain.commit(writes)
+            return
+        if writes.subscriptions or writes.topics or writes.reindex or writes.creators:
+            raise Problem(Category.INTERNAL, "subscriptions change in a transaction of several tenants")
+        await self._names.add(tenants, writing.parameters_of(writes))
+        await self._names.add_units(writing.units_of(writes))
+        await self._open(())
+        parts = (self._written(tenant, _part(writes, tenant)) for tenant in tenants)
+        await self._session.commit(script(*parts))
+
+    def _written(self, tenant: str, writes: Writes) -> str:
+        return script(self._database.bind(tenant), *writing.commit_calls(writes, self._names))
+
+    async def _open(self, tenants: Sequence[str]) -> None:
+        """From now on the session touches the rows of this tenant."""
+        self._session.words = await self._database.opening(tenants[0]) if tenants else ""
+
+
+def _sorted(tenants: Iterable[str]) -> list[str]:
+    return sorted(set(tenants))
+
+
+def _places(items: Sequence[Sequence[object]], tenant: str) -> list[int]:
+    return [place for place, item in enumerate(items) if item[0] == tenant]
+
+
+def _part(writes: Writes, tenant: str) -> Writes:
+    """What is one tenant's; events name its changes by their new places."""
+    places = [place for place, change in enumerate(writes.changes) if change.tenant == tenant]
+    new = {place: number for number, place in enumerate(places)}
+    return Writes(
+        [writes.changes[place] for place in places],
+        [replace(event, change=new[event.change]) for event in writes.events if event.change in new],
+        [receipt for receipt in writes.receipts if receipt.tenant == tenant],
+    )
+
+
+_: type[FhirTransaction] = TenantTransaction

@@ -1,0 +1,320 @@
+"""`manifest.yaml`: what a profile says of itself, which messages are its own, and what it does with them.
+
+Every mistake is a finding with the file, the JSON pointer and the line; a key that is not known is a mistake, too, so
+that a typing error is not a quirk that never happens.  Keys and their meaning: docs/profiles.md.
+
+Source: interface specification "Vendor profile (installable archive)".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipf.ports import DEFAULT_TENANT
+from ipf.vendor_profiles.archive import MANIFEST
+from ipf.vendor_profiles.findings import Findings
+from ipf.vendor_profiles.quirks import KNOWN
+from ipf.vendor_profiles.sources import LISTENER, RESOLVERS, SourceField, may_be_audited, resolver_of, source_field
+from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar, Sequence, texts
+
+SCHEMA_VERSION = 1
+MLLP = "hl7v2-mllp"
+NOT_SERVED = frozenset({"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api"})
+LONGEST_MANIFEST = 64 * 1024
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TYPE = re.compile(r"([A-Z][A-Z0-9]{2})[\^_]([A-Z0-9]{3})(?:[\^_][A-Z0-9_]+)?")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_TENANT = re.compile(r"[\w.-]{1,64}")
+_TOP = ("profile", "ingest", "mappings", "quirks", "audit")
+_VENDOR = ("name", "productLine", "productVersion", "fhirVersions", "hl7Versions")
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """Whose messages these are."""
+
+    name: str = ""
+    product_line: str = ""
+    product_version: str = ""
+    fhir_versions: tuple[str, ...] = ()
+    hl7_versions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """Messages of the profile: those of this port whose `resolver` gives one of `facilities` (none: any)."""
+
+    id: str
+    port: int | None
+    resolver: str
+    facilities: tuple[str, ...]
+    tenant: str | None
+    pointer: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappingItem:
+    """The map of one message type (`ADT_A04`), and the regression cases that it must pass."""
+
+    message_type: str
+    map: str
+    tests: tuple[str, ...]
+    pointer: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the audit record of a message says more: the system that it came from, and named source fields."""
+
+    agent_system: str = ""
+    enrichments: tuple[tuple[str, SourceField], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest without mistakes."""
+
+    id: str
+    version: str
+    schema_version: int
+    vendor: Vendor
+    ingest: tuple[Ingest, ...]
+    mappings: tuple[MappingItem, ...]
+    quirks: dict[str, str]
+    audit: Audit
+
+
+def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
+    """What the file says, as far as it can be read; None when nothing can.  It counts only without errors."""
+    if len(content) > LONGEST_MANIFEST:
+        findings.error(MANIFEST, "", f"has more than {LONGEST_MANIFEST} bytes")
+        return None
+    from ipf.vendor_profiles.yaml_reader import read_yaml  # few sites have a profile, and need a YAML library
+
+    root = read_yaml(content, MANIFEST, findings)
+    if root is None:
+        return None
+    reader = _Reader(findings)
+    top = reader.mapping(root)
+    if top is None:
+        return None
+    reader.known(top, _TOP)
+    about = reader.mapping(reader.required(top, "profile"))
+    if about is None:
+        return None
+    reader.known(about, ("id", "version", "schemaVersion", "vendor"))
+    return Manifest(
+        reader.matching(reader.required(about, "id"), _ID, "letters, digits and . _ -, up to 64"),
+        reader.text(reader.required(about, "version")),
+        _schema_version(reader, about),
+        _vendor(reader, about),
+        _ingest(reader, top),
+        _mappings(reader, top),
+        _quirks(reader, top),
+        _audit(reader, top),
+    )
+
+
+class _Reader:
+    """Nodes as values; what does not fit is a finding, and something harmless is given back."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def error(self, node: Node, message: str) -> None:
+        self._findings.error(MANIFEST, node.pointer, message, node.line)
+
+    def warning(self, node: Node, message: str) -> None:
+        self._findings.warning(MANIFEST, node.pointer, message, node.line)
+
+    def known(self, node: Mapping, names: tuple[str, ...]) -> None:
+        for name, value in node.items.items():
+            if name not in names:
+                message = f"is not a key of a profile here; known are {', '.join(names)}"
+                self._findings.error(MANIFEST, value.pointer, message, node.lines[name])
+
+    def required(self, node: Mapping, name: str) -> Node | None:
+        found = node.items.get(name)
+        if found is None:
+            self._findings.error(MANIFEST, f"{node.pointer}/{name}", "is missing", node.line)
+        return found
+
+    def mapping(self, node: Node | None) -> Mapping | None:
+        if node is not None and not isinstance(node, Mapping):
+            self.error(node, "must be a map")
+            return None
+        return node
+
+    def mappings(self, node: Node | None) -> Iterator[Mapping]:
+        """Of a list of maps."""
+        if isinstance(node, Sequence):
+            for one in node.items:
+                found = self.mapping(one)
+                if found is not None:
+                    yield found
+        elif node is not None and not (isinstance(node, Scalar) and node.is_null):
+            self.error(node, "must be a list")
+
+    def text(self, node: Node | None) -> str:
+        if node is None:
+            return ""
+        if not isinstance(node, Scalar) or node.is_null or not node.text.strip():
+            self.error(node, "must be a text")
+            return ""
+        return node.text.strip()
+
+    def texts(self, node: Node | None) -> tuple[str, ...]:
+        if node is None:
+            return ()
+        if isinstance(node, Mapping):
+            self.error(node, "must be a list of texts")
+            return ()
+        return tuple(self.text(one) for one in texts(node))
+
+    def matching(self, node: Node | None, pattern: re.Pattern[str], expected: str) -> str:
+        found = self.text(node)
+        if node is not None and found and not pattern.fullmatch(found):
+            self.error(node, f"expected {expected}")
+        return found
+
+
+def _schema_version(reader: _Reader, about: Mapping) -> int:
+    node = reader.required(about, "schemaVersion")
+    text = reader.text(node)
+    if node is None or not text:
+        return SCHEMA_VERSION
+    if not text.isdecimal():
+        reader.error(node, "must be a whole number")
+    elif int(text) != SCHEMA_VERSION:
+        reader.error(node, f"this version reads schemaVersion {SCHEMA_VERSION}")
+    return int(text) if text.isdecimal() else SCHEMA_VERSION
+
+
+def _vendor(reader: _Reader, about: Mapping) -> Vendor:
+    node = reader.mapping(reader.required(about, "vendor"))
+    if node is None:
+        return Vendor()
+    reader.known(node, _VENDOR)
+    items = node.items
+    return Vendor(
+        reader.text(reader.required(node, "name")),
+        reader.text(items.get("productLine")),
+        reader.text(items.get("productVersion")),
+        reader.texts(items.get("fhirVersions")),
+        reader.texts(items.get("hl7Versions")),
+    )
+
+
+def _ingest(reader: _Reader, top: Mapping) -> tuple[Ingest, ...]:
+    found, ids = [], set()
+    for node in reader.mappings(top.items.get("ingest")):
+        name = reader.matching(reader.required(node, "id"), _ID, "letters, digits and . _ -, up to 64")
+        if name in ids:
+            reader.error(node.items["id"], f"there are two of this id: {name}")
+        ids.add(name)
+        kind = reader.required(node, "type")
+        text = reader.text(kind)
+        if text == MLLP:
+            found.append(_mllp(reader, node, name))
+        elif kind is not None and text in NOT_SERVED:
+            reader.warning(kind, f"{text} is not served by this version: nothing is fetched for this item")
+        elif kind is not None and text:
+            reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *sorted(NOT_SERVED)))}")
+    return tuple(found)
+
+
+def _mllp(reader: _Reader, node: Mapping, name: str) -> Ingest:
+    reader.known(node, ("id", "type", "port", "facilityResolver", "facilities", "tenant"))
+    port, resolver, items = _port(reader, node.items.get("port")), LISTENER, node.items
+    asked = items.get("facilityResolver")
+    if asked is not None:
+        given = resolver_of(reader.text(asked))
+        resolver = given or LISTENER
+        if given is None:
+            reader.error(asked, f"is none of {', '.join(RESOLVERS)}")
+    facilities = reader.texts(items.get("facilities"))
+    tenant = reader.matching(items.get("tenant"), _TENANT, "letters, digits and . _ -, up to 64") or None
+    if port is None and "port" not in items and not facilities:
+        reader.error(node, "needs a port, or the facilities whose messages are of this profile")
+    if tenant is not None and "port" not in items and resolver != LISTENER:
+        reader.error(items["tenant"], "needs a port: a sender's MSH alone may not choose the tenant")
+    tenant = None if tenant == DEFAULT_TENANT else tenant
+    return Ingest(name, port, resolver, facilities, tenant, node.pointer, node.line)
+
+
+def _port(reader: _Reader, node: Node | None) -> int | None:
+    text = reader.text(node)
+    if node is None or not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        reader.error(node, "must be a port, 1 to 65535")
+        return None
+    return int(text)
+
+
+def _mappings(reader: _Reader, top: Mapping) -> tuple[MappingItem, ...]:
+    found: dict[str, MappingItem] = {}
+    for node in reader.mappings(top.items.get("mappings")):
+        reader.known(node, ("messageType", "map", "tests"))
+        kind = reader.required(node, "messageType")
+        matched = _TYPE.fullmatch(reader.text(kind))
+        path = reader.required(node, "map")
+        if kind is None or matched is None:
+            if kind is not None:
+                reader.error(kind, "must be a message type such as ADT^A04")
+            continue
+        name = f"{matched[1]}_{matched[2]}"
+        if name in found:
+            reader.error(kind, f"there are two maps for {name}")
+        tests = reader.texts(node.items.get("tests"))
+        if not tests:
+            reader.warning(node, "has no regression cases")
+        found[name] = MappingItem(name, reader.text(path), tests, node.pointer, node.line)
+    return tuple(found.values())
+
+
+def _quirks(reader: _Reader, top: Mapping) -> dict[str, str]:
+    node = reader.mapping(top.items.get("quirks")) if not _is_null(top.items.get("quirks")) else None
+    found = {}
+    for name, value in node.items.items() if node is not None else ():
+        known = KNOWN.get(name)
+        if known is None:
+            reader.error(value, f"is no quirk; known are {', '.join(KNOWN)}")
+            continue
+        strategy = reader.text(value)
+        if strategy and strategy not in known.strategies:
+            reader.error(value, f"is no strategy of {name}; known are {', '.join(known.strategies)}")
+        found[name] = strategy
+    return found
+
+
+def _audit(reader: _Reader, top: Mapping) -> Audit:
+    node = reader.mapping(top.items.get("audit")) if not _is_null(top.items.get("audit")) else None
+    if node is None:
+        return Audit()
+    reader.known(node, ("agent-system", "enrichments"))
+    enrichments: dict[str, SourceField] = {}
+    for one in reader.mappings(node.items.get("enrichments")):
+        if len(one.items) != 1:
+            reader.error(one, "must be one name with its source field")
+            continue
+        ((name, value),) = one.items.items()
+        if not _NAME.fullmatch(name) or name in enrichments:
+            reader.error(value, "the name is there twice" if name in enrichments else "this name cannot be used")
+        field = source_field(reader.text(value))
+        if field is None:
+            reader.error(value, "must be a source field such as PV1-3.4")
+        elif not may_be_audited(field):
+            reader.error(value, "may not be written into the audit trail: it may say who a person is, or a result")
+        else:
+            enrichments[name] = field
+    return Audit(reader.text(node.items.get("agent-system")), tuple(enrichments.items()))
+
+
+def _is_null(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and node.is_null

@@ -1,0 +1,210 @@
+"""One profile, put together: read, compiled against the maps in use, and held against its own regression cases.
+
+What arrives: the bytes of an archive, and the library of the general maps.  What leaves: a `Checked`, which has a
+profile when nothing is wrong.  Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ipf.errors import Problem
+from ipf.fhir.model.json import loads
+from ipf.hl7.message import Message
+from ipf.mapping.language.model import StructureMap
+from ipf.mapping.library.maps import Library
+from ipf.mapping.library.mapset import read_map
+from ipf.mapping.library.profiled import ProfiledMessage
+from ipf.ports import Claimed, Json
+from ipf.ports.mapping import Origin
+from ipf.security.audit import clean
+from ipf.vendor_profiles.archive import MANIFEST, Archive, read_archive
+from ipf.vendor_profiles.cases import SUFFIX, Case, run_case
+from ipf.vendor_profiles.findings import Finding, Findings
+from ipf.vendor_profiles.manifest import Manifest, read_manifest
+from ipf.vendor_profiles.quirks import edits_of, reading
+
+_LONGEST_DETAIL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile that can be used.  `file`: name of its archive."""
+
+    file: str
+    digest: str
+    manifest: Manifest
+    library: Library
+
+    def maps(self, message_type: str) -> bool:
+        """Whether it has a map of its own for this type."""
+        return self.library.has_map(message_type)
+
+    def place(self, message: Claimed) -> ProfiledMessage:
+        """A message of this profile, with what is to be done with it."""
+        quirks, audit = self.manifest.quirks, self.manifest.audit
+        read = reading(message, quirks) if edits_of(quirks) else message
+        origin = None
+        if audit.agent_system or audit.enrichments:
+            parsed = Message.parse(read.raw, read.charset or None)
+            details = ((name, clean(field.read(parsed), _LONGEST_DETAIL)) for name, field in audit.enrichments)
+            origin = Origin(audit.agent_system, message.source_system, tuple(one for one in details if one[1]))
+        return ProfiledMessage(read, self.library if self.maps(message.message_type) else None, origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of looking at an archive.  `profile` None: it cannot be used, and `findings` say why."""
+
+    manifest: Manifest | None
+    findings: tuple[Finding, ...]
+    cases: tuple[Case, ...]
+    profile: Profile | None
+
+    def as_json(self) -> Json:
+        """The answer of `POST /admin/api/profiles/validate`."""
+        failed = sum(1 for case in self.cases if not case.passed)
+        return {
+            "valid": self.profile is not None,
+            "profile": about(self.manifest) if self.manifest is not None else None,
+            "mappings": mappings(self.manifest, self.profile) if self.manifest is not None else [],
+            "tests": {
+                "passed": len(self.cases) - failed,
+                "failed": failed,
+                "cases": [case.as_json() for case in self.cases],
+            },
+            "problems": [finding.as_json() for finding in self.findings],
+        }
+
+
+def about(manifest: Manifest) -> Json:
+    """Who a profile is."""
+    vendor = manifest.vendor
+    return {
+        "id": manifest.id,
+        "version": manifest.version,
+        "vendor": {
+            "name": vendor.name,
+            "productLine": vendor.product_line or None,
+            "productVersion": vendor.product_version or None,
+            "fhirVersions": list(vendor.fhir_versions),
+            "hl7Versions": list(vendor.hl7_versions),
+        },
+    }
+
+
+def mappings(manifest: Manifest, profile: Profile | None) -> list[Json]:
+    """Which map each message type gets; `url` null: it does not compile."""
+    return [
+        {
+            "messageType": item.message_type.replace("_", "^", 1),
+            "map": item.map,
+            "url": profile.library.map_url(item.message_type) if profile is not None else None,
+            "tests": list(item.tests),
+        }
+        for item in manifest.mappings
+    ]
+
+
+def check_profile(content: bytes, file: str, library: Library, *, run_cases: bool = True) -> Checked:
+    """Look at an archive.  Problem MALFORMED: it is none; TOO_LARGE: it is too large.
+
+    `run_cases` False: of an archive that passed them before.
+    """
+    findings = Findings()
+    archive = read_archive(content, findings)
+    manifest = None
+    if MANIFEST in archive.files:
+        manifest = read_manifest(archive.files[MANIFEST], findings)
+    else:
+        findings.error(MANIFEST, "", "is missing")
+    if manifest is None:
+        return Checked(None, tuple(findings.items), (), None)
+    made = _compiled(archive, manifest, library, findings)
+    _check_paths(archive, manifest, findings)
+    cases: tuple[Case, ...] = ()
+    if made is not None and run_cases:
+        cases = tuple(_cases(archive, manifest, made))
+        failed = [case for case in cases if not case.passed]
+        for case in failed:
+            findings.error(case.path, "", f"this regression case fails: {case.message}")
+    usable = made is not None and not findings.errors
+    profile = Profile(file, archive.digest, manifest, made) if usable and made is not None else None
+    return Checked(manifest, tuple(findings.items), cases, profile)
+
+
+def _compiled(archive: Archive, manifest: Manifest, library: Library, findings: Findings) -> Library | None:
+    """The general maps with those of the archive before them; None when one of these is broken."""
+    before = len(findings.errors)
+    maps: dict[str, StructureMap] = {}
+    tables: list[Mapping[str, Any]] = []
+    for path in sorted(archive.files):
+        if path.startswith("maps/"):
+            _read_map(path, archive.files[path], maps, tables, findings)
+    types = {}
+    for item in manifest.mappings:
+        found = maps.get(item.map)
+        if found is not None:
+            types[item.message_type] = found.url
+        elif item.map and item.map not in archive.files:
+            findings.error(MANIFEST, f"{item.pointer}/map", f"there is no file {item.map}", item.line)
+        elif item.map and not item.map.startswith("maps/"):
+            findings.error(MANIFEST, f"{item.pointer}/map", "maps are below maps/", item.line)
+    if len(findings.errors) > before:
+        return None
+    try:
+        made = library.with_vendor(maps.values(), types, tables)
+        for one in maps.values():
+            made.check(one.url)
+    except Problem as problem:
+        findings.problem("maps", problem)
+        return None
+    return made
+
+
+def _read_map(
+    path: str, content: bytes, maps: dict[str, StructureMap], tables: list[Mapping[str, Any]], findings: Findings
+) -> None:
+    """A map by its path, or a ConceptMap."""
+    try:
+        if path.endswith(".json"):
+            resource = loads(content)
+            if isinstance(resource, dict) and resource.get("resourceType") == "ConceptMap":
+                tables.append(resource)
+                return
+        elif not path.endswith((".fml", ".map")):
+            findings.warning(path, "", "is no map (.fml, .map) and no resource (.json), and left alone")
+            return
+        made = read_map(content, path)
+    except Problem as problem:
+        findings.problem(path, problem)
+        return
+    twin = next((other for other, one in maps.items() if one.url == made.url), None)
+    if twin is not None:
+        findings.error(path, "", f"has the url of {twin}: {made.url}")
+    maps[path] = made
+
+
+def _check_paths(archive: Archive, manifest: Manifest, findings: Findings) -> None:
+    named = set()
+    for item in manifest.mappings:
+        for place, path in enumerate(item.tests):
+            named.add(path)
+            if not path.startswith("tests/") or not path.endswith(SUFFIX):
+                findings.error(MANIFEST, f"{item.pointer}/tests/{place}", f"a case is tests/*{SUFFIX}", item.line)
+            elif path not in archive.files:
+                findings.error(MANIFEST, f"{item.pointer}/tests/{place}", f"there is no file {path}", item.line)
+    for path in sorted(archive.files):
+        if path.startswith("tests/") and path.endswith(SUFFIX) and path not in named:
+            findings.warning(path, "", "no mapping names this case, so it is not run")
+    if manifest.mappings and not manifest.ingest:
+        findings.warning(MANIFEST, "/ingest", "no ingest item says which messages these maps are for")
+
+
+def _cases(archive: Archive, manifest: Manifest, library: Library) -> Iterator[Case]:
+    for item in manifest.mappings:
+        for path in item.tests:
+            if path in archive.files:
+                yield run_case(path, item.message_type, archive.files, library, manifest.quirks)

@@ -1,0 +1,155 @@
+"""The profiles in use: which one a message belongs to, by the port it came in on and by what its MSH says.
+
+An ingest item is a rule.  Of the rules that fit a message the most particular one counts: port and facility, then port
+alone, then facility alone; so what a sender writes into MSH never takes a message away from the profile, and the
+tenant, of its port.  A shelf never changes; a reload makes a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipf.hl7.header import Header, scan_header
+from ipf.mapping.library.profiled import ProfiledMessage, Vendors
+from ipf.ports import Claimed
+from ipf.vendor_profiles.archive import MANIFEST
+from ipf.vendor_profiles.findings import Findings
+from ipf.vendor_profiles.manifest import Ingest, Manifest
+from ipf.vendor_profiles.profile import Profile
+from ipf.vendor_profiles.sources import LISTENER, resolved
+
+_PORT = re.compile(r"(?:tcp6?|ssl|tls|mtls):(?:port=)?(\d+)(?::|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a profile meets here.  `ports`: of each MLLP listener by its name; `tenants`: those whose tenant is stated.
+
+    `allowed`: the tenants that are served; empty = any.
+    """
+
+    ports: Mapping[str, int]
+    tenants: Mapping[str, str]
+    allowed: frozenset[str] = frozenset()
+
+    def listeners(self, port: int) -> frozenset[str]:
+        """Names of the listeners on this port: those of the settings, or the one that a profile opens."""
+        return frozenset(name for name, one in self.ports.items() if one == port) | {listener_name(port)}
+
+    def check(self, manifest: Manifest, findings: Findings) -> None:
+        """Find what cannot be here: tenants that are not served, or not those of the listener."""
+        for item in manifest.ingest:
+            if item.tenant is None:
+                continue
+            if self.allowed and item.tenant not in self.allowed:
+                findings.error(MANIFEST, f"{item.pointer}/tenant", "is not among IPF_TENANTS", item.line)
+            for name in _listeners(item, self) or ():
+                stated = self.tenants.get(name)
+                if stated is not None and stated != item.tenant:
+                    text = f"IPF_MLLP_TENANTS gives listener {name} to the tenant {stated}"
+                    findings.error(MANIFEST, f"{item.pointer}/tenant", text, item.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which messages are whose.  `listeners`, `facilities` None: any."""
+
+    listeners: frozenset[str] | None
+    resolver: str
+    facilities: frozenset[str] | None
+    tenant: str | None
+    profile: Profile
+
+    @property
+    def rank(self) -> int:
+        """The most particular first."""
+        return 2 * (self.listeners is None) + (self.facilities is None)
+
+    def fits(self, listener: str, header: Header | None) -> bool:
+        """Whether a message is of this rule."""
+        if self.listeners is not None and listener not in self.listeners:
+            return False
+        if self.facilities is None:
+            return True
+        return header is not None and resolved(self.resolver, header, listener) in self.facilities
+
+
+class Shelf:
+    """`mapping.placed.Vendors`, and what the receiver asks.  `profiles`: in the order of their files."""
+
+    def __init__(self, profiles: Sequence[Profile], site: Site) -> None:
+        self.profiles = tuple(profiles)
+        rules = [_rule(item, profile, site) for profile in profiles for item in profile.manifest.ingest]
+        self._rules = sorted(rules, key=lambda rule: rule.rank)
+        self._needs_header = any(rule.facilities is not None for rule in rules)
+
+    def rule_for(self, listener: str, header: Header) -> Rule | None:
+        """The rule of a message that is being received."""
+        return next((rule for rule in self._rules if rule.fits(listener, header)), None)
+
+    def place(self, message: Claimed) -> ProfiledMessage | None:
+        """See `Vendors.place`."""
+        profile = self._profile(message)
+        return profile.place(message) if profile is not None else None
+
+    def maps(self, message: Claimed) -> bool:
+        """See `Vendors.maps`."""
+        profile = self._profile(message)
+        return profile is not None and profile.maps(message.message_type)
+
+    def _profile(self, message: Claimed) -> Profile | None:
+        header = scan_header(message.raw) if self._needs_header else None
+        rule = next((rule for rule in self._rules if rule.fits(message.listener, header)), None)
+        return rule.profile if rule is not None else None
+
+
+def conflicts(manifest: Manifest, others: Iterable[Profile], findings: Findings) -> None:
+    """Find what a profile shares with one that is in use: its id, or its messages."""
+    for other in others:
+        if other.manifest.id == manifest.id:
+            findings.error(MANIFEST, "/profile/id", f"{other.file} has the same id: {manifest.id}")
+        taken = {key for item in other.manifest.ingest for key in _keys(item)}
+        for item in manifest.ingest:
+            if not taken.isdisjoint(_keys(item)):
+                findings.error(MANIFEST, item.pointer, f"{other.file} has the same messages", item.line)
+
+
+def listener_name(port: int) -> str:
+    """Of a listener that a profile asks for and the settings do not have: as a listener without a name is called."""
+    return f"tcp:{port}"
+
+
+def port_of(endpoint: str) -> int | None:
+    """The TCP port of an endpoint string; None when it has none."""
+    found = _PORT.match(endpoint)
+    return int(found[1]) if found is not None else None
+
+
+def _rule(item: Ingest, profile: Profile, site: Site) -> Rule:
+    return Rule(
+        _listeners(item, site),
+        item.resolver,
+        frozenset(item.facilities) if item.facilities and item.resolver != LISTENER else None,
+        item.tenant,
+        profile,
+    )
+
+
+def _listeners(item: Ingest, site: Site) -> frozenset[str] | None:
+    """Names of listeners; with the resolver `listener` the facilities are such names."""
+    named = frozenset(item.facilities) if item.resolver == LISTENER and item.facilities else None
+    at_port = site.listeners(item.port) if item.port is not None else None
+    if named is None or at_port is None:
+        return named if at_port is None else at_port
+    return named & at_port
+
+
+def _keys(item: Ingest) -> set[tuple[int | None, str, str]]:
+    if not item.facilities:
+        return {(item.port, "", "")}
+    return {(item.port, item.resolver, one) for one in item.facilities}
+
+
+_: type[Vendors] = Shelf

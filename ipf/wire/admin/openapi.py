@@ -1,0 +1,264 @@
+"""The operator API, described for programs: an OpenAPI 3.1 document, served at `/admin/openapi.json` without a token.
+
+A test validates it, holds the answers of the API against it, and compares its paths with those that are served.
+`/admin/observe` has a document of its own.
+
+Source: https://spec.openapis.org/oas/v3.1.0; interface specification "Message administration", "Limits", "Errors".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.wire.admin import profiles_schema as admin_profiles_schema
+from ipf.wire.admin.schemas import COUNT, STATES, TEXT, Schema, ref, schemas
+
+_LIMIT = "default 50, clamped to 1..500"
+_OFFSET = "default 0; negative becomes 0; rounded down to a multiple of limit"
+_REFUSALS = {
+    "400": "a value cannot be used",
+    "401": "the admin token is missing or wrong",
+    "403": "this token may only read",
+    "404": "there is nothing with this id",
+    "413": "the body is too large",
+    "422": "it was understood and cannot be done; the message says why",
+    "500": "the request could not be completed; the log says why",
+    "503": "the store cannot be reached",
+}
+
+_TENANT: Schema = {
+    "name": "tenant",
+    "in": "query",
+    "description": "whose; * = of all tenants; without it those of the tenant default",
+    "schema": TEXT,
+}
+
+
+def document(version: str) -> Schema:
+    """The whole document; `version`: of the service."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ipf admin API",
+            "version": version,
+            "description": "Messages, subscriptions, codes and maps for operators. Fields may be added; times are UTC.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"adminToken": []}],
+        "paths": _message_paths()
+        | _bulk_paths()
+        | _code_paths()
+        | _subscription_paths()
+        | _profile_paths()
+        | _other_paths(),
+        "components": {
+            "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas() | admin_profiles_schema.schemas(),
+        },
+    }
+
+
+def _message_paths() -> Schema:
+    exact = ("source_id", "source_system", "message_type", "correlation_id")
+    filters = [
+        _query("status", {"enum": STATES}, "one of the five states"),
+        *(_query(name, TEXT, "exactly") for name in exact),
+        _TENANT,
+        _query("patient", TEXT, "an identifier of PID-3 or MRG-1: value, or authority|value"),
+        _query("text", TEXT, "words inside the message, all of them; name* = every word that begins so"),
+        _query("error", TEXT, "a part of the last error"),
+        _query("received_from", TEXT, "ISO 8601 date or time, included"),
+        _query("received_to", TEXT, "ISO 8601 date or time, excluded"),
+    ]
+    one, wrong_state = [_path("id")], _refused("the state does not allow it", "Conflict")
+    return {
+        "/admin/messages": {"get": _page("listMessages", "Messages, newest first", "MessageList", *filters)},
+        "/admin/messages/{id}": {
+            "get": _operation("getMessage", "One message with what was received", "FullMessage", one, "404"),
+            "delete": _operation("deleteMessage", "Remove a dead letter", None, one, "404", conflict=wrong_state),
+        },
+        "/admin/messages/{id}/retry": {
+            "post": _operation(
+                "retryMessage", "FAILED or DEAD_LETTER back to RECEIVED", "FullMessage", one, "404",
+                conflict=wrong_state,
+            )
+        },
+        "/admin/messages/{id}/effects": {
+            "get": _operation("messageEffects", "What a message did: facts of both databases", "Effects", one, "404")
+        },
+        "/admin/messages/{id}/conversions": {
+            "get": _page("messageConversions", "Further conversions of a message", "ConversionList", *one)
+        },
+        "/admin/messages/{id}/trace": {
+            "get": _operation("messageTrace", "How its resources come to be; nothing is changed", "Any", one, "404")
+        },
+    }  # fmt: skip
+
+
+def _bulk_paths() -> Schema:
+    job = [_path("id")]
+    replayed = {"oneOf": [ref("Job"), ref("ReplayDryRun")]}
+    picked = {"oneOf": [ref("Job"), ref("DeadLettersDryRun")]}
+    ended, of_job = _refused("it has ended", "Error"), _query("status", TEXT, "of a job")
+    return {
+        "/admin/messages/replay": {
+            "post": _started("replay", "Convert stored messages again with the maps of now", "ReplayRequest", replayed)
+        },
+        "/admin/dead-letters/errors": {
+            "get": _page("errorGroups", "Dead letters by what is alike in their errors", "ErrorGroupList", _TENANT)
+        },
+        "/admin/dead-letters/retry": {
+            "post": _started("retryDeadLetters", "Try dead letters again", "DeadLettersRequest", picked)
+        },
+        "/admin/dead-letters/discard": {
+            "post": _started("discardDeadLetters", "Remove dead letters", "DeadLettersRequest", picked)
+        },
+        "/admin/jobs": {"get": _page("listJobs", "Jobs, newest first", "JobList", of_job, _TENANT)},
+        "/admin/jobs/{id}": {"get": _operation("getJob", "One job", "Job", job, "404")},
+        "/admin/jobs/{id}/cancel": {
+            "post": _operation("cancelJob", "Do no more of it", "Job", job, "404", conflict=ended)
+        },
+    }
+
+
+def _code_paths() -> Schema:
+    one = [_path("id")]
+    exact = [_TENANT, *(_query(name, TEXT, "exactly") for name in ("source_system", "concept_map", "code"))]
+    wrong_state = _refused("the state does not allow it", "Conflict")
+    state = _query("status", TEXT, "open or mapped")
+    by = [_query("message_id", COUNT, "of this message"), _query("status", {"enum": STATES}, "in this state"), _TENANT]
+    return {
+        "/admin/unmapped-codes": {
+            "get": _page("listUnmappedCodes", "Codes that no table had", "List", *exact, state)
+        },
+        "/admin/unmapped-codes/{id}": {"get": _operation("getUnmappedCode", "One code", "Any", one, "404")},
+        "/admin/unmapped-codes/{id}/map": {
+            "post": _operation("mapCode", "Keep an answer", "Any", one, "404", body="Any")
+        },
+        "/admin/unmapped-codes/{id}/requeue": {
+            "post": _operation("requeueCode", "Convert its messages again", "Any", one, "404", body="Any")
+        },
+        "/admin/code-overrides": {"get": _page("listOverrides", "Answers of operators", "List", *exact)},
+        "/admin/code-overrides/{id}": {
+            "get": _operation("getOverride", "One answer", "Any", one, "404"),
+            "delete": _operation("deleteOverride", "Take it back", None, one, "404"),
+        },
+        "/admin/conversions": {"get": _page("listConversions", "Further conversions", "ConversionList", *by)},
+        "/admin/conversions/{id}": {
+            "delete": _operation("deleteConversion", "Remove a dead letter", None, one, "404", conflict=wrong_state)
+        },
+        "/admin/conversions/{id}/retry": {
+            "post": _operation("retryConversion", "Try it again", "Conversion", one, "404", conflict=wrong_state)
+        },
+        "/admin/mapping": {"get": _operation("describeMapping", "Maps in use", "Any", [])},
+        "/admin/mapping/reload": {"post": _operation("reloadMapping", "Read the maps again", "Any", [], "422")},
+    }  # fmt: skip
+
+
+def _subscription_paths() -> Schema:
+    one = [_path("id", TEXT)]
+    return {
+        "/admin/subscriptions/health": {
+            "get": _operation("subscriptionHealth", "Up to 500 subscriptions", "SubscriptionHealthList", [])
+        },
+        "/admin/subscriptions/{id}/history": {
+            "get": _page("subscriptionHistory", "Tries to notify, newest first", "SubscriptionHistory", *one)
+        },
+        "/admin/subscriptions/{id}/resource": {
+            "get": _operation("subscriptionResource", "The FHIR resource", "Any", one, "404")
+        },
+        "/admin/subscriptions/{id}/status": {
+            "patch": _operation(
+                "setSubscriptionStatus", "Set its status", "SubscriptionHealth", one, "404", body="StatusRequest"
+            )
+        },
+    }
+
+
+def _profile_paths() -> Schema:
+    validate = _operation("validateProfile", "Check the archive of a vendor profile", "ProfileCheck", [], "413")
+    validate["requestBody"] = {
+        "required": True,
+        "content": {"application/x-gtar": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    return {
+        "/admin/api/profiles": {"get": _operation("listProfiles", "Vendor profiles in use", "Profiles", [])},
+        "/admin/api/profiles/validate": {"post": validate},
+        "/admin/api/profiles/reload": {
+            "post": _operation("reloadProfiles", "Read the folder of profiles again", "Profiles", [], "422")
+        },
+    }
+
+
+def _other_paths() -> Schema:
+    one = [_path("id")]
+    openapi = _operation("openapi", "This document", "Any", [])
+    return {
+        "/admin/rejects": {"get": _page("listRejects", "Refused frames, newest first", "RejectList", _TENANT)},
+        "/admin/rejects/{id}": {
+            "get": _operation("getReject", "One, with what came", "FullReject", one, "404"),
+            "delete": _operation("deleteReject", "Remove it", None, one, "404"),
+        },
+        "/admin/config": {"get": _operation("config", "Settings in effect; secrets are masked", "Config", [])},
+        "/admin/audit": {"get": _operation("audit", "Search of the audit trail", "Any", [])},
+        "/admin/retention": {
+            "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
+            "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
+        },
+        "/admin/openapi.json": {"get": openapi | {"security": []}},
+    }
+
+
+def _query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+def _path(name: str, schema: Schema | None = None) -> Schema:
+    return {"name": name, "in": "path", "required": True, "schema": schema or {"type": "integer"}}
+
+
+def _page(name: str, summary: str, schema: str, *parameters: Schema) -> Schema:
+    """An operation that answers a page."""
+    window = [_query("limit", {"type": "integer"}, _LIMIT), _query("offset", {"type": "integer"}, _OFFSET)]
+    missing = ["404"] if any(one["in"] == "path" or one["name"] == "message_id" for one in parameters) else []
+    return _operation(name, summary, schema, [*parameters, *window], *missing)
+
+
+def _started(name: str, summary: str, body: str, answer: Schema) -> Schema:
+    """An operation that starts a job (202), or says what it would do (200)."""
+    made = _operation(name, summary, None, [], body=body)
+    made["responses"] = {
+        status: _response(text, answer) for status, text in (("200", "a dry run"), ("202", "the job"))
+    } | {status: one for status, one in made["responses"].items() if status != "204"}
+    return made
+
+
+def _operation(
+    name: str,
+    summary: str,
+    schema: str | None,
+    parameters: list[Schema],
+    *refusals: str,
+    body: str | None = None,
+    conflict: Schema | None = None,
+) -> Schema:
+    """`schema` None: 204, no body."""
+    responses: Schema = {"204": {"description": "done"}} if schema is None else {"200": _response(summary, ref(schema))}
+    for status in sorted({"400", "401", "403", "413", "500", "503", *refusals}):
+        responses[status] = _refused(_REFUSALS.get(status, "it cannot be done"), "Error")
+    made: Schema = {"operationId": name, "summary": summary, "responses": responses}
+    if conflict is not None:
+        responses["409"] = conflict
+    if parameters:
+        made["parameters"] = parameters
+    if body is not None:
+        made["requestBody"] = {"content": {"application/json": {"schema": ref(body)}}}
+    return made
+
+
+def _refused(description: str, schema: str) -> Schema:
+    return _response(description, ref(schema))
+
+
+def _response(description: str, schema: Schema) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}

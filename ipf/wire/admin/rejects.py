@@ -1,0 +1,77 @@
+"""Frames that were refused (`AR`), for operators; and the settings in effect.  Functions on values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
+from ipf.config.settings import Settings, Variable
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, MessageAdmin, RejectRow, Request
+from ipf.wire.admin.messages import answer, readable, row_id, tenant_of, timestamp, window
+
+MASK = "********"
+
+
+async def list_rejects(desk: MessageAdmin, request: Request) -> Answer:
+    """`GET /admin/rejects`: one page, newest first."""
+    parameters = {name: value.strip() for name, value in reversed(request.query)}
+    limit, offset = window(parameters)
+    total, rows = await desk.rejects(tenant_of(parameters), limit, offset)
+    items = [reject_item(row) for row in rows]
+    return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
+
+
+async def get_reject(desk: MessageAdmin, number: str) -> Answer:
+    """`GET /admin/rejects/{id}`: with what came, cut to a bound; what is no UTF-8 is shown as U+FFFD."""
+    row = await desk.get_reject(row_id(number))
+    if row is None:
+        raise Problem(Category.NOT_FOUND, f"there is no reject with id {row_id(number)}")
+    return answer(200, reject_item(row) | {"raw": readable(row.raw or b"", "utf-8")})
+
+
+async def delete_reject(desk: MessageAdmin, number: str) -> Answer:
+    """`DELETE /admin/rejects/{id}`."""
+    await desk.delete_reject(row_id(number))
+    return Answer(204, b"", (), "")
+
+
+def reject_item(row: RejectRow) -> dict[str, Any]:
+    """A refused frame; `size` is what came, however much of it was kept."""
+    return {
+        "id": row.id,
+        "received_at": timestamp(row.received_at),
+        "correlation_id": row.correlation_id,
+        "listener": row.listener,
+        "peer": row.peer,
+        "reason": row.reason,
+        "size": row.size,
+        "tenant": row.tenant,
+    }
+
+
+def config(settings: Settings, given: Collection[str]) -> Answer:
+    """`GET /admin/config`: every setting as it is in effect; `given`: names of variables that were set."""
+    return answer(200, {"settings": [_setting(one.metadata["variable"], getattr(settings, one.name), given)
+                                     for one in fields(settings)]})  # fmt: skip
+
+
+def _setting(row: Variable, value: Any, given: Collection[str]) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "value": MASK if row.secret and value is not None else _shown(value),
+        "secret": row.secret,
+        "defaulted": not any(name in given for name in (row.name, row.name + "_FILE")),
+        "meaning": row.meaning,
+    }
+
+
+def _shown(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _shown(one) for name, one in value.items()}
+    if isinstance(value, tuple | list | frozenset | set):
+        return [_shown(one) for one in value]
+    return str(value)

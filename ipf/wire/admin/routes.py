@@ -1,0 +1,113 @@
+"""Paths of `/admin`: effects, replay, dead letters, jobs, rejects, settings in effect, OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import orjson
+from klein import Klein
+from twisted.web.iweb import IRequest
+
+from ipf.config.settings import Settings
+from ipf.ports import Answer, CodeQueue, EffectsStore, Inbox, MessageAdmin, ReplayPreview, Request
+from ipf.wire.admin import effects, jobs, rejects
+from ipf.wire.admin.app import Run
+from ipf.wire.admin.messages import JSON
+from ipf.wire.admin.openapi import document
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What these paths work with.  `given`: names of the environment variables that were set."""
+
+    inbox: Inbox
+    codes: CodeQueue
+    desk: MessageAdmin
+    effects: EffectsStore
+    rehearsal: ReplayPreview
+    settings: Settings
+    given: Collection[str]
+    version: str
+
+    def __call__(self, app: Klein, run: Run) -> None:
+        """Add the paths to the application (`wire.admin.Routes`)."""
+        _messages(self, app, run)
+        _dead_letters(self, app, run)
+        _jobs(self, app, run)
+        _rejects(self, app, run)
+        _about(self, app, run)
+
+
+def _messages(with_: Operations, app: Klein, run: Run) -> None:
+    @app.route("/messages/<message_id>/effects", methods=["GET"])
+    async def show_effects(web: IRequest, message_id: str) -> bytes:
+        return await run(web, lambda _: effects.effects(with_.inbox, with_.desk, with_.effects, message_id))
+
+    @app.route("/messages/<message_id>/conversions", methods=["GET"])
+    async def conversions(web: IRequest, message_id: str) -> bytes:
+        return await run(web, lambda request: effects.conversions(with_.inbox, with_.codes, message_id, request))
+
+    @app.route("/messages/replay", methods=["POST"])
+    async def replay(web: IRequest) -> bytes:
+        return await run(web, lambda request: jobs.replay(with_.desk, with_.rehearsal, request))
+
+
+def _dead_letters(with_: Operations, app: Klein, run: Run) -> None:
+    @app.route("/dead-letters/errors", methods=["GET"])
+    async def errors(web: IRequest) -> bytes:
+        return await run(web, lambda request: jobs.error_groups(with_.desk, request))
+
+    @app.route("/dead-letters/retry", methods=["POST"])
+    async def retry(web: IRequest) -> bytes:
+        return await run(web, lambda request: jobs.dead_letters(with_.desk, "retry", request))
+
+    @app.route("/dead-letters/discard", methods=["POST"])
+    async def discard(web: IRequest) -> bytes:
+        return await run(web, lambda request: jobs.dead_letters(with_.desk, "discard", request))
+
+
+def _jobs(with_: Operations, app: Klein, run: Run) -> None:
+    @app.route("/jobs", methods=["GET"])
+    async def list_jobs(web: IRequest) -> bytes:
+        return await run(web, lambda request: jobs.list_jobs(with_.desk, request))
+
+    @app.route("/jobs/<number>", methods=["GET"])
+    async def get_job(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: jobs.get_job(with_.desk, number))
+
+    @app.route("/jobs/<number>/cancel", methods=["POST"])
+    async def cancel_job(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: jobs.cancel_job(with_.desk, number))
+
+
+def _rejects(with_: Operations, app: Klein, run: Run) -> None:
+    @app.route("/rejects", methods=["GET"])
+    async def list_rejects(web: IRequest) -> bytes:
+        return await run(web, lambda request: rejects.list_rejects(with_.desk, request))
+
+    @app.route("/rejects/<number>", methods=["GET"])
+    async def get_reject(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: rejects.get_reject(with_.desk, number))
+
+    @app.route("/rejects/<number>", methods=["DELETE"])
+    async def delete_reject(web: IRequest, number: str) -> bytes:
+        return await run(web, lambda _: rejects.delete_reject(with_.desk, number))
+
+
+def _about(with_: Operations, app: Klein, run: Run) -> None:
+    async def config(_: Request) -> Answer:
+        return rejects.config(with_.settings, with_.given)
+
+    described = Answer(200, orjson.dumps(document(with_.version)), (), JSON)
+
+    async def openapi(_: Request) -> Answer:
+        return described
+
+    @app.route("/config", methods=["GET"])
+    async def show_config(web: IRequest) -> bytes:
+        return await run(web, config)
+
+    @app.route("/openapi.json", methods=["GET"])
+    async def show_openapi(web: IRequest) -> bytes:
+        return await run(web, openapi)

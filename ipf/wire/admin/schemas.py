@@ -1,0 +1,195 @@
+"""The bodies of the operator API as JSON Schemas, for its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.ports import Status
+
+Schema = dict[str, Any]
+
+STATES = [status.value for status in Status]
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+TIME: Schema = {"type": "string", "format": "date-time"}
+_FLAG: Schema = {"type": "boolean"}
+_ANY: Schema = {"type": "object"}
+_UUID: Schema = {"type": "string", "format": "uuid"}
+
+
+def ref(name: str) -> Schema:
+    """A reference to one of `schemas`."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def schemas() -> Schema:
+    """All of them by name."""
+    return {
+        "Any": _ANY,
+        "List": _page(_ANY),
+        "Error": _object(error=TEXT, message=TEXT),
+        "Conflict": _object(error=TEXT, message=TEXT, id=COUNT, currentStatus={"enum": STATES}),
+        **_messages(),
+        **_effects(),
+        **_jobs(),
+        **_subscriptions(),
+        **_others(),
+    }
+
+
+def _messages() -> Schema:
+    listed = {
+        "id": COUNT,
+        "received_at": TIME,
+        "source_protocol": {"enum": ["HL7V2_MLLP", "FHIR_REST", "EHR_NATIVE_API", "OTHER"]},
+        "source_system": TEXT,
+        "source_id": TEXT,
+        "message_type": TEXT,
+        "status": {"enum": STATES},
+        "attempt_count": COUNT,
+        "last_attempt_at": _or_null(TIME),
+        "last_error": _or_null(TEXT),
+        "delivered_at": _or_null(TIME),
+        "correlation_id": _UUID,
+        "tenant": TEXT,
+    }
+    whole = {"next_attempt_at": _or_null(TIME), "raw_message": _or_null(TEXT), "raw_content_type": _or_null(TEXT)}
+    page = _page(ref("Message"))
+    page["properties"] |= {
+        "total_is_exact": _FLAG | {"description": "searches inside messages only; false: there may be more"},
+        "index_lag": COUNT | {"description": "how many of the newest messages were looked at one by one"},
+    }
+    conversion = _object(
+        id=COUNT, message_id=COUNT, asked_at=TIME, reason=TEXT, status={"enum": STATES}, attempt_count=COUNT,
+        last_error=_or_null(TEXT), correlation_id=_UUID, last_attempt_at=_or_null(TIME),
+        next_attempt_at=_or_null(TIME), delivered_at=_or_null(TIME), tenant=TEXT,
+    )  # fmt: skip
+    return {
+        "Message": _object(**listed),
+        "FullMessage": _object(**listed, **whole),
+        "MessageList": page,
+        "Conversion": conversion,
+        "ConversionList": _page(ref("Conversion")),
+    }
+
+
+def _effects() -> Schema:
+    made = _object(
+        resource_type=TEXT, id=TEXT, version_id=TEXT, action={"enum": ["created", "updated", "deleted"]},
+        written_at=TIME,
+    )  # fmt: skip
+    matched = _object(
+        id=TEXT, channel_type=TEXT, endpoint=_or_null(TEXT), criteria=TEXT, matched_resource=TEXT, event_number=COUNT,
+        delivered=_FLAG,
+    )  # fmt: skip
+    fired = _object(
+        subscription_id=TEXT, event_number=COUNT, attempted_at=TIME, outcome={"enum": ["success", "failure"]},
+        http_status=_or_null(COUNT), duration_ms=COUNT, error=_or_null(TEXT),
+    )  # fmt: skip
+    transform = _object(map=TEXT, version=_or_null(TEXT), duration_ms=_or_null({"type": "number"}))
+    return {
+        "Effects": _object(
+            effects_status={"enum": ["delivered", "pending", "failed", "unknown"]},
+            message=ref("Message"),
+            transform={"anyOf": [transform, {"type": "null"}]},
+            fhir_resources_created=_list(made),
+            subscriptions_matched=_list(matched),
+            notifications_fired=_list(fired),
+        )
+    }
+
+
+def _jobs() -> Schema:
+    names = ("source_id", "source_system", "message_type", "correlation_id", "tenant", "patient", "text", "error",
+             "received_from", "received_to")  # fmt: skip
+    wanted = {
+        "type": "object",
+        "properties": {"status": {"enum": STATES}, **dict.fromkeys(names, TEXT)},
+        "additionalProperties": False,
+    }
+    asked: Schema = {
+        "ids": {"type": "array", "items": COUNT, "minItems": 1, "maxItems": 10_000},
+        "filter": wanted,
+        "per_second": {"type": "integer", "minimum": 1, "maximum": 5000, "default": 100},
+        "dry_run": _FLAG | {"default": False},
+    }
+    replay = asked | {"following": _FLAG | {"default": True}, "limit": {"type": "integer", "minimum": 1, "maximum": 20}}
+    job = _object(
+        id=COUNT, kind={"enum": ["replay", "retry", "discard"]},
+        status={"enum": ["requested", "running", "done", "cancelled", "failed"]}, selection=_ANY, following=_FLAG,
+        per_second=COUNT, total=COUNT, done=COUNT, changed=COUNT, following_changed=COUNT, skipped=COUNT,
+        error=_or_null(TEXT), created_at=TIME, updated_at=TIME, tenant=TEXT,
+    )  # fmt: skip
+    difference = _object(path=TEXT, stored={}, replayed={})
+    outcomes = ["created", "updated", "unchanged", "found", "deleted"]
+    resource = _object(resource_type=TEXT, id=_or_null(TEXT), outcome={"enum": outcomes}, differences=_list(difference))
+    item = _object(
+        message_id=COUNT, correlation_id=_UUID, message_type=TEXT, map_url=_or_null(TEXT), error=_or_null(TEXT),
+        resources=_list(resource), unmapped=_list(_object(concept_map=TEXT, code=TEXT)),
+    )  # fmt: skip
+    group = _object(
+        fingerprint=TEXT, count=COUNT, sample=TEXT, newest_id=COUNT, first_received_at=TIME, last_received_at=TIME
+    )
+    return {
+        "ReplayRequest": {"type": "object", "properties": replay, "additionalProperties": False},
+        "DeadLettersRequest": {
+            "type": "object", "properties": asked | {"fingerprint": TEXT}, "additionalProperties": False,
+        },
+        "Job": job,
+        "JobList": _page(ref("Job")),
+        "ReplayDryRun": _object(dry_run={"const": True}, total=COUNT, limit=COUNT, items=_list(item)),
+        "DeadLettersDryRun": _object(dry_run={"const": True}, total=COUNT, ids=_list(COUNT)),
+        "ErrorGroupList": _page(group),
+    }  # fmt: skip
+
+
+def _subscriptions() -> Schema:
+    states = {"enum": ["active", "off", "requested", "error"]}
+    outcome = {"enum": ["success", "failure", None]}
+    health = _object(
+        id=TEXT, active=_FLAG, channel_type=TEXT, endpoint=_or_null(TEXT), delivery_success_count=COUNT,
+        delivery_failure_count=COUNT, last_attempt_at=_or_null(TIME), last_attempt_outcome=outcome,
+        last_error=_or_null(TEXT), status=states, criteria=TEXT,
+    )  # fmt: skip
+    tried = _object(
+        attempted_at=TIME, outcome=TEXT, http_status=_or_null(COUNT), error=_or_null(TEXT), duration_ms=_or_null(COUNT)
+    )
+    history = _page(tried)
+    history["properties"]["subscription_id"] = TEXT
+    return {
+        "SubscriptionHealth": health,
+        "SubscriptionHealthList": _object(total=COUNT, items=_list(ref("SubscriptionHealth"))),
+        "SubscriptionHistory": history,
+        "StatusRequest": {"type": "object", "properties": {"status": states}, "required": ["status"]},
+    }
+
+
+def _others() -> Schema:
+    refused: Schema = {
+        "id": COUNT, "received_at": TIME, "correlation_id": _UUID, "listener": TEXT, "peer": TEXT, "reason": TEXT,
+        "size": COUNT, "tenant": TEXT,
+    }  # fmt: skip
+    setting = _object(name=TEXT, value={}, secret=_FLAG, defaulted=_FLAG, meaning=TEXT)
+    return {
+        "Reject": _object(**refused),
+        "FullReject": _object(**refused, raw=TEXT),
+        "RejectList": _page(ref("Reject")),
+        "Config": _object(settings=_list(setting)),
+    }
+
+
+def _object(**members: Schema) -> Schema:
+    """An object whose members are always there; others may be added."""
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+def _page(item: Schema) -> Schema:
+    return _object(total=COUNT, limit=COUNT, offset=COUNT, items=_list(item))
+
+
+def _list(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return schema | {"type": [schema["type"], "null"]}

@@ -1,0 +1,192 @@
+"""Subscription administration as functions on values: health, history, the resource, and the change of status.
+
+Counters and attempts are read from the ledger that delivery writes; the health of up to 500 subscriptions is one
+statement.  With tenants, `?tenant=` names whose subscription an id is (default: the default tenant); health lists all.
+
+Source: interface specification "Subscription administration", "Subscription health item"; decisions section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from klein import Klein
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.redaction import masked
+from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
+from ipf.telemetry.logs import event_line
+from ipf.wire.admin.messages import answer, timestamp, window
+
+log = Logger()
+
+MOST = 500
+STATUSES = ("active", "off", "requested", "error")
+BY_OPERATOR = "set to error by an operator"
+
+ChangeStatus = Callable[[str, str, str, str | None, str], Awaitable[object]]
+"""(tenant, id, status, error text, correlation id): written as a new version.  Problem NOT_FOUND when there is none."""
+
+Run = Callable[[IRequest, Callable[[Request], Awaitable[Answer]]], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionAdmin:
+    """What an operator's requests about subscriptions need.  `actor`: who the log says made a change."""
+
+    queue: DeliveryQueue
+    change_status: ChangeStatus
+    notifier: Notifier
+    actor: str = "admin"
+
+
+def routes(app: Klein, run: Run, desk: SubscriptionAdmin) -> None:
+    """Everything below `/admin/subscriptions`."""
+
+    @app.route("/subscriptions/health", methods=["GET"])
+    async def list_health(web: IRequest) -> bytes:
+        return await run(web, lambda request: health(desk, request))
+
+    @app.route("/subscriptions/<subscription_id>/history", methods=["GET"])
+    async def get_history(web: IRequest, subscription_id: str) -> bytes:
+        return await run(web, lambda request: history(desk, subscription_id, request))
+
+    @app.route("/subscriptions/<subscription_id>/resource", methods=["GET"])
+    async def get_resource(web: IRequest, subscription_id: str) -> bytes:
+        return await run(web, lambda request: resource(desk, subscription_id, request))
+
+    @app.route("/subscriptions/<subscription_id>/status", methods=["PATCH"])
+    async def patch_status(web: IRequest, subscription_id: str) -> bytes:
+        return await run(web, lambda request: change_status(desk, subscription_id, request))
+
+
+async def health(desk: SubscriptionAdmin, request: Request) -> Answer:
+    """`GET /admin/subscriptions/health`: one item a subscription, oldest first, at most `MOST`."""
+    items = [health_item(each) for each in await desk.queue.healths(_parameters(request).get("tenant") or None, MOST)]
+    return answer(200, {"total": len(items), "items": items})
+
+
+async def history(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`GET /admin/subscriptions/{id}/history`: attempts, newest first."""
+    limit, offset = window(_parameters(request))
+    page = await desk.queue.history(_tenant(request), _id(subscription_id), limit, offset)
+    if page is None:
+        raise _unknown(subscription_id)
+    items = [history_item(attempt) for attempt in page.attempts]
+    found = {"total": page.total, "limit": limit, "offset": offset, "items": items}
+    return answer(200, {"subscription_id": f"Subscription/{subscription_id}", **found})
+
+
+async def resource(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets masked."""
+    found = await _find(desk, _tenant(request), subscription_id)
+    return Answer(200, masked(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
+
+
+async def change_status(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`PATCH /admin/subscriptions/{id}/status`: any of the four statuses, whatever it was."""
+    status = _status(request.body)
+    tenant = _tenant(request)
+    before = await _find(desk, tenant, subscription_id)
+    error = BY_OPERATOR if status == "error" else None
+    await desk.change_status(tenant, subscription_id, status, error, request.correlation_id)
+    line = event_line(
+        "subscription_status_changed",
+        name="audit_event",
+        subscription_id=subscription_id,
+        tenant=tenant,
+        old_status=before.status,
+        new_status=status,
+        actor=desk.actor,
+        address=request.address or None,
+    )
+    log.info(line, correlation_id=request.correlation_id)
+    desk.notifier.notify("subscription")
+    desk.notifier.notify("delivery")
+    return answer(200, health_item(await _find(desk, tenant, subscription_id)))
+
+
+def health_item(found: SubscriptionHealth) -> dict[str, Any]:
+    """One subscription; `pending_count`: events that are numbered and not acknowledged."""
+    channel = found.resource.get("channel")
+    channel = channel if isinstance(channel, dict) else {}
+    failed = found.status == "error"
+    outcome = {None: None, True: "success", False: "failure"}[found.last_attempt_succeeded]
+    return {
+        "id": f"Subscription/{found.id}",
+        "active": found.status == "active",
+        "channel_type": str(channel.get("type", "")),
+        "endpoint": str(channel.get("endpoint", "")),
+        "delivery_success_count": found.success_count,
+        "delivery_failure_count": found.failure_count,
+        "last_attempt_at": timestamp(found.last_attempt_at),
+        "last_attempt_outcome": "failure" if failed else outcome,
+        "last_error": (found.error or found.last_error) if failed else found.last_error or found.error,
+        "status": found.status,
+        "criteria": str(found.resource.get("criteria", "")),
+        "tenant": found.tenant,
+        "last_event_number": found.last_event_number,
+        "pending_count": found.last_event_number - found.delivered_number,
+    }
+
+
+def history_item(attempt: Attempt) -> dict[str, Any]:
+    """One attempt; `event_number` is null for a handshake or heartbeat."""
+    return {
+        "attempted_at": timestamp(attempt.attempted_at),
+        "outcome": "success" if attempt.succeeded else "failure",
+        "http_status": attempt.http_status,
+        "error": attempt.error,
+        "duration_ms": attempt.duration_ms,
+        "kind": attempt.kind,
+        "event_number": attempt.event_number or None,
+        "to_event_number": attempt.to_event_number or attempt.event_number or None,
+        "correlation_id": attempt.correlation_id,
+    }
+
+
+async def _find(desk: SubscriptionAdmin, tenant: str, subscription_id: str) -> SubscriptionHealth:
+    found = await desk.queue.health(tenant, _id(subscription_id))
+    if found is None:
+        raise _unknown(subscription_id)
+    return found
+
+
+def _status(body: bytes) -> str:
+    """The one field of the body.  Problem VALUE says what is expected."""
+    expected = Problem(Category.VALUE, f"the body must be JSON with a status, one of {', '.join(STATUSES)}")
+    try:
+        asked: Json = loads(body)
+    except Problem as malformed:
+        raise expected from malformed
+    status = asked.get("status") if isinstance(asked, dict) else None
+    if status not in STATUSES:
+        raise expected
+    return str(status)
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    return {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
+
+
+def _tenant(request: Request) -> str:
+    tenant = _parameters(request).get("tenant") or DEFAULT_TENANT
+    if not tenant.isprintable():
+        raise Problem(Category.NOT_FOUND, "there is no such tenant")
+    return tenant
+
+
+def _id(text: str) -> str:
+    """Ids that the store would refuse as text are nobody's."""
+    if not text.isprintable():
+        raise Problem(Category.NOT_FOUND, "there is no subscription with this id")
+    return text
+
+
+def _unknown(subscription_id: str) -> Problem:
+    return Problem(Category.NOT_FOUND, f"there is no subscription with id {subscription_id}")

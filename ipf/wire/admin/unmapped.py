@@ -1,0 +1,248 @@
+"""Codes that no ConceptMap had, as operators see and settle them; functions on values, no socket.
+
+`/admin/unmapped-codes` lists them, `map` keeps an answer, `requeue` has the messages converted again;
+`/admin/code-overrides` are the answers, `/admin/conversions` the further conversions.  Errors, paging and
+authentication are those of `/admin/messages` (`admin_messages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import loads
+from ipf.ports import (
+    ALL_SENDERS,
+    Answer,
+    CodeQueue,
+    Conversion,
+    Notifier,
+    Override,
+    OverrideFilter,
+    Request,
+    Status,
+    UnmappedFilter,
+    UnmappedRow,
+    WrongState,
+)
+from ipf.wire.admin.messages import (
+    BELL,
+    InvalidStatus,
+    answer,
+    conflict,
+    row_id,
+    tenant_of,
+    timestamp,
+    window,
+)
+
+MAPPING_BELL = "mapping"
+_MOST_MESSAGES = 500
+_LONGEST = 1000
+_MAP_MEMBERS = frozenset(("system", "code", "display", "scope"))
+
+
+async def list_codes(codes: CodeQueue, request: Request) -> Answer:
+    """`GET /admin/unmapped-codes`: one page, the last seen first."""
+    parameters = _parameters(request)
+    limit, offset = window(parameters)
+    is_answered = _answered(parameters.get("status", ""))
+    wanted = UnmappedFilter(**_exact(parameters), is_answered=is_answered, tenant=tenant_of(parameters))
+    total, rows = await codes.unmapped(wanted, limit, offset)
+    return _page(total, limit, offset, [code_item(row) for row in rows])
+
+
+async def get_code(codes: CodeQueue, number: str) -> Answer:
+    """`GET /admin/unmapped-codes/{id}`: with the messages that met it, the newest 500 of those that are kept."""
+    row = await _code(codes, number)
+    return answer(200, code_item(row) | {"message_ids": await codes.messages(row.id, _MOST_MESSAGES)})
+
+
+async def map_code(codes: CodeQueue, notifier: Notifier, number: str, request: Request) -> Answer:
+    """`POST /admin/unmapped-codes/{id}/map`: `{"system", "code", "display", "scope": "sender" | "all"}`.
+
+    `code` null: the code has no target, and that is right so.
+    """
+    row, body = await _code(codes, number), _body(request)
+    unknown = sorted(set(body) - _MAP_MEMBERS)
+    if unknown or "code" not in body:
+        raise Problem(Category.VALUE, "the body has 'code' (null: no target), and may have system, display and scope")
+    scope = body.get("scope", "sender")
+    if scope not in ("sender", "all"):
+        raise Problem(Category.VALUE, "scope must be sender or all")
+    system, code, display = (_text(body, name) for name in ("system", "code", "display"))
+    if code is None and (system or display):
+        raise Problem(Category.VALUE, "system and display need a code")
+    sender = row.source_system if scope == "sender" else ALL_SENDERS
+    made = await codes.answer(Override(sender, row.concept_map, row.code, system, code, display, row.tenant))
+    notifier.notify(MAPPING_BELL)
+    return answer(200, override_item(made))
+
+
+async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, request: Request) -> Answer:
+    """`POST /admin/unmapped-codes/{id}/requeue`: the messages that met it are converted again.
+
+    Body, optional: `{"following": false}` leaves out later messages of the same patients.
+    """
+    body = _body(request)
+    following = body.get("following", True)
+    if set(body) - {"following"} or not isinstance(following, bool):
+        raise Problem(Category.VALUE, "the body may only have 'following': true or false")
+    row = await _code(codes, number)
+    done = await codes.requeue(row.id, following=following)
+    notifier.notify(BELL)
+    counts = {"converted_again": done.converted_again, "following": done.following, "retried": done.retried}
+    return answer(200, {"id": row.id} | counts)
+
+
+async def list_overrides(codes: CodeQueue, request: Request) -> Answer:
+    """`GET /admin/code-overrides`: one page, the last changed first."""
+    parameters = _parameters(request)
+    limit, offset = window(parameters)
+    wanted = OverrideFilter(**_exact(parameters), tenant=tenant_of(parameters))
+    total, rows = await codes.overrides(wanted, limit, offset)
+    return _page(total, limit, offset, [override_item(row) for row in rows])
+
+
+async def get_override(codes: CodeQueue, number: str) -> Answer:
+    """`GET /admin/code-overrides/{id}`."""
+    found = await codes.override(row_id(number))
+    if found is None:
+        raise Problem(Category.NOT_FOUND, f"there is no override with id {row_id(number)}")
+    return answer(200, override_item(found))
+
+
+async def delete_override(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
+    """`DELETE /admin/code-overrides/{id}`: the ConceptMap counts again."""
+    await codes.delete_override(row_id(number))
+    notifier.notify(MAPPING_BELL)
+    return Answer(204, b"", (), "")
+
+
+async def list_conversions(codes: CodeQueue, request: Request) -> Answer:
+    """`GET /admin/conversions`: further conversions, the newest first."""
+    parameters = _parameters(request)
+    limit, offset = window(parameters)
+    message = parameters.get("message_id", "")
+    status = parameters.get("status", "")
+    if status and status not in set(Status):
+        raise InvalidStatus(Category.VALUE, f"status must be one of {', '.join(Status)}")
+    number, state = row_id(message) if message else None, Status(status) if status else None
+    total, rows = await codes.conversions(tenant_of(parameters), number, state, limit, offset)
+    return _page(total, limit, offset, [conversion_item(row) for row in rows])
+
+
+async def retry_conversion(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
+    """`POST /admin/conversions/{id}/retry`."""
+    try:
+        row = await codes.retry_conversion(row_id(number))
+    except WrongState as wrong:
+        return conflict("retry", "FAILED or DEAD_LETTER", wrong)
+    notifier.notify(BELL)
+    return answer(200, conversion_item(row))
+
+
+async def delete_conversion(codes: CodeQueue, number: str) -> Answer:
+    """`DELETE /admin/conversions/{id}`: a dead letter is removed."""
+    try:
+        await codes.delete_conversion(row_id(number))
+    except WrongState as wrong:
+        return conflict("delete", "DEAD_LETTER", wrong)
+    return Answer(204, b"", (), "")
+
+
+def code_item(row: UnmappedRow) -> dict[str, Any]:
+    """An unmapped code."""
+    return {
+        "id": row.id,
+        "source_system": row.source_system,
+        "concept_map": row.concept_map,
+        "code": row.code,
+        "status": "open" if row.override_id is None else "mapped",
+        "first_seen": timestamp(row.first_seen),
+        "last_seen": timestamp(row.last_seen),
+        "count": row.met,
+        "messages": row.messages,
+        "override_id": row.override_id,
+        "tenant": row.tenant,
+    }
+
+
+def override_item(row: Override) -> dict[str, Any]:
+    """An answer; `source_system` null: for all senders."""
+    return {
+        "id": row.id,
+        "source_system": row.source_system or None,
+        "concept_map": row.concept_map,
+        "source_code": row.code,
+        "system": row.target_system,
+        "code": row.target_code,
+        "display": row.target_display,
+        "created_at": timestamp(row.created_at),
+        "updated_at": timestamp(row.updated_at),
+        "tenant": row.tenant,
+    }
+
+
+def conversion_item(row: Conversion) -> dict[str, Any]:
+    """A further conversion."""
+    moments: dict[str, datetime | None] = {
+        "last_attempt_at": row.last_attempt_at,
+        "next_attempt_at": row.next_attempt_at,
+        "delivered_at": row.delivered_at,
+    }
+    return {
+        "id": row.id,
+        "message_id": row.message_id,
+        "asked_at": timestamp(row.asked_at),
+        "reason": row.reason,
+        "status": str(row.status),
+        "attempt_count": row.attempt_count,
+        "last_error": row.last_error,
+        "correlation_id": row.correlation_id,
+        "tenant": row.tenant,
+    } | {name: timestamp(moment) for name, moment in moments.items()}
+
+
+async def _code(codes: CodeQueue, number: str) -> UnmappedRow:
+    found = await codes.unmapped_code(row_id(number))
+    if found is None:
+        raise Problem(Category.NOT_FOUND, f"there is no unmapped code with id {row_id(number)}")
+    return found
+
+
+def _page(total: int, limit: int, offset: int, items: list[dict[str, Any]]) -> Answer:
+    return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    return {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
+
+
+def _exact(parameters: Mapping[str, str]) -> dict[str, str]:
+    names = ("source_system", "concept_map", "code")
+    return {name: parameters[name].replace("\0", " ") for name in names if parameters.get(name)}
+
+
+def _answered(status: str) -> bool | None:
+    if status not in ("", "open", "mapped"):
+        raise InvalidStatus(Category.VALUE, "status must be open or mapped")
+    return None if not status else status == "mapped"
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body = loads(request.body) if request.body.strip() else {}
+    if not isinstance(body, dict):
+        raise Problem(Category.VALUE, "the body must be a JSON object")
+    return body
+
+
+def _text(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST or not value.isprintable():
+        raise Problem(Category.VALUE, f"{name} must be a text of at most {_LONGEST} characters, or null")
+    return value.strip()

@@ -1,0 +1,76 @@
+"""The last step before a notification leaves: its secrets are opened, and it is signed.
+
+A header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.
+Without one the key of the server is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`), and without that nothing is signed.
+
+`X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`, where hex is HMAC-SHA256 over `<t>.<body>`: the receiver computes it
+again, compares in constant time, and refuses a `t` that is too old.
+
+Source: RFC 2104; decisions of docs/security.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+from hashlib import sha256
+
+from ipf.fhir.model.redaction import masked
+from ipf.ports import Channel, Clock, Delivered, Notification
+from ipf.security.vault import Sealed, Vault
+
+SIGNATURE = "X-Ipf-Signature"
+SIGNING_SECRET = "X-Ipf-Signing-Secret"
+_SIGNING_SECRET = SIGNING_SECRET.lower()
+
+
+class SignedChannel:
+    """`Channel` around the one that sends."""
+
+    def __init__(self, inner: Channel, vault: Vault, signing_secret: str | None, now: Clock) -> None:
+        self._inner = inner
+        self._vault = vault
+        self._signing_secret = signing_secret
+        self._now = now
+
+    @property
+    def unavailable(self) -> str | None:
+        """As the channel that sends."""
+        return self._inner.unavailable
+
+    def place(self, endpoint: str) -> str:
+        """As the channel that sends."""
+        return self._inner.place(endpoint)
+
+    async def send(self, notification: Notification) -> Delivered:
+        """Open, sign, send."""
+        try:
+            opened = [(name, self._vault.open(value)) for name, value in notification.headers]
+        except Sealed as lost:
+            return Delivered(None, 0, str(lost))
+        return await self._inner.send(self._signed(notification, opened))
+
+    def _signed(self, notification: Notification, headers: list[tuple[str, str]]) -> Notification:
+        key, body = self._signing_secret, notification.body
+        if body is not None:
+            body = masked(body)  # a notification may be about a Subscription
+        sent = []
+        for header in headers:
+            if header[0].lower() == _SIGNING_SECRET:
+                key = header[1]
+            else:
+                sent.append(header)
+        if key:
+            sent.append((SIGNATURE, signature(key, body or b"", int(self._now().timestamp()))))
+        if sent == notification.headers and body is notification.body:
+            return notification
+        return replace(notification, headers=sent, body=body)
+
+
+def signature(key: str, body: bytes, seconds: int) -> str:
+    """The value of the header."""
+    digest = hmac.new(key.encode(), b"%d." % seconds + body, sha256).hexdigest()
+    return f"t={seconds},v1={digest}"
+
+
+_: type[Channel] = SignedChannel

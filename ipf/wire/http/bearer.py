@@ -1,0 +1,140 @@
+"""`Authorization: Bearer ...` in, the `Caller` out: the one place where a request gets its caller.
+
+A verified token is remembered by its hash until it ends, so that the second request with it costs microseconds; all
+are forgotten when the keys change.  A refused token is not remembered.  A connection that repeats its header has it
+neither hashed nor looked for: its `Credential` knows the caller, under the same conditions.
+
+Source: RFC 6750; interface specification "FHIR surface", "Channel security" (the websocket's `bearer-` protocol).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from math import inf
+from typing import NamedTuple
+
+from ipf.ports import ANONYMOUS, Caller, Request, Session
+from ipf.security.access import Unauthorized, may_hold
+from ipf.security.tenancy import Tenancy
+from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, verify
+from ipf.wire.http.oidc import KeySource
+
+_MOST_KEPT = 10_000
+_PREFIX = "bearer "
+
+
+class _Known(NamedTuple):
+    """What a connection's `Credential` was found to be.  `era`: of one Bearer, while its keys are the same."""
+
+    era: object
+    until: float
+    caller: Caller
+
+
+class Bearer:
+    """Callers by their tokens.  `now`: seconds since 1970; `open_paths`: answered without looking at a token."""
+
+    def __init__(
+        self,
+        source: KeySource,
+        rules: Rules,
+        now: Callable[[], float],
+        open_paths: Collection[tuple[str, ...]] = (),
+        tenancy: Tenancy | None = None,
+    ) -> None:
+        self._source = source
+        self._rules = rules
+        self._now = now
+        self._open_paths = frozenset(open_paths)
+        self._tenancy = tenancy or Tenancy()
+        self._kept: dict[bytes, Caller] = {}
+        self._generation = -1
+        self._era = object()
+
+    async def identify(self, request: Request) -> Request:
+        """The request with its caller; ANONYMOUS without a token.  Problem UNAUTHORIZED, or UNAVAILABLE."""
+        credential = request.credential
+        if credential is not None and type(known := credential.known) is _Known:
+            self._look()
+            if known.era is self._era and self._now() < known.until and request.path not in self._open_paths:
+                return request.by(known.caller)
+        header = request.headers.get("authorization")
+        if not header or request.path in self._open_paths:
+            return request.by(ANONYMOUS)
+        if header[: len(_PREFIX)].lower() != _PREFIX:
+            raise Unauthorized("a bearer token is required")
+        caller = await self.caller_of(header[len(_PREFIX) :].strip())
+        if credential is not None and self._generation == self._source.generation:
+            credential.known = _Known(self._era, self._until(caller), caller)
+        return request.by(caller)
+
+    async def caller_of(self, token: str) -> Caller:
+        """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
+        if len(token) > LONGEST:
+            raise _refusal(TokenRefused("it is too long"))
+        self._look()
+        key = _key(token)
+        caller = self._kept.get(key)
+        if caller is not None:
+            if self._now() < self._until(caller):
+                return caller
+            del self._kept[key]
+        try:
+            caller = await self._verified(token)
+        except TokenRefused as refused:
+            raise _refusal(refused) from None
+        if self._generation == self._source.generation:
+            self._keep(key, caller)
+        return caller
+
+    def _look(self) -> None:
+        """Forget what was verified with keys that are no longer in use."""
+        self._source.look()
+        if self._generation != self._source.generation:
+            self._generation, self._era = self._source.generation, object()
+            self._kept.clear()
+
+    def _until(self, caller: Caller) -> float:
+        """When the token of a caller is no longer taken."""
+        return inf if caller.expires_at is None else caller.expires_at + self._rules.skew
+
+    async def _verified(self, token: str) -> Caller:
+        keys = await self._source.current()
+        try:
+            return verify(token, keys, self._rules, self._now())
+        except UnknownKey:
+            renewed = await self._source.renewed()
+            if renewed is keys:
+                raise
+            return verify(token, renewed, self._rules, self._now())
+
+    def _keep(self, key: bytes, caller: Caller) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            now = self._now()
+            self._kept = {one: kept for one, kept in self._kept.items() if (kept.expires_at or now) > now}
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+        self._kept[key] = caller
+
+    async def session(self, token: str | None) -> Session:
+        """Who a websocket client is: without a token nobody, who binds with a binding token only.
+
+        Problem UNAUTHORIZED, FORBIDDEN (tenant) or UNAVAILABLE.
+        """
+        if token is None:
+            return Session(may=lambda _: False, caller=ANONYMOUS)
+        caller = await self.caller_of(token)
+        until = None if caller.expires_at is None else datetime.fromtimestamp(caller.expires_at, UTC)
+        return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until, caller)
+
+
+def _key(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _refusal(reason: TokenRefused) -> Unauthorized:
+    text = f"the bearer token is refused: {reason}"
+    return Unauthorized(text, f'error="invalid_token", error_description="{reason}"')

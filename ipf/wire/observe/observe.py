@@ -1,0 +1,249 @@
+"""The observability API: what is up, what is stuck, how much came, and the whole way of one correlation id.
+
+Functions on values: a Request in, an Answer out; `observe_http.py` puts them on a listener at `/admin/observe`.  Every
+body, refusals included, carries `schema_version`; every key is always present, absent values are null; times are UTC.
+All tenants are seen together: this is for those who run the service.
+
+Source: interface specification "Observability API", "Versioning"; decisions section 3.  The description of all this
+for programs is `observe_openapi.py`, and a test holds each answer against it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.ports import Answer, Clock, MessageRow, Request, Status
+from ipf.ports.statistics import Observatory, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.wire.admin.actuator import Health
+from ipf.wire.admin.messages import timestamp
+
+SCHEMA_VERSION = "1.0"
+SERVICE = "ipf"
+JSON = "application/json"
+DEFAULT_WINDOW = "24h"
+LONGEST_DAYS = 90
+DEFAULT_LIMIT = 20
+HIGHEST_LIMIT = 100
+LONGEST_TRACE = 1000  # rows of a kind
+
+_STATES = tuple(status.value for status in Status)
+_WINDOW = re.compile(r"0*([1-9][0-9]{0,3})([hd])")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_WIDTHS = {"h": ("hour", timedelta(hours=1)), "d": ("day", timedelta(days=1))}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change while the service runs.  `uptime`: seconds since its start."""
+
+    version: str
+    toggles: Mapping[str, object]
+    uptime: Callable[[], float]
+
+
+class Observe:
+    """The four questions."""
+
+    def __init__(self, observatory: Observatory, health: Health, facts: Facts, now: Clock) -> None:
+        self._observatory = observatory
+        self._health = health
+        self._facts = facts
+        self._now = now
+
+    async def system(self, request: Request) -> Answer:
+        """`GET /admin/observe/system`: 200 also when parts are DOWN; queue sizes are null while the store is away."""
+        states = await self._health.states()
+        shown = {
+            name: {"status": state["status"], "detail": state.get("details")}
+            for name, state in states.items()
+        }  # fmt: skip
+        required = self._health.required
+        return answer(
+            {
+                "service": SERVICE,
+                "version": self._facts.version,
+                "uptime_seconds": round(self._facts.uptime(), 3),
+                "feature_toggles": dict(self._facts.toggles),
+                "components": [{"name": name, **state} for name, state in shown.items() if name in required],
+                "downstream": {name: state for name, state in shown.items() if name not in required},
+                "queue": await self._queue(),
+            }
+        )
+
+    async def _queue(self) -> dict[str, int | None]:
+        try:
+            counts: Mapping[Status, int | None] = await self._observatory.queue()
+        except StoreUnreachable:
+            counts = {}
+        return {status.value.lower(): counts.get(status) for status in Status}
+
+    async def throughput(self, request: Request) -> Answer:
+        """`GET /admin/observe/throughput`: messages by the hour or day of their receipt and their state now."""
+        asked = _first(request)
+        window = asked.get("window") or DEFAULT_WINDOW
+        starts, _, unit = buckets(window, self._now())
+        found: dict[datetime, dict[str, int]] = {start: dict.fromkeys(_STATES, 0) for start in starts}
+        sender = asked.get("source_system") or None
+        for start, status, count in await self._observatory.throughput(starts[0], sender, unit):
+            if start in found:
+                found[start][status.value] += count
+        items = [{"bucket_start": timestamp(start), "counts": counts} for start, counts in found.items()]
+        return answer({"window": window, "bucket_width": unit, "buckets": items})
+
+    async def dlq(self, request: Request) -> Answer:
+        """`GET /admin/observe/dlq`: dead letters, newest first by receipt."""
+        limit = _limit(_first(request).get("limit") or str(DEFAULT_LIMIT))
+        total, rows = await self._observatory.dead_letters(limit)
+        return answer({"total": total, "limit": limit, "items": [_message(row) for row in rows]})
+
+    async def trace(self, correlation_id: str) -> Answer:
+        """`GET /admin/observe/trace/{correlationId}`.  Problem NOT_FOUND when no row carries the id."""
+        found = None
+        if _UUID.fullmatch(correlation_id):
+            found = await self._observatory.trace(correlation_id.lower())
+        if found is None or not (found.messages or found.resources or found.events or found.deliveries):
+            raise Problem(Category.NOT_FOUND, "no row carries this correlation id")
+        rows = (found.messages, found.resources, found.events, found.deliveries)
+        return answer(
+            {
+                "correlation_id": correlation_id.lower(),
+                "truncated": any(len(kind) >= LONGEST_TRACE for kind in rows),
+                "messages": [_traced(one) for one in found.messages],
+                "resources": [_resource(one) for one in found.resources],
+                "events": [_event(one) for one in found.events],
+                "deliveries": [_delivery(one) for one in found.deliveries],
+            }
+        )
+
+
+async def respond(work: Awaitable[Answer], failed: Callable[[], None]) -> Answer:
+    """The answer of `work`; every failure becomes an answer here.  `failed` is told of what nobody foresaw."""
+    try:
+        return await work
+    except Problem as problem:
+        return refusal(problem)
+    except Exception:
+        failed()
+        return refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))
+
+
+def answer(body: Mapping[str, Any], status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    """A JSON answer with the version of its schema."""
+    return Answer(status, orjson.dumps({"schema_version": SCHEMA_VERSION, **body}), headers, JSON)
+
+
+def refusal(problem: Problem, *headers: tuple[str, str]) -> Answer:
+    """The error body of decisions section 3."""
+    shown = problem.rendering
+    if problem.category is Category.UNAUTHORIZED:
+        headers = (*headers, ("WWW-Authenticate", "Bearer"))
+    return answer({"error": shown.admin_code, "message": problem.text}, shown.http_status, headers)
+
+
+def buckets(window: str, now: datetime) -> tuple[list[datetime], timedelta, str]:
+    """Beginnings, width and unit of the buckets of a window; the last one is not over yet.
+
+    `window`: digits and `h` or `d`, up to 90 days.  Problem VALUE otherwise.
+    """
+    match = _WINDOW.fullmatch(window)
+    unit, width = _WIDTHS[match[2]] if match else _WIDTHS["h"]
+    if match is None or int(match[1]) * width > timedelta(days=LONGEST_DAYS):
+        text = f"window must be a number of hours or days such as 24h or 7d, at most {LONGEST_DAYS}d"
+        raise Problem(Category.VALUE, text)
+    last = now.replace(minute=0, second=0, microsecond=0)
+    if unit == "day":
+        last = last.replace(hour=0)
+    count = int(match[1])
+    return [last - (count - 1 - number) * width for number in range(count)], width, unit
+
+
+def _limit(text: str) -> int:
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise Problem(Category.VALUE, "limit must be a whole number")
+    return min(max(int(text[:20]), 1), HIGHEST_LIMIT)
+
+
+def _first(request: Request) -> dict[str, str]:
+    """Query parameters without blanks around them; the first of a name counts."""
+    return {name: value.strip() for name, value in reversed(request.query)}
+
+
+def _message(row: MessageRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "received_at": timestamp(row.received_at),
+        "source_protocol": row.source_protocol,
+        "source_system": row.source_system,
+        "source_id": row.source_id,
+        "message_type": row.message_type,
+        "status": row.status.value,
+        "attempt_count": row.attempt_count,
+        "last_attempt_at": timestamp(row.last_attempt_at),
+        "last_error": row.last_error,
+        "delivered_at": timestamp(row.delivered_at),
+        "correlation_id": row.correlation_id,
+    }
+
+
+def _traced(one: TracedMessage) -> dict[str, Any]:
+    """A message, or a further conversion of one (`original_id`), and what converted it.
+
+    `rules_path`: where the rules that made each element can be read; they are worked out when asked for.
+    """
+    of = one.row.id if one.original_id is None else one.original_id
+    transform = {
+        "map_url": one.map_url,
+        "duration_ms": None if one.transform_ms is None else round(one.transform_ms, 3),
+        "rules_path": f"/admin/messages/{of}/trace",
+    }
+    return _message(one.row) | {
+        "next_attempt_at": timestamp(one.row.next_attempt_at),
+        "listener": one.listener,
+        "original_id": one.original_id,
+        "transform": None if one.map_url is None else transform,
+    }
+
+
+def _resource(one: TracedResource) -> dict[str, Any]:
+    made = "create" if one.version_id == 1 else "update"
+    return {
+        "tenant": one.tenant,
+        "resource_type": one.resource_type,
+        "id": one.id,
+        "version_id": one.version_id,
+        "action": "delete" if one.method == "DELETE" else made,
+        "written_at": timestamp(one.written_at),
+    }
+
+
+def _event(one: TracedEvent) -> dict[str, Any]:
+    return {
+        "subscription_id": f"Subscription/{one.subscription_id}",
+        "event_number": one.event_number,
+        "resource_type": one.resource_type,
+        "id": one.id,
+        "version_id": one.version_id,
+        "occurred_at": timestamp(one.occurred_at),
+    }
+
+
+def _delivery(one: TracedDelivery) -> dict[str, Any]:
+    return {
+        "subscription_id": f"Subscription/{one.subscription_id}",
+        "event_number": one.event_number,
+        "to_event_number": one.to_event_number,
+        "kind": one.kind,
+        "attempted_at": timestamp(one.attempted_at),
+        "outcome": "success" if one.succeeded else "failure",
+        "http_status": one.http_status,
+        "duration_ms": one.duration_ms,
+        "error": one.error,
+    }

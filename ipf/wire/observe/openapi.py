@@ -1,0 +1,198 @@
+"""The observability API, described for programs: an OpenAPI 3.1 document.
+
+It is served at `/admin/observe/openapi.json` without authentication.  A test validates it, and holds every answer of
+the API against it.
+
+Source: https://spec.openapis.org/oas/v3.1.0; interface specification "Versioning".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.ports import Status
+from ipf.wire.observe.observe import (
+    DEFAULT_LIMIT,
+    DEFAULT_WINDOW,
+    HIGHEST_LIMIT,
+    LONGEST_DAYS,
+    LONGEST_TRACE,
+    SCHEMA_VERSION,
+)
+
+Schema = dict[str, Any]
+
+_STATES = [status.value for status in Status]
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+_THROUGHPUT = "Messages by hour or day of their receipt and their state now; the last bucket is not over yet"
+_TRACE = f"All rows of one correlation id, up to {LONGEST_TRACE} of each kind"
+_UUID: Schema = {"type": "string", "format": "uuid"}
+
+
+def document(version: str) -> Schema:
+    """The whole document; `version`: of the service."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ipf observability API",
+            "version": SCHEMA_VERSION,
+            "description": "Read only. Every body carries schema_version (MAJOR.MINOR): a new field raises MINOR, a "
+            "field that goes or changes its meaning raises MAJOR. Times are UTC.",
+            "x-service-version": version,
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"adminToken": []}],
+        "paths": _paths(),
+        "components": {
+            "securitySchemes": {
+                "adminToken": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "IPF_ADMIN_AUTH_TOKEN; not asked for while none is configured",
+                }
+            },
+            "headers": {
+                "X-Correlation-Id": {"description": "As the caller sent it, else a fresh one", "schema": _UUID}
+            },
+            "schemas": _schemas(),
+        },
+    }
+
+
+def _paths() -> Schema:
+    window = _query("window", f"digits and h or d, at most {LONGEST_DAYS}d", {
+        "type": "string", "pattern": "^(0*[1-9][0-9]{0,3}[hd])?$", "default": DEFAULT_WINDOW})  # fmt: skip
+    system = _query("source_system", "only messages of this sender (MSH-3.1)", _TEXT)
+    limit = _query("limit", f"clamped to 1..{HIGHEST_LIMIT}", {"type": "integer", "default": DEFAULT_LIMIT})
+    correlation = {"name": "correlationId", "in": "path", "required": True, "schema": _TEXT}
+    return {
+        "/admin/observe/system": _get("system", "Health, feature toggles and queue sizes", "System"),
+        "/admin/observe/throughput": _get("throughput", _THROUGHPUT, "Throughput", [window, system], "400"),
+        "/admin/observe/dlq": _get("dlq", "Dead letters, newest first by receipt", "DeadLetters", [limit], "400"),
+        "/admin/observe/trace/{correlationId}": _get("trace", _TRACE, "Trace", [correlation], "404"),
+        "/admin/observe/openapi.json": {
+            "get": {
+                "operationId": "openapi",
+                "summary": "This document",
+                "security": [],
+                "responses": {"200": _response("This document", {"type": "object", "required": ["openapi"]})},
+            }
+        },
+    }
+
+
+def _get(name: str, summary: str, schema: str, parameters: list[Schema] | None = None, *refusals: str) -> Schema:
+    texts = {
+        "400": "a parameter cannot be used",
+        "401": "the admin token is missing or wrong",
+        "404": "no row carries this id",
+        "500": "the request could not be completed; the log says why",
+        "413": "the body is too large",
+        "503": "the store cannot be reached",
+    }
+    responses = {"200": _response(summary, _ref(schema))}
+    for status in sorted({*refusals, "401", "413", "500", "503"}):
+        responses[status] = _response(texts[status], _ref("Error"))
+    responses["401"]["headers"]["WWW-Authenticate"] = {"schema": {"const": "Bearer"}}
+    shown = {"operationId": name, "summary": summary, "responses": responses}
+    return {"get": shown | ({"parameters": parameters} if parameters else {})}
+
+
+def _query(name: str, description: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+def _response(description: str, schema: Schema) -> Schema:
+    headers = {"X-Correlation-Id": {"$ref": "#/components/headers/X-Correlation-Id"}}
+    return {"description": description, "headers": headers, "content": {"application/json": {"schema": schema}}}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(description: str, **members: Schema) -> Schema:
+    """An object whose members are always there; further ones may come with a later minor version."""
+    return {"type": "object", "description": description, "properties": members, "required": list(members)}
+
+
+def _body(description: str, **members: Schema) -> Schema:
+    return _object(description, schema_version={"type": "string", "pattern": r"^1\.[0-9]+$"}, **members)
+
+
+def _list(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "$ref" in schema or isinstance(schema.get("type"), list):
+        return {"anyOf": [schema, {"type": "null"}]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _state(description: str, **members: Schema) -> Schema:
+    detail = _or_null({"type": "object", "description": "figures, or `error` when it is DOWN"})
+    return _object(description, **members, status={"type": "string", "enum": ["UP", "DOWN"]}, detail=detail)
+
+
+def _schemas() -> Schema:
+    modes = {"auth_enabled": {"type": "boolean"}, "validation_mode": _TEXT, "channel_security_mode": _TEXT}
+    toggles = _object("What is switched on", **modes, multitenancy_mode=_TEXT)
+    queue = _object("Messages in each state; null while the store is away",
+                    **{state.lower(): _or_null(_COUNT) for state in _STATES})  # fmt: skip
+    bucket = _object("One hour or day", bucket_start=_TIME, counts=_object("Messages by state",
+                     **dict.fromkeys(_STATES, _COUNT)))  # fmt: skip
+    return {
+        "Error": _body("A refusal", error=_TEXT, message=_TEXT),
+        "System": _body(
+            "The service as it is now",
+            service=_TEXT, version=_TEXT, uptime_seconds={"type": "number", "minimum": 0}, feature_toggles=toggles,
+            components=_list(_state("A part that is needed", name=_TEXT)),
+            downstream={"type": "object", "additionalProperties": _state("A part elsewhere; it takes nothing down")},
+            queue=queue,
+        ),
+        "Throughput": _body("Counts", window=_TEXT, bucket_width={"enum": ["hour", "day"]}, buckets=_list(bucket)),
+        "Message": _object("A stored message", **_message()),
+        "DeadLetters": _body("Dead letters", total=_COUNT, limit=_COUNT, items=_list(_ref("Message"))),
+        "Trace": _body(
+            "The way of one correlation id",
+            correlation_id=_UUID, truncated={"type": "boolean"}, messages=_list(_traced_message()),
+            resources=_list(_resource()), events=_list(_event()), deliveries=_list(_delivery()),
+        ),
+    }  # fmt: skip
+
+
+def _message() -> dict[str, Schema]:
+    return {
+        "id": _COUNT, "received_at": _TIME, "source_protocol": _TEXT, "source_system": _TEXT, "source_id": _TEXT,
+        "message_type": _TEXT, "status": {"type": "string", "enum": _STATES}, "attempt_count": _COUNT,
+        "last_attempt_at": _or_null(_TIME), "last_error": _or_null(_TEXT), "delivered_at": _or_null(_TIME),
+        "correlation_id": _UUID,
+    }  # fmt: skip
+
+
+def _traced_message() -> Schema:
+    transform = _object("What converted it", map_url=_TEXT, duration_ms=_or_null({"type": "number", "minimum": 0}),
+                        rules_path=_TEXT)  # fmt: skip
+    return _object(
+        "A message, or a further conversion of one", **_message(), next_attempt_at=_or_null(_TIME), listener=_TEXT,
+        original_id=_or_null(_COUNT), transform=_or_null(transform),
+    )  # fmt: skip
+
+
+def _resource() -> Schema:
+    return _object("A version that was written", tenant=_TEXT, resource_type=_TEXT, id=_TEXT, version_id=_COUNT,
+                   action={"enum": ["create", "update", "delete"]}, written_at=_TIME)  # fmt: skip
+
+
+def _event() -> Schema:
+    return _object("A numbered event of a subscription", subscription_id=_TEXT, event_number=_COUNT,
+                   resource_type=_TEXT, id=_TEXT, version_id=_COUNT, occurred_at=_TIME)  # fmt: skip
+
+
+def _delivery() -> Schema:
+    return _object("An attempt to notify", subscription_id=_TEXT, event_number=_COUNT, to_event_number=_COUNT,
+                   kind=_TEXT, attempted_at=_TIME, outcome={"enum": ["success", "failure"]},
+                   http_status=_or_null({"type": "integer"}), duration_ms=_COUNT, error=_or_null(_TEXT))  # fmt: skip

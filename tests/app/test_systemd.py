@@ -1,0 +1,61 @@
+"""What systemd hears, on a real datagram socket and a clock of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from ipf.app.systemd import Systemd
+
+
+class SystemdTests(TestCase):
+    def setUp(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.setblocking(False)
+        self.clock = Clock()
+
+    def heard(self) -> list[str]:
+        found = []
+        while True:
+            try:
+                found.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return found
+
+    def test_the_life_of_a_service(self) -> None:
+        folder = tempfile.mkdtemp(prefix="ipf-")  # short, as the kernel wants the name of a socket
+        self.addCleanup(shutil.rmtree, folder)
+        path = f"{folder}/notify"
+        self.socket.bind(path)
+        environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid()), "HOME": "/"}
+        systemd = Systemd(environ, self.clock)
+        self.assertEqual(environ, {"HOME": "/"})
+        self.clock.advance(60)
+        self.assertEqual(self.heard(), [])
+        systemd.ready()
+        self.clock.advance(9)
+        self.assertEqual(self.heard(), ["READY=1", "WATCHDOG=1"])
+        self.clock.advance(1)
+        systemd.status("7 messages in the queue")
+        systemd.stopping()
+        self.assertEqual(self.heard(), ["WATCHDOG=1", "STATUS=7 messages in the queue", "STOPPING=1"])
+
+    def test_an_abstract_socket(self) -> None:
+        name = f"ipf-{os.getpid()}"
+        self.socket.bind("\0" + name)
+        Systemd({"NOTIFY_SOCKET": "@" + name}, self.clock).ready()
+        self.clock.advance(100)
+        self.assertEqual(self.heard(), ["READY=1"])
+
+    def test_nobody_listens(self) -> None:
+        """Without systemd nothing is sent; a socket that is gone, or another's watchdog, disturbs nobody."""
+        Systemd({}, self.clock).ready()
+        gone = Systemd({"NOTIFY_SOCKET": "/nonexistent/notify", "WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}, self.clock)
+        gone.ready()
+        self.assertEqual((gone.watchdog_seconds, self.clock.getDelayedCalls()), (0.0, []))

@@ -1,0 +1,106 @@
+"""The compiled way of indexing writes what the walk of closures writes, for resources of any shape."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.index.extract import Entries, extract, walked
+from ipf.fhir.model import json
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.interning import LONGEST, Memo
+from tests.fhir.examples import ABSENT, examples
+
+LONG = "x" * 700 + "\u00e9" * 700
+ODD: list[Any] = [None, True, False, 0, 1, "", " ", "#a", "2020-01", "a\tb\x01", LONG, [], {}, [[{}]], [None], {"a": 1}]
+SHAPES: list[dict[str, Any]] = [
+    {"resourceType": "Patient", "identifier": {"system": "a", "value": "b"}, "name": {"family": ["A"], "given": "B"}},
+    {"resourceType": "Patient", "identifier": [{"system": ["a"], "value": "b"}, {"value": LONG, "system": LONG}]},
+    {"resourceType": "Patient", "meta": [{"tag": {"code": "x"}}], "telecom": [None, {"value": 1, "system": "phone"}]},
+    {"resourceType": "Patient", "active": 1, "gender": True, "birthDate": ["2020", 1], "deceasedBoolean": 0},
+    {"resourceType": "Encounter", "class": {"code": {}, "system": "s"}, "subject": {"reference": ["Patient/1"]}},
+    {"resourceType": "Encounter", "class": {"code": 1, "system": True}, "period": {"start": ["2020"], "end": True}},
+    {"resourceType": "Encounter", "period": {"start": "2020"}, "length": [{"value": 1}], "status": ""},
+    {"resourceType": "Encounter", "subject": {"reference": "Patient/1/_history/2", "identifier": {"system": "s"}}},
+    {"resourceType": "Encounter", "subject": {"reference": "#p", "identifier": {"value": "a\x00b"}}, "type": [{}]},
+    {"resourceType": "Encounter", "subject": {"reference": "", "identifier": [{"value": "a"}]}, "partOf": "x/1"},
+]
+
+
+class Compiled(TestCase):
+    """`extract` against `walked`, which never takes the compiled function."""
+
+    def test_shapes_that_r4_does_not_have(self) -> None:
+        for resource in SHAPES:
+            self.assertEqual(extract(resource), walked(resource), resource)
+        self.assertEqual(extract(SHAPES[0]).texts, {("identifier", "b\ta"), ("family", "a\tA"), ("given", "b\tB"),
+                                                    ("deceased", "false\t")})  # fmt: skip
+
+    def test_every_example(self) -> None:
+        found = 0
+        for name, resource in _examples():
+            entries = extract(resource)
+            self.assertEqual(entries, walked(resource), name)
+            found += len(entries)
+        self.assertGreater(found, 5_000)
+
+    def test_examples_with_values_put_out_of_place(self) -> None:
+        random, found = Random(7), Entries()
+        for name, resource in list(_examples())[::9]:
+            for _ in range(3):
+                spoiled = copy.deepcopy(resource)
+                _spoil(spoiled, random)
+                found = extract(spoiled)
+                self.assertEqual(found, walked(spoiled), f"{name} {spoiled}")
+
+    if ABSENT:
+        test_every_example.skip = ABSENT  # type: ignore[attr-defined]
+        test_examples_with_values_put_out_of_place.skip = ABSENT  # type: ignore[attr-defined]
+
+
+class Remembering(TestCase):
+    """`Memo`: made once, bounded in number and in length."""
+
+    def test_bounds(self) -> None:
+        asked: list[Any] = []
+
+        def make(key: Any) -> Any:
+            asked.append(key)
+            return key
+
+        memo = Memo(make, limit=2)
+        long = "x" * LONGEST
+        for key in ("a", "a", long, long, ("b", None), ("b", None), "c", "a"):
+            self.assertEqual(memo[key], key)
+        self.assertEqual(asked, ["a", long, long, ("b", None), "c", "a"])
+        self.assertLessEqual(len(memo), 2)
+        self.assertRaises(TypeError, memo.__getitem__, ["a"])
+
+
+def _examples() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, text in sorted(examples().items()):
+        resource = json.loads(text)
+        if resource.get("resourceType") in definitions().resource_types:
+            yield name, resource
+
+
+def _spoil(resource: dict[str, Any], random: Random) -> None:
+    """Exchange some values, deep inside too, for what does not belong there."""
+    places = [one for one in _places(resource) if one[1] != "resourceType"]
+    for holder, key in random.sample(places, min(4, len(places))):
+        way = random.randrange(3)
+        held = holder[key]
+        holder[key] = [held] if way == 0 else random.choice(ODD)
+        if way == 1 and type(held) is list and held:
+            holder[key] = held[0]
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    items = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+    for key, one in items:
+        yield value, key
+        yield from _places(one)

@@ -1,0 +1,82 @@
+"""US Core's own search parameters: stated by a table, compared with the guide if it is here, found in the index."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, TestCase
+
+from ipf.errors import Problem
+from ipf.fhir.index.extract import extract
+from ipf.fhir.index.shipped_parameters import backport, serve, us_core
+from ipf.fhir.index.sources import sources
+from ipf.fhir.model.packages import Packages
+from ipf.fhir.search.custom_parameters import served, ship
+from ipf.fhir.search.match import matches
+from ipf.fhir.search.query import parse_criteria
+from ipf.subscriptions.guide import CONTENT, FILTER
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+GUIDE = Path(__file__).parents[4] / "shared/reference/us-core/hl7.fhir.us.core-7.0.0.tgz"
+EXTENSION = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
+OMB = {"url": "ombCategory", "valueCoding": {"system": "urn:oid:2.16.840.1.113883.6.238", "code": "2106-3"}}
+PATIENT = {"resourceType": "Patient", "extension": [{"url": EXTENSION, "extension": [OMB]}]}
+
+
+class ShippedTest(TestCase):
+    """In this process alone, and taken back."""
+
+    def setUp(self) -> None:
+        self.addCleanup(ship, ())
+
+    def test_a_fresh_process_knows_them(self) -> None:
+        serve(Packages())
+        self.assertIn("2106-3\t", {value for code, value in extract(PATIENT).texts if code == "race"})
+        for code in ("race", "ethnicity", "gender-identity"):  # the general engine would be asked for every patient
+            self.assertTrue(sources("Patient")[code].places, code)
+        parse_criteria("Goal?description=x")
+        parse_criteria("CareTeam?role=x")
+        parse_criteria("Condition?asserted-date=ge2020")
+
+    def test_the_table_is_that_of_the_guide(self) -> None:
+        if not GUIDE.exists():
+            raise SkipTest("the reference folder with US Core is not here")
+        stated = {one["url"]: served(one) for one in us_core()}
+        with tarfile.open(GUIDE) as guide:
+            files = [guide.extractfile(one) for one in guide if "/SearchParameter-" in one.name]
+            published = [json.loads(file.read()) for file in files if file is not None]
+        self.assertEqual(stated, {one["url"]: served(one) for one in published if served(one)})
+
+    def test_the_backport_guide_adds_its_own(self) -> None:
+        """Found where the guide's extensions stand; a search is not taken for a topic's URL."""
+        serve(Packages())
+        subscription = {
+            "resourceType": "Subscription",
+            "criteria": "http://example.org/topics/admission",
+            "_criteria": {"extension": [{"url": FILTER, "valueString": "Encounter?patient=Patient/1"}]},
+            "channel": {
+                "type": "rest-hook",
+                "endpoint": "https://example.org/hook",
+                "payload": "application/fhir+json",
+                "_payload": {"extension": [{"url": CONTENT, "valueCode": "id-only"}]},
+            },
+        }
+        found = extract(subscription)
+        for search, expected in (
+            ("topic=http://example.org/topics/admission", True),
+            ("topic=http://example.org/topics", False),
+            ("topic:below=http://example.org/topics", True),
+            ("filter-criteria=encounter?patient", True),
+            ("filter-criteria:contains=Patient/1", True),
+            ("filter-criteria=Patient", False),
+            ("payload-type=id-only", True),
+            ("payload-type=full-resource", False),
+            ("url=https://example.org/hook&type=rest-hook", True),
+        ):
+            query = parse_criteria(f"Subscription?{search}")
+            self.assertEqual(matches(query, found, id="s", last_updated=NOW), expected, search)
+        self.assertEqual({one["code"] for one in backport()}, {"topic", "filter-criteria", "payload-type"})
+        self.assertRaises(Problem, parse_criteria, "Subscription?custom-channel=x")

@@ -1,0 +1,322 @@
+"""Search syntax becomes tests; what cannot be answered is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.search.predicate import (
+    NOTHING,
+    AllOf,
+    AnyOf,
+    Bound,
+    CodedText,
+    CodeIn,
+    DateRange,
+    Has,
+    IdIn,
+    LastUpdated,
+    Linked,
+    ListMember,
+    Not,
+    Present,
+    QuantityIn,
+    QuantityRange,
+    Test,
+    TextContains,
+    TextEquals,
+    TextParts,
+    TextPrefix,
+    TextSuffix,
+    TypedIdentifier,
+)
+from ipf.fhir.search.query import Sort, parse_criteria, parse_query
+
+UCUM = "http://unitsofmeasure.org"
+YEAR_2020 = ((Bound("lo", ">=", 1577836800000000), Bound("hi", "<=", 1609459200000000)),)
+TESTS: list[tuple[str, Test]] = [
+    ("Patient?identifier=urn:a|1", TextEquals("identifier", ("1\turn:a",))),
+    ("Patient?identifier=urn:a|1,urn:a|2", TextEquals("identifier", ("1\turn:a", "2\turn:a"))),
+    ("Patient?identifier=|1", TextEquals("identifier", ("1\t",))),
+    ("Patient?identifier=urn:a|", TextSuffix("identifier", "\turn:a")),
+    ("Patient?identifier=1", TextPrefix("identifier", "1\t")),
+    ("Patient?identifier=a\\|b|1\\,2\\\\", TextEquals("identifier", ("1,2\\\ta|b",))),
+    ("Patient?identifier:not=urn:a|1", Not(TextEquals("identifier", ("1\turn:a",)))),
+    ("Patient?identifier:missing=true", Not(Present("identifier", "text"))),
+    ("Patient?birthdate:missing=false", Present("birthdate", "date")),
+    ("Patient?gender=male", TextEquals("gender", ("male\t",))),
+    ("Patient?gender=http://hl7.org/fhir/administrative-gender|male", TextEquals("gender", ("male\t",))),
+    ("Patient?deceased=true", TextEquals("deceased", ("true\t",))),
+    ("Patient?phone=555", TextEquals("telecom", ("555\tphone",))),
+    ("Patient?phone=email|555", NOTHING),
+    ("Patient?phone:missing=false", TextSuffix("telecom", "\tphone")),
+    ("Patient?family=M%C3%BCl", TextPrefix("family", "mul")),
+    ("Patient?given=Ann+M", TextPrefix("given", "ann m")),
+    ("Patient?given:exact=Ann", TextEquals("given", ("ann\tAnn",))),
+    ("Patient?given:contains=NN", TextContains("given", "nn")),
+    ("Patient?given=ann,bob", AnyOf((TextPrefix("given", "ann"), TextPrefix("given", "bob")))),
+    ("Patient?phonetic=a", AnyOf((TextPrefix("name", "a"), TextPrefix("family", "a"), TextPrefix("given", "a")))),
+    ("RelatedPerson?phonetic=ann", TextPrefix("name", "ann")),
+    ("Patient?_id=Patient/a", IdIn(("a",))),
+    ("Patient?_list=List/7", ListMember("7")),
+    ("Patient?identifier:of-type=s|MR|1", TypedIdentifier("Patient", "identifier", "s", "MR", "1")),
+    ("Condition?code:text=Head+ache", CodedText("Condition", "code", "head ache")),
+    ("Condition?code:in=http://v", CodeIn(("code",), "in", "http://v", True)),
+    ("Condition?code:not-in=http://v", Not(CodeIn(("code",), "in", "http://v", True))),
+    ("Condition?code:below=s|1", CodeIn(("code",), "below", "s|1", True)),
+    ("Patient?gender:in=http://v", CodeIn(("gender",), "in", "http://v", False)),
+    ("Encounter?subject:identifier=s|1", TextEquals("subject", ("1\ts",))),
+    ("Encounter?subject:Patient.gender=male", Linked("subject", "Patient", (TextEquals("gender", ("male\t",)),))),
+    (
+        "Observation?patient.organization.identifier=s|1",
+        Linked(
+            "subject",
+            "Patient",
+            (Linked("organization", "Organization", (TextEquals("identifier", ("1\ts",)),)),),
+        ),
+    ),
+    (
+        "Patient?_has:Observation:patient:code=s|1",
+        Has("Observation", "subject", (TextEquals("code", ("1\ts",)),)),
+    ),
+    (
+        "Patient?_has:Observation:patient:_has:Provenance:target:recorded=2020",
+        Has("Observation", "subject", (Has("Provenance", "target", (DateRange("recorded", YEAR_2020),)),)),
+    ),
+    (
+        "Observation?code-value-concept=s|1$t|2",
+        AllOf((TextEquals("code", ("1\ts",)), TextEquals("value-concept", ("2\tt",)))),
+    ),
+    (
+        "Observation?component-code-value-quantity=s|1$gt5",
+        TextParts(
+            "component-code-value-quantity",
+            (
+                (0, TextEquals("", ("1\ts",))),
+                (1, QuantityRange("", ((Bound("hi", ">", Decimal(5)),),))),
+            ),
+        ),
+    ),
+    ("Patient?_id=b,a,b", IdIn(("a", "b"))),
+    ("Encounter?subject=Patient/1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?subject=1", TextEquals("subject", ("Group/1", "Patient/1"))),
+    ("Encounter?subject:Patient=1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?patient=1", TextEquals("subject", ("Patient/1",))),
+    ("Encounter?patient=Group/1", NOTHING),
+    ("Encounter?patient=http://a/fhir/Patient/1", TextEquals("subject", ("http://a/fhir/Patient/1",))),
+    ("Encounter?patient=http://a/fhir/Group/1", NOTHING),
+    ("Encounter?subject=urn:uuid:1", TextEquals("subject", ("urn:uuid:1",))),
+    (
+        "Encounter?patient:missing=false",
+        AnyOf((TextPrefix("subject", "Patient/"), TextContains("subject", "/Patient/"))),
+    ),
+    ("ValueSet?url=http://a|1", TextEquals("url", ("http://a|1",))),
+    ("ValueSet?url:below=http://a", AnyOf((TextEquals("url", ("http://a",)), TextPrefix("url", "http://a/")))),
+    ("ValueSet?url:below=urn:a", NOTHING),
+    (
+        "ValueSet?url:above=http://a/b/c",
+        TextEquals("url", ("http://a", "http://a/", "http://a/b", "http://a/b/", "http://a/b/c")),
+    ),
+    (
+        "Observation?value-quantity=gt5.40|http://unitsofmeasure.org|mg",
+        QuantityIn("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), "mg"),
+    ),
+    (
+        "Observation?value-quantity=gt5.40|urn:units|mg",
+        QuantityRange("value-quantity", ((Bound("hi", ">", Decimal("5.40")),),), unit_prefix="urn:units\tmg\t"),
+    ),
+    (
+        "Observation?value-quantity=le5||mg",
+        QuantityRange("value-quantity", ((Bound("lo", "<=", Decimal(5)),),), unit_part="\tmg\t"),
+    ),
+    (
+        "Patient?_lastUpdated=ge2024",
+        LastUpdated(((Bound("at", ">=", datetime(2024, 1, 1, tzinfo=UTC)),),)),
+    ),
+]
+REFUSED = [
+    ("Patient?foo=1", "foo", Category.NOT_SUPPORTED),
+    ("Nonsense?x=1", None, Category.NOT_SUPPORTED),
+    ("Encounter?subject.foo=x", "subject.foo", Category.NOT_SUPPORTED),
+    ("Encounter?subject:Device.type=x", "subject:Device.type", Category.VALUE),
+    ("Encounter?subject:Nonsense.name=x", "subject:Nonsense.name", Category.NOT_SUPPORTED),
+    ("Encounter?status.name=x", "status.name", Category.VALUE),
+    ("Encounter?patient.identifier:of-type=a|b|c", "patient.identifier:of-type", Category.NOT_SUPPORTED),
+    ("Provenance?target.target.target.target.target=x", "target.target.target.target.target", Category.VALUE),
+    (f"Patient?{'link:Patient.' * 12}name=x", "link:Patient." * 12 + "name", Category.VALUE),
+    ("Patient?_has:Observation=1", "_has:Observation", Category.VALUE),
+    ("Patient?_has:Nonsense:patient:code=1", "_has:Nonsense:patient:code", Category.NOT_SUPPORTED),
+    ("Patient?_has:Encounter:location:status=1", "_has:Encounter:location:status", Category.VALUE),
+    ("Patient?_include=Patient:name", "_include", Category.NOT_SUPPORTED),
+    ("Patient?_include=organization", "_include", Category.VALUE),
+    ("Patient?_revinclude=*", "_revinclude", Category.VALUE),
+    ("Patient?_include:sideways=*", "_include:sideways", Category.NOT_SUPPORTED),
+    ("Patient?_filter=name eq x", "_filter", Category.NOT_SUPPORTED),
+    ("Location?near=1|2|3|km", "near", Category.NOT_SUPPORTED),
+    ("Patient?_list=$current-problems", "_list", Category.VALUE),
+    ("Patient?identifier:of-type=b|c", "identifier:of-type", Category.VALUE),
+    ("Condition?code:below=1", "code:below", Category.VALUE),
+    ("Patient?_content=x", "_content", Category.NOT_SUPPORTED),
+    ("Patient?gender:text=x", "gender:text", Category.VALUE),
+    ("Patient?identifier:exact=x", "identifier:exact", Category.NOT_SUPPORTED),
+    ("Encounter?subject:Device=x", "subject:Device", Category.VALUE),
+    ("Observation?code-value-quantity=1", "code-value-quantity", Category.VALUE),
+    ("Observation?code-value-quantity=1$a", "code-value-quantity", Category.VALUE),
+    ("Patient?_summary=true", "_summary", Category.NOT_SUPPORTED),
+    ("Patient?_sort=foo", "_sort", Category.NOT_SUPPORTED),
+    ("Patient?_count=-1", "_count", Category.VALUE),
+    ("Patient?_total=xyz", "_total", Category.VALUE),
+    ("Patient?identifier=", "identifier", Category.VALUE),
+    ("Patient?identifier=,", "identifier", Category.VALUE),
+    ("Patient?identifier=a|b|c", "identifier", Category.VALUE),
+    ("Patient?identifier=|", "identifier", Category.VALUE),
+    ("Patient?identifier:missing=1", "identifier:missing", Category.VALUE),
+    ("Patient?name=%20", "name", Category.VALUE),
+    ("Patient?birthdate=soon", "birthdate", Category.VALUE),
+    ("Patient?birthdate=ap2020", "birthdate", Category.VALUE),
+    ("Patient?birthdate:exact=2020", "birthdate:exact", Category.NOT_SUPPORTED),
+    ("Patient?_id:not=a", "_id:not", Category.NOT_SUPPORTED),
+    ("Encounter?subject=a/b", "subject", Category.VALUE),
+    ("Observation?value-quantity=5|mg", "value-quantity", Category.VALUE),
+    ("Observation?value-quantity=five", "value-quantity", Category.VALUE),
+    ("Observation?value-quantity=1e9999", "value-quantity", Category.VALUE),
+]
+
+
+class Terms(TestCase):
+    """One parameter, one test."""
+
+    def test_tests(self) -> None:
+        for criteria, expected in TESTS:
+            (term,) = parse_criteria(criteria).terms
+            self.assertEqual(term.test, expected, criteria)
+
+    def test_refused_by_name(self) -> None:
+        for criteria, name, category in REFUSED:
+            problem = self.assertRaises(Problem, parse_criteria, criteria)
+            self.assertEqual((problem.place, problem.category), (name, category), criteria)
+            self.assertIn((name or criteria).partition("?")[0], problem.text)
+
+    def test_an_unknown_parameter_is_told_what_there_is(self) -> None:
+        """The parameters of the type; at the other end of a chain only that it is unknown there."""
+        with self.assertRaises(Problem) as raised:
+            parse_criteria("Encounter?patiend=1")
+        text = raised.exception.text
+        self.assertIn("patiend is unknown for Encounter, which has account, appointment, ", text)
+        self.assertIn(" type, _id, _lastUpdated, _list, _profile", text)
+        with self.assertRaises(Problem) as raised:
+            parse_criteria("Encounter?patient.foo=1")
+        self.assertTrue(raised.exception.text.endswith("is unknown for Patient"), raised.exception.text)
+
+    def test_implicit_precision_of_numbers(self) -> None:
+        table = [
+            ("100", "99.5", "100.5"),
+            ("100.00", "99.995", "100.005"),
+            ("1e2", "95", "105"),
+            ("-1.0", "-1.05", "-0.95"),
+        ]
+        for value, lo, hi in table:
+            (term,) = parse_query("RiskAssessment", [("probability", value)]).terms
+            bounds = ((Bound("lo", ">=", Decimal(lo)), Bound("hi", "<", Decimal(hi))),)
+            self.assertEqual(term.test, QuantityRange("probability", bounds))
+
+    def test_a_plus_that_became_a_blank_is_put_back(self) -> None:
+        sent = parse_criteria("Observation?date=2024-01-01T00:00:00+01:00")
+        meant = parse_criteria("Observation?date=2024-01-01T00:00:00%2B01:00")
+        self.assertEqual(sent.terms[0].test, meant.terms[0].test)
+
+
+class Anything(TestCase):
+    """Whatever is sent."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        some.sampled_from(
+            ["identifier", "name", "birthdate", "phone", "organization", "_id", "_lastUpdated", "_profile"]
+        ),
+        some.sampled_from(["", ":exact", ":not", ":missing", ":contains", ":Organization", ":above", ":below"]),
+        some.text(alphabet="aeglt0123456789-:.TZ|,\\$ /\x00\u00e9", max_size=25) | some.text(max_size=9),
+    )
+    def test_it_is_a_question_or_a_problem(self, code: str, modifier: str, value: str) -> None:
+        with contextlib.suppress(Problem):
+            hash(parse_query("Patient", [(code + modifier, value)]))
+
+
+def _answer(criteria: str) -> object:
+    """The query, or the text of the Problem."""
+    try:
+        return parse_criteria(criteria)
+    except Problem as problem:
+        return str(problem)
+
+
+class Queries(TestCase):
+    """What is asked about the result, and about the query as a whole."""
+
+    def test_result_parameters(self) -> None:
+        text = "Patient?_sort=-birthdate,_lastUpdated,phonetic,-_id&_count=5&_total=accurate&_format=json&_pretty=true"
+        query = parse_criteria(text)
+        order = (
+            Sort("birthdate", "date", True),
+            Sort("_lastUpdated", "last_updated"),
+            Sort("name", "text", others=("family", "given")),
+            Sort("_id", "id", True),
+        )
+        self.assertEqual((query.terms, query.sort, query.count, query.total), ((), order, 5, "accurate"))
+        self.assertFalse(query.summary_count)
+        self.assertTrue(parse_criteria("Patient?_summary=count").summary_count)
+        self.assertTrue(parse_criteria("Patient?_count=0").summary_count)
+
+    def test_lenient_parsing_leaves_out_what_it_does_not_know(self) -> None:
+        pairs = [("foo", "1"), ("gender", "male"), ("_content", "x"), ("name", ""), ("_sort", "foo")]
+        query = parse_query("Patient", pairs, strict=False)
+        self.assertEqual(query.ignored, ("foo", "_content", "name", "_sort"))
+        self.assertEqual([term.name for term in query.terms], ["gender"])
+        for name, value in (("birthdate", "soon"), ("gender:text", "x"), ("birthdate.x", "x")):
+            self.assertRaises(Problem, parse_query, "Patient", [(name, value)], strict=False)
+
+    def test_all_of_a_type(self) -> None:
+        for text in ("Patient", "Patient?"):
+            self.assertEqual((parse_criteria(text).terms, parse_criteria(text).canonical), ((), "Patient?"))
+
+    def test_a_single_equality_is_known(self) -> None:
+        table = [
+            ("Patient?identifier=urn:a|1", ("identifier", "1\turn:a")),
+            ("Encounter?patient=1", ("subject", "Patient/1")),
+            ("ValueSet?url=http://a", ("url", "http://a")),
+            ("Patient?identifier=1", None),
+            ("Patient?identifier:not=urn:a|1", None),
+            ("Patient?identifier=urn:a|1,urn:a|2", None),
+            ("Patient?identifier=urn:a|1&gender=male", None),
+            ("Patient", None),
+        ]
+        for criteria, expected in table:
+            self.assertEqual(parse_criteria(criteria).single_tokens, expected)
+
+    def test_the_short_way_of_a_token_is_the_same_as_the_long_way(self) -> None:
+        for resource_type in ("Patient", "Observation", "Bundle", "Group"):
+            for code in definitions().search_parameters(resource_type):
+                for token in ("urn:a|1", "phone|5", "active|x", f"http://x y|\x01{'z' * 1500}"):
+                    criteria = f"{resource_type}?{code}={token}"
+                    self.assertEqual(_answer(criteria), _answer(criteria + "&"), criteria)
+
+    def test_the_canonical_form_does_not_depend_on_order_or_spelling(self) -> None:
+        same = ["Encounter?patient=1&status=planned", "Encounter?status=planned&subject=Patient/1&_count=3"]
+        other = "Encounter?patient=2&status=planned"
+        forms = {parse_criteria(text).canonical for text in same}
+        self.assertEqual(len(forms), 1)
+        self.assertNotIn(parse_criteria(other).canonical, forms)
+        self.assertEqual(len({parse_criteria(text) for text in (other, other)}), 1)
+
+    def test_approximate_dates_depend_on_now(self) -> None:
+        now = datetime(2024, 1, 1, tzinfo=UTC)
+        (near,) = parse_query("Patient", [("birthdate", "ap2023-12-31")], now=now).terms
+        (far,) = parse_query("Patient", [("birthdate", "ap1924-01-01")], now=now).terms
+        self.assertNotEqual(near.test, far.test)

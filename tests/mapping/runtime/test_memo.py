@@ -1,0 +1,180 @@
+"""Remembered results: the same as when every message is mapped afresh, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.config.paths import folder
+from ipf.hl7.message import Message
+from ipf.mapping.compiler.compile import Compiler, Environment
+from ipf.mapping.compiler.kinds import Kind, fhir
+from ipf.mapping.language.grammar import parse
+from ipf.mapping.library.maps import Library
+from ipf.mapping.runtime.memo import Memory, Plan, Remembered
+from ipf.mapping.runtime.memo_keys import key_of
+from ipf.mapping.runtime.memo_results import Kept
+from ipf.mapping.runtime.run import Frame, Run
+from tests.bench.messages import adt
+from tests.mapping.support import HEAD
+
+CORPUS = Path(__file__).resolve().parents[2] / "corpus"
+
+
+class LibraryTests(TestCase):
+    def test_results_are_those_of_a_run_without_memory(self) -> None:
+        library = Library.load(folder("maps"))
+        raws = [path.read_bytes() for path in sorted(CORPUS.glob("*.hl7"))]
+        plain = adt("C1", "P1").strip(b"\x0b\x1c\r")
+        raws += (plain, plain.replace(b"|GENERAL|IPF", b"|OTHER|IPF"))  # the sender is part of identifiers
+        raws.append(plain.replace(b"^", b"@"))  # other separators
+        messages = [Message.parse(raw) for raw in raws]
+        expected = [library.run(message, trace=True) for message in messages]
+        library.memory.often = 2
+        for _ in range(6):  # not kept, kept, found, found and compiled, found compiled
+            for message, afresh in zip(messages, expected, strict=True):
+                remembered = library.run(message)
+                self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
+                self.assertEqual(remembered.unmapped, afresh.unmapped)
+                self.assertEqual(remembered.warnings, afresh.warnings)
+
+
+GROUP = """group main(source src : PID, target tgt : Patient) {
+  src.PID_5 as xpn -> tgt.name as name then Name(xpn, name, src);
+}
+group Name(source xpn : XPN, target name : HumanName, source pid : PID) {
+  xpn.XPN_1 as family -> name.family = family;
+  xpn.XPN_2 as given -> name.given = given;
+  xpn.XPN_5 as prefix -> name.prefix = prefix;
+  %s
+}"""
+
+PURE = {
+    "xpn where (pid.PID_8 = 'F') -> name.prefix = 'Ms';": (1, (8,)),
+    "pid.PID_8.CWE_1 as x -> name.prefix = x;": (1, (8,)),
+    "pid where (PID_8 = 'F' and PID_7.exists()) -> name.prefix = 'Ms';": (1, (7, 8)),
+    "pid then Other(pid, name);": (1, (30,)),
+    "pid as again -> name.prefix = 'Ms';": (1, None),
+    "xpn -> name.text = (pid.children().first());": (1, None),
+}
+NOT_PURE = (
+    "xpn -> name.text = (now().toString());",
+    "xpn -> name.text = uuid();",
+    "xpn -> name.given = 'x' first;",
+    "xpn -> name.given = reference(name);",
+    "xpn then Name(xpn, name, pid);",
+    "xpn.XPN_3 as xpn -> name.text = xpn;",
+)
+OTHER = "\ngroup Other(source p, target n : HumanName) { p.PID_30 as x -> n.text = x; }"
+
+
+class PurityTests(TestCase):
+    def plan(self, rule: str) -> Plan | None:
+        content = parse(HEAD + GROUP % rule + OTHER, "map.fml")
+        kinds = [Kind("v2", "XPN"), fhir("HumanName"), Kind("v2", "PID")]
+        return Compiler([content], Environment()).plan(content, content.groups[1], kinds, 1)
+
+    def test_pure_groups_and_what_they_read_of_a_segment(self) -> None:
+        for rule, (_, numbers) in PURE.items():
+            plan = self.plan(rule)
+            self.assertIsNotNone(plan, rule)
+            assert plan is not None
+            self.assertEqual((plan.target, plan.bundle, plan.sources[1]), (2, 0, (3, numbers)), rule)
+
+    def test_others(self) -> None:
+        for rule in NOT_PURE:
+            self.assertIsNone(self.plan(rule), rule)
+
+
+SEGMENTS = {
+    # two segments of which a group reads the fields 2 and 5, and whether it makes the same of both
+    ("NK1|1|A|x||E", "NK1|9|A|y||E|more"): True,
+    ("NK1|1|A", "NK1|2|A|x"): True,
+    ("NK1|1|A||", "NK1|2|B||"): False,
+    ("NK1|1|A|||E", "NK1|1|A|||F"): False,
+    ("NK1", "NK1|1"): True,
+    ("NK1|1|A", "NTE|1|A"): False,
+}
+
+
+class KeyTests(TestCase):
+    def key(self, text: str, numbers: tuple[int, ...]) -> Any:
+        raw = b"MSH|^~\\&|S|F|R|F|20200101||ADT^A01|1|P|2.5\r" + text.encode()
+        segment = Message.parse(raw).all_segments[1]
+        return key_of(Plan(((1, numbers),), 2), "group")([Run(b"k"), segment, {}])
+
+    def test_segments_are_known_by_the_fields_that_are_read(self) -> None:
+        for (one, other), same in SEGMENTS.items():
+            self.assertEqual(self.key(one, (2, 5)) == self.key(other, (2, 5)), same, (one, other))
+        self.assertEqual(self.key("NK1|1|A", (2,)), self.key("NK1|7|A", (2,)))
+        self.assertNotEqual(self.key("NK1|1|A", (2,)), self.key("NK1|1|B", (2,)))
+
+    def test_too_much_is_not_known_by_a_key(self) -> None:
+        self.assertIsNone(self.key("NK1|1|" + "x" * 513, (2,)))
+        self.assertIsNotNone(self.key("NK1|1|A|" + "x" * 513, (2,)))  # what is not read does not matter
+        self.assertIsNone(self.key("OBX|1|ST", (2,)))  # of which one field says how another is read
+
+
+class MemoryTests(TestCase):
+    def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
+        memory = Memory(10)
+        for number in range(100):
+            memory.put((number,), Kept(b""))
+            memory.is_asked_again((number,))
+            self.assertIsNotNone(memory.get((0,)))
+            self.assertLessEqual(len(memory), 10)
+        self.assertIsNone(memory.get((50,)))
+
+    def remembered(self, memory: Memory, runs: list[str]) -> Any:
+        def run(frame: Frame) -> None:
+            runs.append(frame[1])
+            frame[2]["given"] = [frame[1]]
+
+        group = Remembered(run, memory, Plan(((1, None),), 2, 0))
+
+        def call(text: str, target: dict[str, Any]) -> dict[str, Any]:
+            group([Run(b"k"), text, target])
+            return target
+
+        return call
+
+    def test_a_result_is_made_once_and_given_as_a_copy(self) -> None:
+        runs: list[str] = []
+        call = self.remembered(Memory(), runs)
+        call("Kari", {})
+        for _ in range(2):
+            call("Kari", {})["given"].append("Anne")
+        self.assertEqual(call("Kari", {}), {"given": ["Kari"]})
+        self.assertEqual(runs, ["Kari", "Kari"])  # asked for once, and kept when it was asked for again
+        self.assertEqual(call("Kari", {"use": "usual"}), {"use": "usual", "given": ["Kari"]})
+        self.assertEqual(runs, ["Kari"] * 3)  # a target with content is filled afresh
+
+    def test_messages_with_other_separators_are_kept_apart(self) -> None:
+        def run(frame: Frame) -> None:
+            frame[2]["text"] = frame[1].children("NK1_2")[0].text
+
+        group = Remembered(run, Memory(), Plan(((1, (2, 40)),), 2, 0))
+        for separators, text in ((b"^~\\&", "A@B"), (b"@~\\&", "A")) * 3:
+            head = b"MSH|" + separators + b"|S|F|R|F|20200101||ADT@A01|1|P|2.5\r"
+            target: dict[str, Any] = {}
+            group([Run(b"k"), Message.parse(head + b"NK1|1|A@B").segments("NK1")[0], target])
+            self.assertEqual(target, {"text": text})
+
+    def test_long_texts_are_not_kept(self) -> None:
+        memory = Memory()
+        call = self.remembered(memory, [])
+        for _ in range(3):
+            call("x" * 1000, {})
+        self.assertEqual(len(memory), 0)
+
+    def test_a_group_whose_results_never_come_again_is_left_alone_for_a_while(self) -> None:
+        memory = Memory(100_000)
+        call = self.remembered(memory, [])
+        for number in range(1024):
+            call(str(number), {})
+        for _ in range(2):  # it rests, and does not notice that they come again
+            for number in range(1000):
+                call(str(number), {})
+        self.assertEqual(len(memory), 0)

@@ -1,0 +1,309 @@
+"""The convert stage on in-memory ports: what each kind of message comes to, and what never overtakes what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.pipeline.convert.batches import even, next_wave
+from ipf.pipeline.convert.convert import Converter, receipt_key
+from ipf.pipeline.convert.log_lines import row_of
+from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
+from ipf.rest.write.unit import Unit, UnitResult
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
+
+
+def message(number: int, *, key: int | None = None, kind: str = "ADT_A01", attempts: int = 0) -> Claimed:
+    """A claimed message whose fence is 100 + its number."""
+    return Claimed(
+        id=number,
+        fence=100 + number,
+        correlation_id=f"00000000-0000-7000-8000-{number:012d}",
+        received_at=NOW - timedelta(seconds=1),
+        source_system="LAB",
+        source_id=f"C{number}",
+        message_type=kind,
+        raw=b"MSH|",
+        charset="utf-8",
+        attempt_count=attempts,
+        ordering_key=key,
+    )
+
+
+class ScriptedInbox:
+    """Hands out the given batches and remembers what was settled."""
+
+    def __init__(self, *batches: Sequence[Claimed]) -> None:
+        self.batches = list(batches)
+        self.settled: list[Settlement] = []
+        self.lost: set[int] = set()
+        self.away = 0
+        self.unanswered = 0
+        self.given_back: list[list[int]] = []
+
+    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+        self.given_back.append(list(held))
+        return 1
+
+    async def claim(self, worker: str, limit: int) -> list[Claimed]:
+        if self.unanswered:
+            self.unanswered -= 1
+            raise StoreUnreachable
+        return list(self.batches.pop(0)) if self.batches else []
+
+    async def settle(self, ends: Sequence[Settlement]) -> list[bool]:
+        if self.away:
+            self.away -= 1
+            raise StoreUnreachable
+        self.settled += ends
+        return [end.id not in self.lost for end in ends]
+
+
+class ScriptedMapper:
+    """Maps everything to an empty transaction, except the ids it is told to fail."""
+
+    def __init__(self, failing: dict[int, Exception] | None = None) -> None:
+        self.failing = failing or {}
+        self.seen: list[int] = []
+        self.unmapped: dict[int, tuple[UnmappedCode, ...]] = {}
+
+    def has_map(self, message_type: str) -> bool:
+        return True
+
+    async def transform(self, message: Claimed) -> Mapped:
+        self.seen.append(message.id)
+        if message.id in self.failing:
+            raise self.failing[message.id]
+        bundle = {"resourceType": "Bundle", "type": "transaction", "entry": []}
+        return Mapped(bundle, "urn:ipf:map:ADT_A01", self.unmapped.get(message.id, ()))
+
+
+class Quiet:
+    """Bell and meter in one: rings and outcomes, remembered."""
+
+    def __init__(self) -> None:
+        self.rings: list[str] = []
+        self.states: list[tuple[int, Status]] = []
+        self.reasons: list[str] = []
+
+    def notify(self, name: str) -> None:
+        self.rings.append(name)
+
+    def subscribe(self, name: str, wake: object) -> None:
+        raise AssertionError("a stage only rings")
+
+    def transformed(self, outcome: str, seconds: float) -> None: ...
+    def posted(self, outcome: str, seconds: float) -> None: ...
+
+    def settled(self, message: Claimed, status: Status, seconds: float) -> None:
+        self.states.append((message.id, status))
+
+    def dead_lettered(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+class ConvertTests(TestCase):
+    def setUp(self) -> None:
+        self.submitted: list[list[Unit]] = []
+        self.answers: dict[str, Problem] = {}
+        self.quiet = Quiet()
+        self.waits = 0
+        self.held_up: Deferred[None] | None = None
+
+    async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        self.submitted.append(list(units))
+        if self.held_up is not None:
+            await self.held_up
+        return [self.answers.get(unit.correlation_id, UnitResult()) for unit in units]
+
+    async def nothing(self) -> None:
+        self.waits += 1
+
+    def converter(self, inbox: ScriptedInbox, mapper: ScriptedMapper | None = None, **options: int) -> Converter:
+        return Converter(
+            inbox,  # type: ignore[arg-type]
+            mapper or ScriptedMapper(),
+            self.submit,
+            worker="w",
+            backoff=BACKOFF,
+            passthrough_types=["ADT_A04"],
+            clock=lambda: NOW,
+            notifier=self.quiet,
+            meter=self.quiet,
+            pause=self.nothing,
+            wait=self.nothing,
+            **options,  # type: ignore[arg-type]
+        )
+
+    async def test_nothing_due(self) -> None:
+        self.assertFalse(await self.converter(ScriptedInbox()).step())
+
+    async def test_delivered_with_its_receipt(self) -> None:
+        inbox = ScriptedInbox([message(1)])
+        self.assertTrue(await self.converter(inbox).step())
+        self.assertEqual([(end.id, end.fence, end.status) for end in inbox.settled], [(1, 101, Status.DELIVERED)])
+        self.assertEqual(inbox.settled[0].map_url, "urn:ipf:map:ADT_A01")
+        self.assertEqual(self.submitted[0][0].receipt, receipt_key(message(1)))
+        self.assertEqual(self.quiet.rings, ["delivery"])
+
+    async def test_codes_without_a_place_are_settled_with_their_message(self) -> None:
+        """Also of one that the FHIR store refuses for good: the code may be the reason."""
+        codes = (UnmappedCode("urn:t", "W"),)
+        self.answers[message(2).correlation_id] = Problem(Category.INVALID, "no")
+        inbox, mapper = ScriptedInbox([message(1), message(2, attempts=4), message(3)]), ScriptedMapper()
+        mapper.unmapped = {1: codes, 2: codes}
+        await self.converter(inbox, mapper).step()
+        self.assertEqual({end.id: end.unmapped for end in inbox.settled}, {1: codes, 2: codes, 3: ()})
+
+    async def test_a_further_conversion_has_a_receipt_of_its_own(self) -> None:
+        """And its lines name the message that it is of."""
+        again = replace(message(9), original_id=1, correlation_id=message(1).correlation_id)
+        self.assertNotEqual(receipt_key(again), receipt_key(message(1)))
+        self.assertNotEqual(receipt_key(again), receipt_key(replace(again, id=10)))
+        self.assertEqual(row_of(again), {"message_id": 1, "conversion_id": 9})
+
+    async def test_passthrough_is_delivered_without_a_map(self) -> None:
+        inbox, mapper = ScriptedInbox([message(1, kind="ADT_A04")]), ScriptedMapper()
+        await self.converter(inbox, mapper).step()
+        self.assertEqual((mapper.seen, self.submitted), ([], []))
+        self.assertEqual((inbox.settled[0].status, inbox.settled[0].error), (Status.DELIVERED, None))
+
+    async def test_a_vendor_profile_takes_a_message_out_of_that_branch(self) -> None:
+        """One message, not its type."""
+
+        async def is_mapped(one: Claimed) -> bool:
+            return one.id == 2
+
+        inbox = ScriptedInbox([message(1, kind="ADT_A04"), message(2, kind="ADT_A04"), message(3)])
+        mapper, options = ScriptedMapper(), {"is_mapped": is_mapped}
+        await self.converter(inbox, mapper, **options).step()  # type: ignore[arg-type]
+        self.assertEqual(mapper.seen, [2, 3])
+        self.assertEqual([end.status for end in inbox.settled], [Status.DELIVERED] * 3)
+
+    async def test_a_failure_waits_as_the_backoff_says(self) -> None:
+        for attempts, seconds in [(0, 1), (1, 2), (2, 4), (3, 8)]:
+            inbox = ScriptedInbox([message(1, attempts=attempts)])
+            await self.converter(inbox, ScriptedMapper({1: Problem(Category.UNMAPPED, "no map")})).step()
+            end = inbox.settled[0]
+            self.assertEqual((end.status, end.attempt_count), (Status.FAILED, attempts + 1))
+            self.assertEqual(end.next_attempt_at, NOW + timedelta(seconds=seconds))
+            self.assertEqual(end.error, "matchbox: no map")
+
+    async def test_the_last_failure_is_a_dead_letter(self) -> None:
+        inbox = ScriptedInbox([message(1, attempts=4)])
+        self.answers[message(1).correlation_id] = Problem(Category.AMBIGUOUS, "two matches")
+        await self.converter(inbox).step()
+        end = inbox.settled[0]
+        self.assertEqual((end.status, end.attempt_count, end.next_attempt_at), (Status.DEAD_LETTER, 5, None))
+        self.assertEqual(end.error, "hapi: two matches")
+        self.assertEqual(self.quiet.reasons, ["AMBIGUOUS"])
+
+    async def test_one_failure_leaves_the_others_alone(self) -> None:
+        inbox = ScriptedInbox([message(1), message(2), message(3)])
+        self.answers[message(2).correlation_id] = Problem(Category.INVALID, "bad")
+        await self.converter(inbox).step()
+        self.assertEqual(
+            {end.id: end.status for end in inbox.settled},
+            {1: Status.DELIVERED, 2: Status.FAILED, 3: Status.DELIVERED},
+        )
+        self.assertEqual(len(self.submitted), 1)
+
+    async def test_a_fault_of_ours_is_a_failed_attempt(self) -> None:
+        inbox = ScriptedInbox([message(1), message(2)])
+        await self.converter(inbox, ScriptedMapper({1: KeyError("PID")})).step()
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+        self.assertEqual({end.id: end.status for end in inbox.settled}, {1: Status.FAILED, 2: Status.DELIVERED})
+
+    async def test_one_patient_in_order_one_wave_each(self) -> None:
+        inbox = ScriptedInbox([message(1, key=7), message(2, key=7), message(3, key=8)])
+        await self.converter(inbox).step()
+        waves = [[unit.correlation_id[-1] for unit in wave] for wave in self.submitted]
+        self.assertEqual(waves, [["1", "3"], ["2"]])
+
+    async def test_later_ones_of_a_failed_patient_are_handed_back_untried(self) -> None:
+        inbox, mapper = (
+            ScriptedInbox([message(1, key=7), message(2, key=7), message(3, key=8), message(4, key=8)]),
+            ScriptedMapper({1: Problem(Category.MAPPING, "bad")}),
+        )
+        await self.converter(inbox, mapper).step()
+        self.assertEqual(mapper.seen, [1, 3, 4])
+        ends = {end.id: (end.status, end.attempt_count) for end in inbox.settled}
+        self.assertEqual(ends[1], (Status.FAILED, 1))
+        self.assertEqual(ends[2], (Status.RECEIVED, 0))
+        self.assertEqual((ends[3][0], ends[4][0]), (Status.DELIVERED, Status.DELIVERED))
+
+    async def test_a_stop_hands_back_what_is_not_begun(self) -> None:
+        inbox = ScriptedInbox([message(1), message(2)])
+        converter = self.converter(inbox)
+        converter.stop()
+        await converter.step()
+        self.assertEqual({end.status for end in inbox.settled}, {Status.RECEIVED})
+
+    async def test_settling_outlasts_an_absent_store(self) -> None:
+        inbox = ScriptedInbox([message(1)])
+        inbox.away = 3
+        await self.converter(inbox).step()
+        self.assertEqual(inbox.settled[0].status, Status.DELIVERED)
+        self.assertEqual(self.waits, 3 + 1)  # three times for the store, once for the reactor after the mapping
+
+    async def test_a_claim_without_an_answer_is_undone_before_the_next(self) -> None:
+        """What other batches hold stays theirs."""
+        inbox = ScriptedInbox([message(1)], [message(2)])
+        converter = self.converter(inbox)
+        answered: Deferred[None] = Deferred()
+        self.held_up = answered
+        first = Deferred.fromCoroutine(converter.step())
+        inbox.unanswered = 1
+        await self.assertFailure(Deferred.fromCoroutine(converter.step()), StoreUnreachable)
+        second = Deferred.fromCoroutine(converter.step())
+        self.assertEqual(inbox.given_back, [[1]])
+        answered.callback(None)
+        await first
+        await second
+        await converter.step()
+        self.assertEqual((len(inbox.given_back), [end.id for end in inbox.settled]), (1, [1, 2]))
+
+    async def test_a_lost_lease_counts_nothing(self) -> None:
+        inbox = ScriptedInbox([message(1)])
+        inbox.lost = {1}
+        await self.converter(inbox).step()
+        self.assertEqual(self.quiet.states, [])
+
+
+class WaveTests(TestCase):
+    def test_table(self) -> None:
+        one, two, three, free = message(1, key=7), message(2, key=7), message(3, key=8), message(4)
+        for waiting, size, wave, rest in [
+            ([], 4, [], []),
+            ([one, two, three], 4, [1, 3], [2]),
+            ([one, two, three], 1, [1], [2, 3]),
+            ([free, free, free], 2, [4, 4], [4]),
+        ]:
+            found = next_wave(waiting, size)
+            self.assertEqual(([m.id for m in found[0]], [m.id for m in found[1]]), (wave, rest))
+
+    def test_long_messages_share_no_wave(self) -> None:
+        """The first of them goes whatever its length; those behind it keep their order."""
+        short = replace(message(1), raw=b"x" * 30_000)
+        long = replace(message(2, key=7), raw=b"x" * 90_000)
+        behind = message(3, key=7)
+        for waiting, ids, left in [
+            ([short, short, short, short], [1, 1, 1], [1]),
+            ([long, short, behind], [2], [1, 3]),
+            ([short, long, behind], [1], [2, 3]),
+            ([replace(long, raw=b"x" * 900_000), short], [2], [1]),
+            ([message(4, key=7), long, replace(short, id=5)], [4, 5], [2]),  # what waits for its key takes no room
+        ]:
+            wave, rest = next_wave(waiting, 50)
+            self.assertEqual(([one.id for one in wave], [one.id for one in rest]), (ids, left))
+
+    def test_waves_are_about_alike(self) -> None:
+        table = {(50, 16): 13, (48, 16): 16, (17, 16): 9, (16, 16): 16, (1, 16): 1, (0, 16): 0, (3, 1): 1}
+        self.assertEqual({asked: even(*asked) for asked in table}, table)

@@ -1,0 +1,211 @@
+"""Activation: requested subscriptions become active, one that cannot does not hold up the others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.pipeline.deliver.activate import Activate
+from ipf.ports import HANDSHAKE, Attempt, Delivered, Json, Lease, Notification, Terms
+
+
+class Requested:
+    """The part of the delivery queue that activation uses."""
+
+    def __init__(self, *waiting: tuple[str, str]) -> None:
+        self.waiting = list(waiting)
+
+    async def requested(self, limit: int) -> list[tuple[str, str]]:
+        return self.waiting[:limit]
+
+
+class ActivateTests(TestCase):
+    def setUp(self) -> None:
+        self.calls: list[tuple[str, str, str, str | None]] = []
+        self.errors: dict[str, Exception] = {}
+        self.queue = Requested(("default", "a"), ("other", "b"), ("default", "c"))
+
+    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+        if subscription_id in self.errors:
+            raise self.errors[subscription_id]
+        self.calls.append((tenant, subscription_id, status, error))
+        self.queue.waiting.remove((tenant, subscription_id))
+
+    def step(self, stage: Activate | None = None) -> bool:
+        stage = stage or Activate(self.queue, self.set_status)
+        return self.successResultOf(Deferred.fromCoroutine(stage.step()))
+
+    def test_each_becomes_active(self) -> None:
+        self.assertTrue(self.step())
+        self.assertEqual(
+            self.calls,
+            [("default", "a", "active", None), ("other", "b", "active", None), ("default", "c", "active", None)],
+        )
+        self.assertFalse(self.step())
+
+    def test_one_that_cannot_be_activated_is_left(self) -> None:
+        self.errors["b"] = Problem(Category.NOT_FOUND, "gone")
+        self.assertTrue(self.step())
+        self.assertEqual([call[1] for call in self.calls], ["a", "c"])
+        self.assertFalse(self.step())
+
+    def test_a_refusal_is_written_once(self) -> None:
+        lines: list[object] = []
+
+        def observe(event: dict[str, object]) -> None:
+            if event.get("log_namespace") == "ipf.pipeline.deliver.activate" and "problem" in event:
+                lines.append(event["problem"])
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.errors["b"] = Problem(Category.INVALID, "no")
+        stage = Activate(self.queue, self.set_status)
+        for _ in range(5):
+            self.step(stage)
+        self.errors["b"] = Problem(Category.INVALID, "still no")
+        self.step(stage)
+        self.assertEqual(lines, ["no", "still no"])
+
+    def test_a_store_that_is_away_is_the_workers_matter(self) -> None:
+        self.errors["a"] = StoreUnreachable()
+        stage = Activate(self.queue, self.set_status)
+        self.failureResultOf(Deferred.fromCoroutine(stage.step()), StoreUnreachable)
+
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+class Guided(Requested):
+    """A queue whose subscriptions can be read."""
+
+    def __init__(self, *waiting: tuple[str, str]) -> None:
+        super().__init__(*waiting)
+        self.ledger: list[tuple[str, Attempt]] = []
+        self.over: list[tuple[str, str]] = []
+        self.versions: dict[str, int] = {}
+
+    async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
+        version = self.versions.setdefault(subscription_id, 1)
+        resource: Json = {"id": subscription_id, "meta": {"versionId": str(version)}}
+        return Lease(tenant, 1, subscription_id, 0, NOW, resource, 0, None)
+
+    async def record(self, tenant: str, subscription_id: str, attempts: list[Attempt]) -> None:
+        self.ledger += [(subscription_id, attempt) for attempt in attempts]
+
+    async def ended(self, limit: int) -> list[tuple[str, str]]:
+        return self.over[:limit]
+
+
+class Shaking:
+    """Composer and channel at once: who is asked for a handshake, and what the far end says."""
+
+    unavailable: str | None = None
+
+    def __init__(self, **kinds: str) -> None:
+        self.kinds = kinds
+        self.answers: list[Deferred[Delivered] | Delivered] = []
+        self.sent: list[str] = []
+
+    def terms(self, subscription: Json) -> Terms:
+        kind = self.kinds.get(subscription["id"], "rest-hook")
+        return Terms(kind, "https://h.example.org", True, needs_handshake=kind == "rest-hook")
+
+    async def handshake(self, lease: Lease) -> Notification:
+        return Notification("POST", "https://h.example.org", (), b"{}", "c", subscription_id=lease.subscription_id)
+
+    async def send(self, notification: Notification) -> Delivered:
+        self.sent.append(notification.subscription_id)
+        answer = self.answers.pop(0) if self.answers else Delivered(200, 3, None)
+        return await answer if isinstance(answer, Deferred) else answer
+
+
+class HandshakeTests(TestCase):
+    """What the guide's requirements 19, 20, 21, 29, 30 and 31 ask for."""
+
+    def setUp(self) -> None:
+        self.calls: list[tuple[str, str, str | None]] = []
+        self.queue = Guided(("default", "a"))
+        self.far = Shaking()
+        self.mailless = Shaking()
+        self.mailless.unavailable = "no mail server is configured"
+
+    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+        self.calls.append((subscription_id, status, error))
+        if (tenant, subscription_id) in self.queue.waiting:
+            self.queue.waiting.remove((tenant, subscription_id))
+
+    def stage(self, **more: Any) -> Activate:
+        channels: Any = {"rest-hook": self.far, "websocket": self.far, "email": self.mailless}
+        queue: Any = self.queue
+        compose: Any = self.far
+        return Activate(queue, self.set_status, channels, compose, lambda: NOW, **more)
+
+    def step(self, stage: Activate) -> bool:
+        return self.successResultOf(Deferred.fromCoroutine(stage.step()))
+
+    def test_an_acknowledged_handshake_activates(self) -> None:
+        self.assertTrue(self.step(self.stage()))
+        self.assertEqual((self.far.sent, self.calls), (["a"], [("a", "active", None)]))
+        ((id_, attempt),) = self.queue.ledger
+        self.assertEqual((id_, attempt.kind, attempt.event_number, attempt.succeeded), ("a", HANDSHAKE, 0, True))
+
+    def test_any_failure_is_an_error(self) -> None:
+        for answer, reason in (
+            (Delivered(404, 3, None), "HTTP status 404"),
+            (Delivered(None, 3, "refused"), "refused"),
+        ):
+            self.queue.waiting, self.calls = [("default", "a")], []
+            self.far.answers = [answer]
+            self.step(self.stage())
+            self.assertEqual(self.calls, [("a", "error", f"the handshake failed: {reason}")])
+
+    def test_no_handshake_where_none_is_asked_for(self) -> None:
+        self.queue.waiting = [("default", "w"), ("default", "e"), ("default", "p")]
+        self.far.kinds = {"w": "websocket", "e": "email", "p": "pigeon"}
+        self.step(self.stage())
+        self.assertEqual(self.far.sent, [])
+        self.assertEqual(self.calls, [("w", "active", None), ("e", "error", "no mail server is configured"),
+                                      ("p", "error", "this server has no channel pigeon")])  # fmt: skip
+
+    def test_a_slow_endpoint_holds_up_nobody_and_is_asked_once(self) -> None:
+        slow: Deferred[Delivered] = Deferred()
+        self.queue.waiting, self.far.answers = [("default", "a"), ("default", "b")], [slow]
+        stage = self.stage()
+        self.step(stage)
+        self.assertEqual(self.calls, [("b", "active", None)])
+        self.assertFalse(self.step(stage))
+        stopped = Deferred.fromCoroutine(stage.stop(5.0, Clock()))
+        self.assertNoResult(stopped)
+        slow.callback(Delivered(200, 900, None))
+        self.successResultOf(stopped)
+        self.assertEqual((self.far.sent, self.calls[1:]), (["a", "b"], [("a", "active", None)]))
+
+    def test_an_answer_for_an_endpoint_of_before_does_not_count(self) -> None:
+        slow: Deferred[Delivered] = Deferred()
+        self.far.answers = [slow]
+        stage = self.stage()
+        self.step(stage)
+        self.queue.versions["a"] = 2
+        slow.callback(Delivered(500, 900, None))
+        self.assertEqual(self.calls, [])
+        self.step(stage)
+        self.assertEqual((self.far.sent, self.calls), (["a", "a"], [("a", "active", None)]))
+
+    def test_the_end_and_the_loss_of_a_topic(self) -> None:
+        self.queue.waiting, self.queue.over = [], [("default", "old")]
+
+        async def unserved() -> list[tuple[str, str, str]]:
+            return [("default", "lost", "no topic")]
+
+        stage = self.stage(end=self.set_status, unserved=unserved)
+        self.assertTrue(self.step(stage))
+        self.assertEqual(
+            self.calls, [("old", "off", None), ("lost", "error", "it cannot be served any more: no topic")]
+        )
+        self.assertFalse(self.step(stage))  # looked at once a second, however often the notifier rings

@@ -1,0 +1,353 @@
+"""Websocket clients bound to subscriptions: who is told what, when, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.pipeline.deliver.authorization import Authorization
+from ipf.pipeline.deliver.websockets import Sockets
+from ipf.ports import Caller, Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
+from tests.contracts.resources import Writing, change, patient
+from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
+from tests.fakes.bindings import MemoryBindingTokens
+from tests.pipeline.deliver.test_authorization import Grants
+from tests.pipeline.test_worker import MemoryNotifier
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Client:
+    """Remembers what it is told; `is_deaf`: cut off."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.is_deaf = False
+        self.ended: str | None = None
+
+    def tell(self, texts: Sequence[bytes]) -> bool:
+        if not self.is_deaf:
+            self.heard += [text.decode() for text in texts]
+        return not self.is_deaf
+
+    def end(self, reason: str) -> None:
+        self.ended = reason
+
+
+class Plain:
+    """Composes lists of resource ids; without content for subscriptions whose id begins with `empty`."""
+
+    heartbeat_seconds: int | None = None
+    max_count = 1
+    is_topic = True
+
+    def terms(self, subscription: Json) -> Terms:
+        return Terms("websocket", "", self.is_topic, max_count=self.max_count, heartbeat_seconds=self.heartbeat_seconds)
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        body = None if lease.subscription_id.startswith("empty") else ",".join(event.id for event in events).encode()
+        return self.made(lease, body)
+
+    async def heartbeat(self, lease: Lease) -> Notification:
+        return self.made(lease, b"heartbeat")
+
+    async def handshake(self, lease: Lease) -> Notification:
+        return self.made(lease, f"handshake {lease.subscription_id} {lease.last_event_number}".encode())
+
+    def made(self, lease: Lease, body: bytes | None) -> Notification:
+        return Notification("", "", (), body, "c", lease.tenant, lease.subscription_id)
+
+
+class Payload(Plain):
+    """The same, for subscriptions that ask for a payload."""
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        made = await super().events(lease, events)
+        return made if "payload" in lease.resource["channel"] else replace(made, body=None)
+
+
+class SocketsTests(Writing):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryFhirStore()
+        self.queue = MemoryDeliveryQueue(self.store, self.now)
+        self.tokens = MemoryBindingTokens(self.now)
+        self.compose = Plain()
+        self.hub = self.another()
+
+    def another(self) -> Sockets:
+        """The hub of one more process."""
+        return Sockets(self.queue, self.tokens, self.compose, MemoryNotifier(), self.clock, self.now)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.clock.seconds())
+
+    async def websocket(self, id: str = "s1") -> int:
+        return await self.subscribe(id, channel_type="websocket")
+
+    async def fire(self, rid: int, id: str) -> None:
+        made = change(await self.store.new_rid(), patient(id))
+        await self.write(made, events=[NewEvent(rid, 0)])
+
+    async def become(self, rid: int, id: str, status: str, number: int = 2) -> None:
+        resource = {"resourceType": "Subscription", "id": id, "status": status}
+        state = SubscriptionState("default", rid, id, status, channel_type="websocket")
+        await self.write(change(rid, resource, number, resource), subscriptions_change=True, subscriptions=[state])
+
+    async def test_bound_by_id(self) -> None:
+        """From then on, in order: `ping`, then the content; the ledger and the row know."""
+        rid = await self.websocket()
+        await self.fire(rid, "before")
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        self.assertFalse(await self.hub.step())
+        await self.fire(rid, "a")
+        await self.fire(rid, "b")
+        self.assertTrue(await self.hub.step())
+        self.assertEqual(client.heard, ["ping s1", "a", "ping s1", "b"])
+        self.assertFalse(await self.hub.step())
+        health = await self.queue.health("default", "s1")
+        assert health is not None
+        self.assertEqual((health.delivered_number, health.success_count), (3, 2))
+
+    async def test_without_a_payload_there_is_only_a_ping(self) -> None:
+        rid = await self.websocket("empty1")
+        client = Client()
+        await self.hub.bind(client, Session(), "empty1")
+        await self.fire(rid, "a")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["ping empty1"])
+
+    async def test_secrets_of_subscriptions_are_masked(self) -> None:
+        """What goes along with an event may be a Subscription."""
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.fire(rid, "ipf-sealed:0:czNjcmV0")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["ping s1", "***"])
+
+    async def test_many_clients_in_many_processes(self) -> None:
+        """Each process tells its own; each client hears each event once."""
+        rid = await self.websocket()
+        other, clients = self.another(), [Client() for _ in range(4)]
+        for client, hub in zip(clients, (self.hub, self.hub, other, other), strict=True):
+            await hub.bind(client, Session(), "s1")
+        await self.fire(rid, "a")
+        for hub in (self.hub, other, self.hub):
+            await hub.step()
+        self.assertEqual([client.heard for client in clients], [["ping s1", "a"]] * 4)
+
+    async def test_what_cannot_be_bound(self) -> None:
+        await self.subscribe("hook")
+        await self.websocket("mine")
+        for session, id in (
+            (Session(), "nobody"),
+            (Session(), "hook"),
+            (Session("north"), "mine"),
+            (Session(may=lambda _: False), "mine"),
+        ):
+            with self.assertRaises(Problem):
+                await self.hub.bind(Client(), session, id)
+        self.assertEqual(self.hub.clients, 0)
+
+    async def test_a_token_binds_all_of_its_subscriptions(self) -> None:
+        """A handshake with the newest number, then Bundles alone, as long as the token is good."""
+        first, second = await self.websocket("s1"), await self.websocket("s2")
+        await self.fire(first, "before")
+        token = await self.tokens.issue("default", ["s1", "s2", "gone"], self.now() + timedelta(seconds=10))
+        client = Client()
+        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1", "s2"])
+        self.assertEqual(client.heard, ["handshake s1 1", "handshake s2 0"])
+        await self.fire(second, "a")
+        await self.hub.step()
+        self.assertEqual(client.heard[2:], ["a"])
+        self.clock.advance(11)
+        await self.fire(second, "b")
+        await self.hub.step()
+        self.assertEqual(client.heard[2:], ["a", *(f"error the token for {id} has ended" for id in ("s1", "s2"))])
+        with self.assertRaises(Problem):
+            await self.hub.bind_with_token(client, token)
+
+    async def test_a_token_for_a_subscription_without_a_topic(self) -> None:
+        """There is no Bundle of it: `bound`, and pings as after `bind`."""
+        self.compose.is_topic = False
+        rid = await self.websocket()
+        client = Client()
+        token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(seconds=10))
+        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1"])
+        await self.fire(rid, "a")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["bound s1", "ping s1", "a"])
+
+    async def test_a_client_is_told_what_it_may_see_itself(self) -> None:
+        """Within the grants of the writers and its own, however it was bound; of no version that is gone."""
+        resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?",
+                    "meta": {"versionId": "1"},
+                    "channel": {"type": "websocket", "payload": "application/fhir+json"}}  # fmt: skip
+        rid = await self.store.new_rid()
+        state = SubscriptionState("default", rid, "s1", "active", channel_type="websocket")
+        await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
+        everything = Caller("service", scopes=("system/*.cruds",))
+        grants = Grants(everything)
+        release = Authorization(grants, Payload())
+        hub = Sockets(
+            self.queue,
+            self.tokens,
+            release,
+            MemoryNotifier(),
+            self.clock,
+            self.now,
+            authorization_filter=release.authorization_filter,
+        )
+        told = {}
+        for scopes in ("system/*.rs", "system/Subscription.r", "system/Subscription.r system/Patient.r?_id=b",
+                       "system/Subscription.r system/Patient.s"):  # fmt: skip
+            ada = Caller("ada", scopes=tuple(scopes.split()))
+            by_id, by_token = Client(), Client()
+            await hub.bind(by_id, Session(caller=ada), "s1")
+            token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), ada)
+            await hub.bind_with_token(by_token, token)
+            told[scopes] = by_id, by_token
+        for id in ("a", "b"):
+            await self.fire(rid, id)
+        grants.newest = 2
+        await hub.step()
+        self.assertEqual({text for by_id, _ in told.values() for text in by_id.heard}, set())
+        grants.newest = 1
+        await hub.step()
+        for (by_id, by_token), expected in zip(told.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True):
+            heard = [text for id in expected for text in (("ping s1", id) if id else ("ping s1",))]
+            self.assertEqual(by_id.heard, heard)
+            self.assertEqual(by_token.heard[1:], [id or "ping s1" for id in expected])
+        stranger = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), Caller("bob"))
+        self.assertEqual((await hub.bind_with_token(Client(), stranger)).found, [])
+
+    async def test_a_token_that_ends(self) -> None:
+        """Its client is told so, although nothing happens; one with nothing left is sent away, and binds no more."""
+        for id in ("s1", "s2"):
+            await self.websocket(id)
+        short = Session(until=self.now() + timedelta(seconds=10))
+        client, other = Client(), Client()
+        await self.hub.bind(client, short, "s1")
+        await self.hub.bind(client, Session(), "s2")
+        await self.hub.bind(other, short, "s1")
+        await self.hub.step()
+        self.assertEqual((client.heard, other.ended), ([], None))
+        self.clock.advance(10)
+        await self.hub.step()
+        for one, ended in ((client, None), (other, "its token has ended")):
+            self.assertEqual((one.heard, one.ended), (["error the token for s1 has ended"], ended))
+        failed = await self.assertFailure(Deferred.fromCoroutine(self.hub.bind(client, short, "s1")), Problem)
+        self.assertEqual(failed.category, Category.UNAUTHORIZED)
+
+    async def test_rights_are_asked_at_each_telling(self) -> None:
+        """Who may not be told any more is not, although it was bound."""
+        rid = await self.websocket()
+        client, allowed = Client(), [True]
+        await self.hub.bind(client, Session(may=lambda _: allowed[0]), "s1")
+        await self.fire(rid, "a")
+        await self.hub.step()
+        allowed.clear()
+        allowed.append(False)
+        await self.fire(rid, "b")
+        await self.hub.step()
+        self.assertEqual(client.heard, ["ping s1", "a"])
+
+    async def test_who_left_is_forgotten(self) -> None:
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        self.hub.leave(client)
+        self.hub.leave(client)
+        await self.fire(rid, "a")
+        self.assertFalse(await self.hub.step())
+        self.assertEqual((client.heard, self.hub.clients), ([], 0))
+
+    async def test_a_client_that_was_cut_off_is_a_failure(self) -> None:
+        rid = await self.websocket()
+        client = Client()
+        client.is_deaf = True
+        await self.hub.bind(client, Session(), "s1")
+        await self.fire(rid, "a")
+        await self.hub.step()
+        page = await self.queue.history("default", "s1", 5, 0)
+        assert page is not None
+        self.assertEqual([(one.succeeded, one.event_number) for one in page.attempts], [(False, 1)])
+
+    async def test_off_pauses(self) -> None:
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.become(rid, "s1", "off")
+        await self.fire(rid, "a")
+        self.assertFalse(await self.hub.step())
+        await self.become(rid, "s1", "active", 3)
+        self.assertTrue(await self.hub.step())
+        self.assertEqual(client.heard, ["ping s1", "a"])
+
+    async def test_a_subscription_that_is_gone_takes_its_clients_with_it(self) -> None:
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.fire(rid, "a")
+        found = await self.queue.tail({rid: 0}, 5)
+        await self.become(rid, "s1", "deleted")
+        self.clock.advance(2)
+        self.queue.tail = lambda cursors, limit: _at_once(found)  # type: ignore[method-assign]  # read just before
+        await self.hub.step()
+        self.assertEqual((client.heard, client.ended), ([], "Subscription/s1 is gone"))
+
+    async def test_batches_and_heartbeats(self) -> None:
+        """As many events as asked for in one; a heartbeat after silence, to those with a token only."""
+        self.compose.max_count, self.compose.heartbeat_seconds = 2, 30
+        rid = await self.websocket()
+        token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1))
+        bare, topical = Client(), Client()
+        await self.hub.bind(bare, Session(), "s1")
+        await self.hub.bind_with_token(topical, token)
+        for id in ("a", "b", "c"):
+            await self.fire(rid, id)
+        await self.hub.step()
+        self.assertEqual(topical.heard[1:], ["a,b", "c"])
+        for _ in range(4):
+            self.clock.advance(10)
+            await self.hub.step()
+        self.assertEqual(topical.heard[3:], ["heartbeat"])
+        self.assertNotIn("heartbeat", bare.heard)
+
+    async def test_the_ledger_is_written_when_the_store_is_back(self) -> None:
+        rid = await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.fire(rid, "a")
+        told = self.queue.told
+
+        async def away(attempts: object) -> None:
+            raise StoreUnreachable()
+
+        self.queue.told = away  # type: ignore[method-assign]  # the store goes away in between
+        with self.assertRaises(StoreUnreachable):
+            await self.hub.step()
+        self.queue.told = told  # type: ignore[method-assign]  # and comes back
+        await self.hub.step()
+        self.assertEqual(client.heard, ["ping s1", "a"])
+        health = await self.queue.health("default", "s1")
+        assert health is not None
+        self.assertEqual((health.success_count, health.delivered_number), (1, 1))
+
+    async def test_stop_says_good_bye(self) -> None:
+        await self.websocket()
+        client = Client()
+        await self.hub.bind(client, Session(), "s1")
+        await self.hub.stop()
+        self.assertEqual(client.ended, "the service stops")
+
+
+async def _at_once(value: object) -> object:
+    return value

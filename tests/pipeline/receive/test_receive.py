@@ -1,0 +1,294 @@
+"""The rules of ingest, message by message, without a socket."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import StoreUnreachable
+from ipf.hl7.framing import Junk, Oversize, Unfinished
+from ipf.hl7.header import Header, scan_header
+from ipf.hl7.message import Message
+from ipf.hl7.ordering import ordering_key
+from ipf.pipeline.receive.group_commit import GroupCommit
+from ipf.pipeline.receive.receive import Listener, Receiver
+from ipf.telemetry.logs import record
+from tests.pipeline.plain_inbox import PlainInbox
+
+NOW = datetime(2024, 1, 15, 9, 30, tzinfo=UTC)
+LISTENER = Listener("main")
+
+
+def adt(control_id: str = "C1", trigger: str = "A04", rest: str = "", pid: str = "PID|1||77^^^HOSP^MR\r") -> bytes:
+    return f"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ADT^{trigger}|{control_id}|P|2.5.1{rest}\r{pid}".encode()
+
+
+class ReceiveCase(TestCase):
+    def setUp(self) -> None:
+        self.inbox = PlainInbox()
+        self.clock = Clock()
+        self.counted: list[tuple[str, str]] = []
+        self.logged: list[str] = []
+        self.lines: list[str] = []
+        self.receiver = self.make()
+        globalLogPublisher.addObserver(self.note)
+        self.addCleanup(globalLogPublisher.removeObserver, self.note)
+
+    def note(self, event: Any) -> None:
+        if "event" in event:
+            self.logged.append(event["event"])
+            self.lines.append(record(event)["message"])
+
+    def make(self, **settings: Any) -> Receiver:
+        inbox: Any = self.inbox
+        numbers = count(1)
+        return Receiver(
+            inbox,
+            GroupCommit(inbox, self.clock),
+            self.clock,
+            now=lambda: NOW,
+            new_correlation_id=lambda: f"00000000-0000-7000-8000-{next(numbers):012}",
+            observe=lambda result, system: self.counted.append((result, system)),
+            **settings,
+        )
+
+    def start(self, frame: bytes, listener: Listener = LISTENER) -> Deferred[bytes | None]:
+        return Deferred.fromCoroutine(self.receiver.receive(frame, listener, "10.0.0.1:4000"))
+
+    def answer(self, frame: bytes, listener: Listener = LISTENER) -> bytes | None:
+        """What goes back by the end of the reactor's turn."""
+        answer = self.start(frame, listener)
+        self.clock.advance(0)
+        return self.successResultOf(answer)
+
+    def ack(self, frame: bytes, listener: Listener = LISTENER) -> tuple[str, str, Message]:
+        """MSA-1, MSA-2 and the whole acknowledgement."""
+        raw = self.answer(frame, listener)
+        assert raw is not None
+        message = Message.parse(raw)
+        msa = message.segments("MSA")[0].fields
+        return msa[1], msa[2], message
+
+    def err(self, message: Message) -> tuple[str, str, str]:
+        """ERR-2, the code in ERR-3, ERR-8."""
+        fields = message.segments("ERR")[0].fields
+        return fields[2], fields[3].split("^")[0], fields[8]
+
+
+class TakenTests(ReceiveCase):
+    def test_stored_then_acknowledged(self) -> None:
+        self.inbox.hold = True
+        answer = self.start(adt())
+        self.clock.advance(0)
+        self.assertNoResult(answer)
+        self.inbox.release()
+        self.assertIn(b"\rMSA|AA|C1\r", self.successResultOf(answer) or b"")
+        (row,) = self.inbox.order
+        self.assertEqual((row.source_system, row.source_id, row.message_type), ("REG", "C1", "ADT_A04"))
+        self.assertEqual((row.raw, row.charset, row.listener, row.received_at), (adt(), "utf-8", "main", NOW))
+        self.assertEqual(row.correlation_id, "00000000-0000-7000-8000-000000000001")
+        self.assertEqual(self.counted, [("stored", "REG")])
+
+    def test_duplicates_are_accepted_and_make_no_row(self) -> None:
+        for _ in range(3):
+            self.assertEqual(self.ack(adt())[:2], ("AA", "C1"))
+        self.assertEqual((len(self.inbox.order), self.logged), (1, []))
+
+    def test_same_key_with_other_content_is_accepted_and_warned_about(self) -> None:
+        self.ack(adt())
+        self.assertEqual(self.ack(adt(pid="PID|1||78\r"))[:2], ("AA", "C1"))
+        self.assertEqual((len(self.inbox.order), self.logged), (1, ["conflicting_duplicate"]))
+        self.assertEqual(self.counted[-1], ("conflicting_duplicate", "REG"))
+
+    def test_character_sets(self) -> None:
+        name = "PID|1||77||Müller\r"
+        listener = Listener("latin", fallback_charset="cp1252")
+        cases = [
+            (adt("1", pid=name), "utf-8"),
+            (adt("2", pid=name).decode().encode("cp1252"), "cp1252"),
+            (adt("3", rest="||||||8859/1", pid=name).decode().encode("latin-1"), "iso8859-1"),
+            (adt("4", pid=name).decode().encode("utf-16"), "utf-16"),
+        ]
+        for raw, codec in cases:
+            self.assertEqual(self.ack(raw, listener)[0], "AA")
+            self.assertEqual((self.inbox.order[-1].charset, self.inbox.order[-1].raw), (codec, raw))
+            self.assertEqual(Message.parse(raw, codec).children("PID")[0].children("PID_5")[0].text, "Müller")
+
+    def test_each_acknowledgement_has_its_own_control_id(self) -> None:
+        ids = {self.ack(adt(str(n)))[2].control_id for n in range(5)}
+        self.assertEqual(len(ids), 5)
+        self.assertTrue(all(len(one) <= 20 for one in ids))
+
+
+class EnhancedModeTests(ReceiveCase):
+    def test_accept_acknowledgement_after_the_commit(self) -> None:
+        cases = [("|||AL|NE", "CA"), ("|||AL|AL", "CA"), ("|||SU", "CA"), ("|||NE|AL", "AA"), ("||||AL", "AA")]
+        for number, (rest, code) in enumerate(cases):
+            self.assertEqual(self.ack(adt(str(number), rest=rest))[0], code, rest)
+
+    def test_no_answer_is_due(self) -> None:
+        for number, rest in enumerate(("|||NE|NE", "|||NE", "|||ER|NE", "||||NE", "||||ER")):
+            self.assertIsNone(self.answer(adt(str(number), rest=rest)), rest)
+        self.assertEqual(len(self.inbox.order), 5)
+
+    def test_errors(self) -> None:
+        self.assertEqual(self.ack(adt("", rest="|||ER|NE"))[0], "CR")
+        self.assertEqual(self.ack(adt("", rest="|||AL|NE"))[0], "CR")
+        self.assertIsNone(self.answer(adt("", rest="|||SU|NE")))
+        self.inbox.fail = StoreUnreachable()
+        self.assertEqual(self.ack(adt("9", rest="|||AL|NE"))[0], "CE")
+
+
+class RefusedTests(ReceiveCase):
+    def test_what_is_missing_is_named_and_kept(self) -> None:
+        cases = [
+            (b"hello", "", "MSH^1", "100"),
+            (b"", "", "MSH^1", "100"),
+            (adt(""), "", "MSH^1^10", "101"),
+            (adt("C1", trigger=""), "C1", "MSH^1^9^1^2", "101"),
+            (adt().replace(b"|REG|", b"||"), "C1", "MSH^1^3^1^1", "101"),
+            (adt("C" * 300), "C" * 300, "MSH^1^10", "102"),
+            (adt("C\x001"), "C\x001", "MSH^1^10", "102"),
+        ]
+        for raw, control_id, place, number in cases:
+            code, echoed, message = self.ack(raw)
+            self.assertEqual((code, echoed, *self.err(message)[:2]), ("AR", control_id, place, number), raw)
+            self.assertEqual(self.inbox.rejects[-1].raw, raw)
+            self.assertEqual((self.inbox.rejects[-1].peer, self.inbox.rejects[-1].listener), ("10.0.0.1:4000", "main"))
+        self.assertEqual((self.inbox.order, self.logged), ([], ["rejected"] * len(cases)))
+
+    def test_a_refusal_that_cannot_be_kept_is_not_final(self) -> None:
+        self.inbox.fail = StoreUnreachable()
+        self.assertEqual(self.ack(b"hello")[0], "AE")
+        self.flushLoggedErrors(StoreUnreachable)
+
+    def test_too_large(self) -> None:
+        answers: list[bytes | None] = []
+        door = self.receiver.door(LISTENER)
+        door.oversize(Oversize(adt() + b"x" * 70_000, 20_000_000), "peer", answers.append)
+        (ack,) = answers
+        self.assertIn(b"\rMSA|AR|C1\r", ack or b"")
+        (kept,) = self.inbox.rejects
+        self.assertEqual((kept.size, len(kept.raw)), (20_000_000, 65_536))
+
+    def test_leftovers_are_kept_and_not_answered(self) -> None:
+        door = self.receiver.door(LISTENER)
+        door.lost(Unfinished(b"MSH|", 4), "peer", "cut")
+        door.lost(Junk(b"GET /", 500), "peer", "junk")
+        self.assertEqual(
+            [(one.reason, one.raw, one.size) for one in self.inbox.rejects],
+            [("cut", b"MSH|", 4), ("junk", b"GET /", 500)],
+        )
+
+    def test_an_acknowledgement_is_never_acknowledged(self) -> None:
+        raw = b"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ACK^A04^ACK|C1|P|2.5\rMSA|AA|OUR1\r"
+        self.assertIsNone(self.answer(raw))
+        self.assertEqual((len(self.inbox.rejects), self.inbox.order), (1, []))
+
+
+class NotTakenTests(ReceiveCase):
+    def test_the_log_names_the_message_that_was_not_taken(self) -> None:
+        """By what its sender calls it, so that an operator can ask for it again."""
+        self.ack(adt("C1", trigger=""))
+        self.answer(b"hello")
+        self.inbox.fail = StoreUnreachable()
+        self.ack(adt("C2"))
+        self.assertEqual(self.logged, ["rejected", "rejected", "not_taken"])
+        for line, system, source_id in zip(self.lines, ("REG", "null", "REG"), ("C1", "null", "C2"), strict=True):
+            self.assertIn(f" source_system={system} source_id={source_id} ", line)
+        self.assertIn('reason="the store cannot be reached"', self.lines[-1])
+
+    def test_store_unreachable(self) -> None:
+        self.inbox.fail = StoreUnreachable()
+        code, echoed, message = self.ack(adt())
+        self.assertEqual((code, echoed, self.err(message)), ("AE", "C1", ("", "207", "the store cannot be reached")))
+        self.inbox.fail = None
+        self.assertEqual(self.ack(adt())[0], "AA")
+        self.assertEqual([result for result, _ in self.counted], ["unavailable", "stored"])
+
+    def test_store_hangs(self) -> None:
+        self.inbox.hold = True
+        answer = self.start(adt())
+        self.clock.advance(9.9)
+        self.assertNoResult(answer)
+        self.clock.advance(0.2)
+        self.assertIn(b"\rMSA|AE|C1\r", self.successResultOf(answer) or b"")
+
+    def test_a_row_that_cannot_be_stored_is_kept(self) -> None:
+        self.inbox.poison = {"C1"}
+        code, _, message = self.ack(adt())
+        self.assertEqual((code, self.err(message)[1]), ("AE", "207"))
+        self.assertEqual((len(self.inbox.rejects), self.logged), (1, ["store_failed"]))
+
+    def test_missing_map(self) -> None:
+        installed: set[str] = set()
+        self.receiver = self.make(map_missing=lambda kind: kind == "ADT_A01" and kind not in installed)
+        code, echoed, message = self.ack(adt(trigger="A01"))
+        self.assertEqual((code, echoed), ("AE", "C1"))
+        self.assertIn("ADT_A01", self.err(message)[2])
+        self.assertEqual((self.inbox.order, self.inbox.rejects), ([], []))
+        self.assertEqual(self.ack(adt("C2"))[0], "AA")
+        installed.add("ADT_A01")
+        self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
+        self.assertEqual(len(self.inbox.order), 2)
+
+    def test_a_vendor_profile_has_a_say(self) -> None:
+        """Its map counts; its tenant and charset are those of the message; it may make a control id."""
+
+        def place(frame: bytes, header: Header, listener: Listener) -> Listener:
+            header.source_id = header.source_id or "made"
+            return Listener(listener.name, "iso8859-2", "west", frozenset({"ADT_A01"}))
+
+        self.receiver = self.make(map_missing=lambda kind: kind in ("ADT_A01", "ADT_A08"))
+        self.receiver.place = place
+        self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
+        self.assertEqual(self.ack(adt(trigger="A08"))[0], "AE")
+        self.assertEqual(self.ack(adt("", pid="PID|1||77||K\u00f3s\r").replace(b"\xc3\xb3", b"\xf3"))[:2], ("AA", ""))
+        stored = [(one.source_id, one.tenant, one.charset) for one in self.inbox.order]
+        self.assertEqual(stored, [("C1", "west", "utf-8"), ("made", "west", "iso8859-2")])
+        self.receiver.oversize(Oversize(adt("C9"), 99_999_999), LISTENER, "10.0.0.1:4000", lambda answer: None)
+        self.assertEqual(self.inbox.rejects[-1].tenant, "west")
+
+
+class OrderingTests(TestCase):
+    def key(self, pid: str, ordering: str = "patient", system: str = "REG", end: str = "\r") -> int | None:
+        raw = f"MSH|^~\\&|{system}||||||ADT^A01|1{end}EVN|A01{end}{pid}{end}PV1|1|I|x^^^y".encode()
+        return ordering_key(raw, scan_header(raw), ordering)
+
+    def test_patient(self) -> None:
+        one = self.key("PID|1||77^^^HOSP^MR~88^^^B||A^B")
+        assert one is not None
+        self.assertTrue(0 <= one < 2**63)
+        same = ("PID|2||77^^^HOSP^PI||Other", "PID|||77^^^HOSP", "PID|1|99|77^X^^HOSP~1")
+        other = ("PID|1||77^^^OTHER", "PID|1||78^^^HOSP", "PID|1||77", "PID|1|77^^^HOSP2")
+        for pid in same:
+            self.assertEqual(self.key(pid), one, pid)
+        for pid in other:
+            self.assertNotEqual(self.key(pid), one, pid)
+        self.assertNotEqual(self.key("PID|1||77^^^HOSP", system="LAB"), one)
+        self.assertEqual(self.key("PID|1|77^^^HOSP"), one)  # PID-2, as before v2.3
+
+    def test_line_ends(self) -> None:
+        for end in ("\n", "\r\n"):
+            self.assertEqual(self.key("PID|1||77^^^HOSP", end=end), self.key("PID|1||77^^^HOSP"))
+
+    def test_no_patient_no_order(self) -> None:
+        for pid in ("NK1|1", "PID|1", "PID", "PID|1||", 'PID|1||""', "PID|1||^^^HOSP"):
+            self.assertIsNone(self.key(pid), pid)
+
+    def test_sender_and_none(self) -> None:
+        self.assertEqual(self.key("PID|1||1", "sender"), self.key("NK1|1", "sender"))
+        self.assertNotEqual(self.key("PID|1||1", "sender"), self.key("PID|1||1", "sender", "LAB"))
+        self.assertIsNone(self.key("PID|1||1", "none"))
+
+    def test_tenants_do_not_wait_for_each_other(self) -> None:
+        raw = b"MSH|^~\\&|REG||||||ADT^A01|1\rPID|1||77^^^HOSP\r"
+        keys = {ordering_key(raw, scan_header(raw), "patient", tenant) for tenant in ("default", "west", "north")}
+        self.assertEqual(len(keys), 3)
+        self.assertIn(self.key("PID|1||77^^^HOSP"), keys)

@@ -1,0 +1,204 @@
+"""The stage runner on a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import StoreUnreachable
+from ipf.pipeline.worker import FailureLog, IdleWait, ReactorYield, Worker
+from ipf.ports import Notifier
+
+
+class MemoryNotifier:
+    """Rings in this process only."""
+
+    def __init__(self) -> None:
+        self.wakes: dict[str, list[Callable[[], None]]] = {}
+
+    def notify(self, name: str) -> None:
+        for wake in self.wakes.get(name, []):
+            wake()
+
+    def subscribe(self, name: str, wake: Callable[[], None]) -> None:
+        self.wakes.setdefault(name, []).append(wake)
+
+
+_: type[Notifier] = MemoryNotifier
+
+
+class Stage:
+    """A step whose answers the test decides: `open` holds the steps that run now."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.work = 0
+        self.hold = False
+        self.error: Exception | None = None
+        self.open: list[Deferred[bool]] = []
+
+    async def step(self) -> bool:
+        self.started += 1
+        if self.error is not None:
+            raise self.error
+        if self.hold:
+            waiting: Deferred[bool] = Deferred()
+            self.open.append(waiting)
+            return await waiting
+        if self.work:
+            self.work -= 1
+            return True
+        return False
+
+
+class WorkerTests(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.notifier = MemoryNotifier()
+        self.stage = Stage()
+
+    def worker(self, concurrency: int = 1) -> Worker:
+        worker = Worker(self.stage.step, self.notifier, "work", 10.0, self.clock, name="stage", concurrency=concurrency)
+        worker.start()
+        return worker
+
+    def test_drains_then_sleeps_until_the_poll_deadline(self) -> None:
+        self.stage.work = 3
+        self.worker()
+        self.assertEqual(self.stage.started, 4)
+        self.clock.advance(9.9)
+        self.assertEqual(self.stage.started, 4)
+        self.clock.advance(0.1)
+        self.assertEqual(self.stage.started, 5)
+
+    def test_a_ring_wakes_it_in_the_next_turn(self) -> None:
+        self.worker()
+        self.stage.work = 1
+        self.notifier.notify("work")
+        self.notifier.notify("work")
+        self.assertEqual(self.stage.started, 1)
+        self.clock.advance(0)
+        self.assertEqual(self.stage.started, 3)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+
+    def test_a_ring_during_a_step_is_not_lost(self) -> None:
+        self.stage.hold = True
+        self.worker()
+        self.notifier.notify("work")
+        self.stage.hold = False
+        self.stage.open.pop().callback(False)
+        self.assertEqual(self.stage.started, 2)
+
+    def test_a_failing_step_backs_off_and_goes_on(self) -> None:
+        self.stage.error = ValueError("broken")
+        self.worker()
+        for seconds, started in ((0.9, 1), (0.1, 2), (1.9, 2), (0.1, 3), (3.9, 3), (0.1, 4)):
+            self.clock.advance(seconds)
+            self.assertEqual(self.stage.started, started)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.stage.error = None
+        self.clock.advance(8)
+        self.notifier.notify("work")
+        self.clock.advance(0)
+        self.assertEqual(self.stage.started, 6)
+
+    def test_a_ring_does_not_hurry_a_worker_that_backs_off(self) -> None:
+        self.stage.error = StoreUnreachable()
+        self.worker()
+        self.notifier.notify("work")
+        self.clock.advance(0.5)
+        self.assertEqual(self.stage.started, 1)
+        for _ in range(5):
+            self.clock.advance(1.0)
+        self.assertEqual(self.stage.started, 6)
+
+    def test_one_ring_wakes_one_of_several_and_a_backlog_wakes_all(self) -> None:
+        self.worker(concurrency=3)
+        self.assertEqual(self.stage.started, 3)
+        self.stage.hold = True
+        self.notifier.notify("work")
+        self.clock.advance(0)
+        self.assertEqual(len(self.stage.open), 1)
+        self.stage.open.pop().callback(True)
+        self.stage.open.pop().callback(True)
+        self.clock.advance(0)
+        self.assertEqual(len(self.stage.open), 2)
+
+    async def test_stop_waits_for_the_step_in_hand(self) -> None:
+        self.stage.hold = True
+        worker = self.worker()
+        stopping = Deferred.fromCoroutine(worker.stop(5.0))
+        self.assertNoResult(stopping)
+        self.stage.open.pop().callback(True)
+        self.assertTrue(self.successResultOf(stopping))
+        self.assertEqual(self.stage.started, 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    async def test_stop_ends_sleepers_and_those_that_back_off(self) -> None:
+        for error in (None, StoreUnreachable()):
+            self.stage.error = error
+            stopping = Deferred.fromCoroutine(self.worker().stop(5.0))
+            self.clock.advance(0)
+            self.assertTrue(self.successResultOf(stopping))
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    async def test_stop_cancels_after_its_bound(self) -> None:
+        self.stage.hold = True
+        stopping = Deferred.fromCoroutine(self.worker().stop(5.0))
+        self.clock.advance(5.0)
+        self.assertFalse(self.successResultOf(stopping))
+
+
+class NapTests(TestCase):
+    def test_ends_once(self) -> None:
+        clock = Clock()
+        for how in ("time", "end", "cancel"):
+            nap = IdleWait(clock, 1.0)
+            if how == "cancel":
+                nap.over.cancel()
+                self.failureResultOf(nap.over)
+            else:
+                if how == "end":
+                    nap.end()
+                clock.advance(1.0 if how == "time" else 0)
+                self.assertIsNone(self.successResultOf(nap.over))
+            nap.end()
+            self.assertEqual(clock.getDelayedCalls(), [])
+
+
+class BreatherTests(TestCase):
+    def test_gives_way_when_the_reactor_was_held(self) -> None:
+        clock = Clock()
+        breather = ReactorYield(clock)
+        for held, waits in ((0.0, False), (0.001, False), (0.0009, False), (0.0002, True), (0.0, False), (0.5, True)):
+            clock.rightNow += held  # time passes, and the reactor does not turn
+            breathing = Deferred.fromCoroutine(breather())
+            if waits:
+                self.assertNoResult(breathing)
+                clock.advance(0)
+            self.assertIsNone(self.successResultOf(breathing), held)
+
+
+class FailureLogTests(TestCase):
+    def test_repeats_are_counted_instead_of_written(self) -> None:
+        clock, lines = Clock(), []
+
+        def observe(event: dict[str, object]) -> None:
+            if event.get("log_namespace") == "ipf.pipeline.worker":
+                lines.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        failures = FailureLog("stage", clock)
+        for _ in range(121):
+            failures.failed(StoreUnreachable())
+            clock.advance(1)
+        self.assertEqual([line["repeats"] for line in lines], ["", *[" (59 more like it since the last line)"] * 2])
+        failures.worked()
+        self.assertEqual(lines[-1]["times"], 121)
+        failures.worked()
+        self.assertEqual(len(lines), 4)

@@ -1,0 +1,245 @@
+"""Searches over HTTP: includes, types, compartments, records, pages, and what is said about them."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from ipf.fhir.model.json import loads
+from ipf.ports import Answer, Json, Terminology
+from tests.contracts.search import WORLD
+from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+
+
+class Codes:
+    """A terminology of one value set and one hierarchy."""
+
+    async def expand(self, tenant: str, url: str) -> frozenset[tuple[str, str]]:
+        """Weight and temperature."""
+        return frozenset({("http://loinc.org", "29463-7"), ("http://loinc.org", "8310-5")})
+
+    async def related(self, tenant: str, system: str, code: str, relation: str) -> frozenset[str]:
+        """`vital` is above blood pressure."""
+        return frozenset({"vital", "85354-9"} if (code, relation) == ("vital", "below") else {code})
+
+
+def entries(answer: Answer, mode: str = "match") -> list[str]:
+    """`Type/id` of the entries of this mode."""
+    bundle = loads(answer.body)
+    assert bundle["resourceType"] == "Bundle", bundle
+    found = [entry["resource"] for entry in bundle.get("entry", ()) if entry["search"]["mode"] == mode]
+    return [f"{one['resourceType']}/{one['id']}" if mode != "outcome" else one["resourceType"] for one in found]
+
+
+def flat(pages: list[list[str]]) -> list[str]:
+    """All pages in one."""
+    return [one for page in pages for one in page]
+
+
+def link(answer: Answer, relation: str) -> str | None:
+    """A link of the page, without the server's address."""
+    links = {one["relation"]: one["url"] for one in loads(answer.body)["link"]}
+    found: str | None = links.get(relation)
+    return None if found is None else found.removeprefix(BASE).removeprefix("/")
+
+
+class SearchSuite(Suite):
+    """On a world with WORLD in it."""
+
+    world: World
+
+    async def fill(self) -> None:
+        """Store WORLD, by id."""
+        for resource in WORLD:
+            answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
+            self.assertEqual(answer.status, 201, answer.body)
+            self.world.pass_time()
+
+    async def pages(self, url: str) -> list[list[str]]:
+        """Matches page by page, following the links; totals stay the same."""
+        found, totals = [], set()
+        following: str | None = url
+        while following is not None:
+            answer = await self.world.send("GET", following)
+            self.assertEqual(answer.status, 200, answer.body)
+            found.append(entries(answer))
+            totals.add(loads(answer.body).get("total"))
+            following = link(answer, "next")
+        self.assertEqual(len(totals), 1, totals)
+        return found
+
+    async def test_includes(self) -> None:
+        """Forward, backward, all, only of a type, and repeated."""
+        await self.fill()
+        table = [
+            ("Observation?_id=bp&_include=Observation:subject", "Patient/ann"),
+            ("Observation?_id=bp&_include=Observation:patient", "Patient/ann"),
+            ("Observation?_id=bp&_include=Observation:subject:Group", ""),
+            ("Observation?_id=bp&_include=Patient:organization", ""),
+            ("Observation?_id=bp&_include=*", "Patient/ann Encounter/e1"),
+            ("Observation?_id=bp&_include=Observation:*", "Patient/ann Encounter/e1"),
+            ("Observation?_id=bp,mass&_include=Observation:subject", "Patient/ann"),
+            ("Observation?_id=bp&_include=Observation:subject&_include:iterate=Patient:organization",
+             "Patient/ann Organization/east"),
+            ("Observation?_id=bp&_include=Observation:subject&_include:iterate=Patient:organization"
+             "&_include:iterate=Organization:partof", "Patient/ann Organization/east Organization/west"),
+            ("Observation?_id=bp&_include:iterate=*", "Patient/ann Encounter/e1 Organization/east Organization/west"),
+            ("Patient?_id=ann&_revinclude=Observation:subject", "Observation/bp Observation/mass"),
+            ("Patient?_id=ann&_revinclude=Encounter:patient&_revinclude:iterate=Observation:encounter",
+             "Encounter/e1 Observation/bp"),
+            ("Organization?_id=west&_revinclude=Organization:partof&_revinclude:iterate=Patient:organization",
+             "Organization/east Patient/ann"),
+            ("Patient?_id=bob&_include=Patient:general-practitioner", ""),
+        ]  # fmt: skip
+        for url, expected in table:
+            answer = await self.world.send("GET", url)
+            self.assertEqual(sorted(entries(answer, "include")), sorted(expected.split()), url)
+            self.assertEqual(loads(answer.body)["total"], len(entries(answer)), url)
+
+    async def test_system(self) -> None:
+        """Over all types, or those named, page by page, in order."""
+        await self.fill()
+        everything = [f"{one['resourceType']}/{one['id']}" for one in WORLD]
+        for url in ("?_count=4", "?_count=50", "?_lastUpdated=gt2020&_count=3"):
+            self.assertEqual(sorted(flat(await self.pages(url))), sorted(everything), url)
+        pages = await self.pages("?_type=Patient,Encounter&_count=2")
+        self.assertEqual(pages, [["Patient/ann", "Patient/bob"], ["Patient/cid", "Encounter/e1"]])
+        self.assertEqual(entries(await self.world.send("GET", "?_type=Patient&gender=male")), ["Patient/bob"])
+        self.assertEqual(entries(await self.world.send("POST", "_search", b"_type=Patient&_id=ann",
+                                                       content_type="application/x-www-form-urlencoded")),
+                         ["Patient/ann"])  # fmt: skip
+        counted = loads((await self.world.send("GET", "?_summary=count")).body)
+        self.assertEqual((counted["total"], "entry" in counted), (len(WORLD), False))
+        for url in ("?_type=", "?_type=Nonsense", "?gender=male", "?_sort=name", "?_cursor=x", "?_cursor=Patient~x~1",
+                    "?_type=Patient&_cursor=Encounter~~1"):  # fmt: skip
+            self.assertEqual((await self.world.send("GET", url)).status, 400, url)
+
+    async def test_compartments(self) -> None:
+        """What belongs to a patient or an encounter."""
+        await self.fill()
+        table = [
+            ("Patient/ann/Observation", "Observation/bp Observation/mass"),
+            ("Patient/ann/Observation?code=29463-7", "Observation/mass"),
+            ("Patient/ann/*", "Observation/bp Observation/mass Encounter/e1 RiskAssessment/r1 Patient/ann"),
+            ("Patient/ann/*?_type=Encounter,Observation&_lastUpdated=gt2020",
+             "Observation/bp Observation/mass Encounter/e1"),
+            ("Encounter/e1/Observation", "Observation/bp"), ("Patient/nobody/Observation", ""),
+        ]  # fmt: skip
+        for url, expected in table:
+            answer = await self.world.send("GET", url)
+            self.assertEqual(answer.status, 200, answer.body)
+            self.assertEqual(sorted(entries(answer)), sorted(expected.split()), url)
+        self.assertEqual(len(flat(await self.pages("Patient/ann/*?_count=2"))), 5)
+        for url in ("Observation/bp/Patient", "Patient/ann/Organization", "Patient/ann/Nonsense"):
+            self.assertEqual((await self.world.send("GET", url)).status, 404, url)
+
+    async def test_everything(self) -> None:
+        """The record with what it refers to, narrowed and in pages."""
+        await self.fill()
+        answer = await self.world.send("GET", "Patient/ann/$everything")
+        self.assertEqual(sorted(entries(answer)), ["Encounter/e1", "Observation/bp", "Observation/mass", "Patient/ann",
+                                                   "RiskAssessment/r1"])  # fmt: skip
+        self.assertEqual(entries(answer, "include"), ["Organization/east"])
+        self.assertEqual(len(flat(await self.pages("Patient/ann/$everything?_count=2"))), 5)
+        narrowed = await self.world.send("GET", "Patient/ann/$everything?_type=Observation&_since=2020-01-01T00:00:00Z")
+        self.assertEqual(entries(narrowed), ["Observation/bp", "Observation/mass"])
+        self.assertEqual(entries(narrowed, "include"), [])
+        late = await self.world.send("GET", "Patient/ann/$everything?_since=2100-01-01")
+        self.assertEqual((entries(late), loads(late.body)["total"]), ([], 0))
+        seen = await self.world.send("GET", "Encounter/e1/$everything")
+        self.assertEqual((sorted(entries(seen)), entries(seen, "include")),
+                         (["Encounter/e1", "Observation/bp"], ["Patient/ann"]))  # fmt: skip
+        for url, status in (("Patient/no/$everything", 404), ("Group/g/$everything", 404),
+                            ("Patient/ann/$everything?start=2020", 400),
+                            ("Patient/ann/$everything?_since=soon", 400)):  # fmt: skip
+            self.assertEqual((await self.world.send("GET", url)).status, status, url)
+        await self.world.send("DELETE", "Patient/ann")
+        self.assertEqual((await self.world.send("GET", "Patient/ann/$everything")).status, 410)
+
+    async def test_links_say_what_was_used(self) -> None:
+        """Lenient: what was ignored is missing in the links, and named in an outcome."""
+        await self.fill()
+        url = "Patient?Cookie=Chip&gender=male&_sort=cookie&_include=Patient:cookie&_count=1"
+        self.assertEqual((await self.world.send("GET", url)).status, 400)
+        answer = await self.world.send("GET", url, prefer="handling=lenient")
+        self.assertEqual(entries(answer), ["Patient/bob"])
+        self.assertEqual(link(answer, "self"), "Patient?gender=male&_count=1")
+        outcome = loads(answer.body)["entry"][-1]
+        self.assertEqual(outcome["search"]["mode"], "outcome")
+        said = [issue["diagnostics"] for issue in outcome["resource"]["issue"]]
+        self.assertEqual([text.split()[2] for text in said], ["Cookie", "_sort", "_include"])
+        posted = await self.world.send("POST", "Patient/_search?_count=1", b"gender=male",
+                                       content_type="application/x-www-form-urlencoded")  # fmt: skip
+        self.assertEqual(dict(parse_qsl(urlsplit(link(posted, "self") or "").query)), {"_count": "1", "gender": "male"})
+
+    async def test_lists_and_value_sets(self) -> None:
+        """`_list`, `:in`, `:not-in` and `:below` through what is known elsewhere."""
+        await self.fill()
+        entry = [{"item": {"reference": text}} for text in ("Patient/cid", "Observation/bp", "Patient/gone")]
+        listed: Json = {"resourceType": "List", "id": "l", "status": "current", "mode": "working", "entry": entry}
+        await self.world.send("PUT", "List/l", listed)
+        self.assertEqual(entries(await self.world.send("GET", "Patient?_list=l")), ["Patient/cid"])
+        self.assertEqual(entries(await self.world.send("GET", "Patient?_list=other")), [])
+        refused = await self.world.send("GET", "Observation?code:in=http://v")
+        self.assertEqual((refused.status, issues(refused)[0][2]), (400, "code:in"))
+        self.terminology(Codes())
+        for url, expected in (
+            ("Observation?code:in=http://v", "mass light temp"), ("Observation?code:not-in=http://v", "bp low smoke"),
+            ("Observation?code:below=http://loinc.org|vital", "bp low"), ("Observation?code:above=x|y", ""),
+            ("Patient?_has:Observation:patient:code:below=http://loinc.org|vital", "ann bob"),
+        ):  # fmt: skip
+            found = [one.partition("/")[2] for one in entries(await self.world.send("GET", url))]
+            self.assertEqual(sorted(found), sorted(expected.split()), url)
+
+    def terminology(self, terminology: Terminology) -> None:
+        """Give the server a terminology."""
+        self.world.terminology = terminology
+
+    async def test_writes_and_subscriptions_take_no_chains(self) -> None:
+        """What other resources answer is refused by name where a resource is matched by itself."""
+        await self.fill()
+        patient = {"resourceType": "Patient"}
+        answer = await self.world.send("POST", "Patient", patient, if_none_exist="organization.name=East")
+        self.assertEqual((answer.status, issues(answer)[0][0]), (400, "not-supported"))
+        for criteria in ("Observation?patient.name=x", "Patient?_has:Observation:patient:code=1",
+                         "Observation?code:in=http://v", "Patient?_list=1"):  # fmt: skip
+            subscription = {
+                "resourceType": "Subscription", "status": "requested", "reason": "r", "criteria": criteria,
+                "channel": {"type": "rest-hook", "endpoint": "https://example.org/hook"},
+            }  # fmt: skip
+            answer = await self.world.send("POST", "Subscription", subscription)
+            self.assertEqual(answer.status, 422, answer.body)
+            said = " ".join(text for _, text, _ in issues(answer))
+            self.assertIn(criteria.partition("?")[2].partition("=")[0], said)
+
+    async def test_odd_requests(self) -> None:
+        """Whatever stands in a parameter: 4xx with an outcome, or an answer."""
+        await self.fill()
+        values = ["'; DROP TABLE resources;--", "\x00", "\x1f", "%", "9" * 400, "x" * 9000, "~~", "*", ":", "|"]
+        names = ["_count", "_sort", "_include", "_revinclude", "_has:Observation:patient:code", "_cursor", "_type",
+                 "_total", "_summary", "_list", "name:exact", "link.name", "_has:a", "_filter", "'; --"]  # fmt: skip
+        for name in names:
+            for value in values:
+                for path in ("Patient", "", "Patient/ann/*"):
+                    url = f"{path}?{quote(name)}={quote(value)}"
+                    answer = await self.world.send("GET", url)
+                    self.assertIn(answer.status, (200, 400, 404), (url[:200], answer.body[:300]))
+        self.assertEqual(len(entries(await self.world.send("GET", "Patient"))), 3)
+
+
+class SearchTests(SearchSuite, OnMemory):
+    """In memory."""
+
+
+class SearchOnPostgresTests(SearchSuite, OnPostgres):
+    """On PostgreSQL."""
+
+    async def test_orders_over_types(self) -> None:
+        """Merged by time, or by id, in pages."""
+        await self.fill()
+        in_time = [f"{one['resourceType']}/{one['id']}" for one in WORLD]
+        for count in (3, 7, 50):
+            self.assertEqual(flat(await self.pages(f"?_sort=_lastUpdated&_count={count}")), in_time)
+            self.assertEqual(flat(await self.pages(f"?_sort=-_lastUpdated&_count={count}")), in_time[::-1])
+        by_id = flat(await self.pages("?_type=Patient,Observation&_sort=_id&_count=2"))
+        self.assertEqual([one.partition("/")[2] for one in by_id],
+                         ["ann", "bob", "bp", "cid", "light", "low", "mass", "smoke", "temp"])  # fmt: skip

@@ -1,0 +1,254 @@
+"""The mapping service as values: `$transform` with every kind of body; maps read, installed and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.model.packages import Packages
+from ipf.fhir.xml.writer import to_xml
+from ipf.mapping.library.installation import Installation
+from ipf.mapping.library.maps import Library
+from ipf.ports import Answer, Caller, Override, Request
+from ipf.rest.operations.mapping_service import FML, mapping_handler
+from ipf.rest.operations.transform import UNMAPPED_HEADER
+from ipf.security.audit import interaction_of, written
+from tests.fakes import MemoryCodes, MemoryInbox
+from tests.fhir.model.test_packages import archive
+from tests.flows.test_mapping import MAP, TABLE, maps_folder
+from tests.pipeline.test_worker import MemoryNotifier
+
+ER7 = "x-application/hl7-v2+er7"
+URL = "urn:test:map:ADT_A01"
+RESOURCE_MAP = """
+/// url = "http://x.org/StructureMap/person"
+/// name = "person"
+uses "http://hl7.org/fhir/StructureDefinition/Patient" alias Patient as source
+uses "http://hl7.org/fhir/StructureDefinition/Person" alias Person as target
+group person(source src : Patient, target tgt : Person) {
+  src.name as name -> tgt.name = name;
+  src.gender as sex -> tgt.gender = translate(sex, 'http://x.org/ConceptMap/sex', 'code');
+}
+"""
+PUBLISHED = {
+    "resourceType": "ConceptMap",
+    "id": "sex",
+    "url": "http://x.org/ConceptMap/sex",
+    "version": "1.0.0",
+    "group": [{"element": [{"code": "female", "target": [{"code": "other", "equivalence": "wider"}]}]}],
+}
+PATIENT = {"resourceType": "Patient", "name": [{"family": "Hansen"}], "gender": "female"}
+
+
+def er7(sex: str = "F") -> bytes:
+    """A small message."""
+    return f"MSH|^~\\&|FEED|G|IPF|IPF|2026||ADT^A01^ADT_A01|M1|P|2.5\rPID|1||P1||||19700101|{sex}\r".encode()
+
+
+async def at_once(work: Callable[[], Any]) -> Any:
+    """Run it here."""
+    return work()
+
+
+class MappingServiceTests(TestCase):
+    async def setUp(self) -> None:
+        self.maps = maps_folder(Path(self.mktemp()))
+        packages = self.maps / "packages"
+        packages.mkdir()
+        archive(packages / "x.tgz", {"package/ConceptMap-sex.json": PUBLISHED})
+        self.codes = MemoryCodes(MemoryInbox())
+
+        def build(installed: Any, fresh: bool) -> Library:
+            return Library.load(self.maps, packages=Packages.load(packages), installed=installed)
+
+        self.installation = Installation(build, self.codes, at_once)
+        await self.installation.start()
+        self.handle = mapping_handler(self.installation, MemoryNotifier(), at_once)
+
+    async def ask(
+        self, method: str, path: str, body: Any = b"", content_type: str = "application/fhir+json", **headers: str
+    ) -> Answer:
+        """One request below `/mapping/fhir`."""
+        where, _, query = path.partition("?")
+        pairs = tuple(tuple(pair.split("=", 1)) for pair in query.split("&") if pair)
+        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"content-type": content_type, **headers}
+        segments = ("fhir", *where.split("/"))
+        return await self.handle(Request(method, segments, pairs, sent, payload, "http://h/mapping", "c"))  # type: ignore[arg-type]
+
+    async def transform(self, query: str, body: Any, content_type: str = "application/fhir+json") -> tuple[int, Any]:
+        """Status and body of $transform."""
+        answer = await self.ask("POST", f"StructureMap/$transform{query}", body, content_type)
+        return answer.status, json.loads(answer.body)
+
+    async def test_messages(self) -> None:
+        """The type chooses, or a canonical; the answer is a transaction."""
+        for query in ("", f"?source={URL}", f"?source={URL}|1"):
+            for kind in (ER7, "application/hl7-v2", "x-application/hl7-v2+er7; charset=utf-8"):
+                status, bundle = await self.transform(query, er7(), kind)
+                self.assertEqual((status, bundle["type"]), (200, "transaction"), bundle)
+                self.assertEqual(bundle["entry"][0]["resource"]["gender"], "female")
+        status, bundle = await self.transform("", b"\x0b" + er7() + b"\x1c\r", ER7)
+        self.assertEqual(status, 200)
+
+    async def test_unmapped_codes_and_answers(self) -> None:
+        """Codes without a place are told; what an operator answered for the sender counts."""
+        answer = await self.ask("POST", "StructureMap/$transform", er7("W"), ER7)
+        self.assertEqual(json.loads(dict(answer.headers)[UNMAPPED_HEADER]), [[TABLE["url"], "W"]])
+        await self.codes.answer(Override("FEED", str(TABLE["url"]), "W", None, "female", None))
+        await self.installation.refresh()
+        answer = await self.ask("POST", "StructureMap/$transform", er7("W"), ER7)
+        self.assertEqual(dict(answer.headers), {})
+        self.assertEqual(json.loads(answer.body)["entry"][0]["resource"]["gender"], "female")
+
+    async def test_answers_that_come_along(self) -> None:
+        """As an engine elsewhere sends them: they go before every table; without a target a code is left out."""
+        for target, gender in (({"code": "other"}, "other"), ({"equivalence": "unmatched"}, None)):
+            rows = [{"element": [{"code": "F", "target": [target]}]}]
+            override = {"resourceType": "ConceptMap", "url": TABLE["url"], "group": rows}
+            parts = [{"name": "override", "resource": override}, {"name": "content", "valueString": er7().decode()}]
+            status, bundle = await self.transform("", {"resourceType": "Parameters", "parameter": parts})
+            self.assertEqual((status, bundle["entry"][0]["resource"].get("gender")), (200, gender))
+
+    async def test_trace(self) -> None:
+        """What made what, and the result."""
+        status, found = await self.transform("?trace=true", er7(), ER7)
+        self.assertEqual((status, found["map_url"]), (200, URL))
+        self.assertEqual(found["result"]["type"], "transaction")
+        produced = {one["path"]: one.get("value") for step in found["steps"] for one in step["produced"]}
+        self.assertEqual(produced["Patient.gender"], "female")
+
+    async def test_resources_and_inline_maps(self) -> None:
+        """JSON or XML in; a map may come along, as text or as a resource; a ConceptMap of a package is used."""
+        value = {"name": "map", "valueString": RESOURCE_MAP}
+        body = {"resourceType": "Parameters", "parameter": [value, {"name": "resource", "resource": PATIENT}]}
+        status, person = await self.transform("", body)
+        self.assertEqual(
+            (status, person), (200, {"resourceType": "Person", "name": PATIENT["name"], "gender": "other"})
+        )
+        await self.ask("POST", "StructureMap", RESOURCE_MAP.encode(), FML)
+        url = "http://x.org/StructureMap/person"
+        self.assertEqual((await self.transform(f"?source={url}", PATIENT))[1], person)
+        self.assertEqual((await self.transform(f"?source={url}", to_xml(PATIENT), "application/fhir+xml"))[1], person)
+        content = {"name": "content", "valueString": json.dumps(PATIENT)}
+        body = {"resourceType": "Parameters", "parameter": [{"name": "source", "valueUri": url}, content]}
+        self.assertEqual((await self.transform("", body))[1], person)
+        stored = json.loads((await self.ask("GET", "StructureMap/person")).body)
+        inline = [{"name": "sourceMap", "resource": stored}, {"name": "content", "valueString": er7().decode()}]
+        status, refused = await self.transform("", {"resourceType": "Parameters", "parameter": inline})
+        self.assertEqual(refused["resourceType"], "Person" if status == 200 else "OperationOutcome")
+        self.assertEqual((await self.ask("POST", "StructureMap/person/$transform", PATIENT)).status, 200)
+
+    async def test_refusals(self) -> None:
+        """Each is an OperationOutcome that says what to do, with the map's line where there is one."""
+        broken = {"name": "map", "valueString": RESOURCE_MAP.replace("tgt.name", "tgt.nom")}
+        cases: list[tuple[str, Any, str, int, str]] = [
+            ("", PATIENT, "application/fhir+json", 400, "name the map"),
+            ("?source=urn:none", PATIENT, "application/fhir+json", 422, "urn:none"),
+            ("?colour=red", er7(), ER7, 400, "colour"),
+            ("?trace=maybe", er7(), ER7, 400, "true or false"),
+            ("", er7(), "text/csv", 415, "text/csv"),
+            ("", b"PID|1", ER7, 400, "MSH"),
+            ("", b"{", "application/fhir+json", 400, "JSON"),
+            ("", er7().replace(b"A01", b"Z99"), ER7, 422, "ADT_Z99"),
+            ("", {"resourceType": "Parameters", "parameter": [broken]}, "application/fhir+json", 400, "nothing to tr"),
+            (
+                "", {"resourceType": "Parameters", "parameter": [broken, {"name": "content", "resource": PATIENT}]},
+                "application/fhir+json", 422, "7:23: Person has no element 'nom'",
+            ),
+        ]  # fmt: skip
+        for query, body, kind, status, text in cases:
+            found, outcome = await self.transform(query, body, kind)
+            self.assertEqual((found, outcome["resourceType"]), (status, "OperationOutcome"), outcome)
+            self.assertIn(text, outcome["issue"][0]["diagnostics"])
+        self.assertEqual((await self.ask("GET", "StructureMap/$transform")).status, 405)
+        self.assertEqual((await self.ask("GET", "Patient")).status, 404)
+
+    async def test_reading(self) -> None:
+        """By url, by id, as text; ConceptMaps of the folder and of packages."""
+        found = json.loads((await self.ask("GET", f"StructureMap?url={URL}")).body)
+        self.assertEqual((found["total"], found["entry"][0]["resource"]["id"]), (1, "ADT-A01"))
+        text = await self.ask("GET", "StructureMap/ADT-A01", accept=FML)
+        self.assertTrue(text.body.startswith(b'/// url = "urn:test:map:ADT_A01"'), text.body[:80])
+        for url in (TABLE["url"], PUBLISHED["url"], f"{PUBLISHED['url']}|1.0.0"):
+            page = json.loads((await self.ask("GET", f"ConceptMap?url={url}")).body)
+            self.assertEqual(page["total"], 1, url)
+        self.assertEqual(json.loads((await self.ask("GET", "ConceptMap?_count=1")).body)["total"], 2)
+        self.assertEqual((await self.ask("GET", "ConceptMap?colour=red")).status, 400)
+        self.assertEqual((await self.ask("GET", "StructureMap/none")).status, 404)
+        answer = await self.ask("GET", "StructureMap/ADT-A01", accept="application/fhir+xml")
+        self.assertIn(b"<StructureMap", answer.body)
+
+    async def test_a_map_is_installed_and_removed(self) -> None:
+        """In use at once, also for messages; removed, that of the folder is back."""
+        changed = MAP.replace("t.value = phone", "t.value = phone, t.system = 'phone'").replace(
+            "ADT_A08", "ADT_A08 ZZZ_Z01"
+        )
+        answer = await self.ask("POST", "StructureMap", changed.encode(), FML)
+        self.assertEqual(
+            (answer.status, dict(answer.headers)["Location"]), (201, "http://h/mapping/fhir/StructureMap/ADT-A01")
+        )
+        self.assertTrue(self.installation.has_map("ZZZ_Z01"))
+        self.assertEqual((await self.ask("PUT", "StructureMap/ADT-A01", changed.encode(), FML)).status, 200)
+        stored = json.loads((await self.ask("GET", "StructureMap/ADT-A01")).body)
+        self.assertEqual(stored["meta"]["versionId"], "2")
+        broken = changed.replace("patient.gender", "patient.sex")
+        answer = await self.ask("PUT", "StructureMap/ADT-A01", broken.encode(), FML)
+        issue = json.loads(answer.body)["issue"][0]
+        self.assertEqual(
+            (answer.status, issue["expression"]), (422, ["StructureMap/ADT-A01 (installed over HTTP):8:25"])
+        )
+        self.assertTrue(self.installation.has_map("ZZZ_Z01"))
+        self.assertEqual((await self.ask("DELETE", "StructureMap/ADT-A01")).status, 204)
+        self.assertFalse(self.installation.has_map("ZZZ_Z01"))
+        self.assertEqual((await self.ask("DELETE", "StructureMap/ADT-A01")).status, 404)
+
+    async def test_maps_are_the_operators(self) -> None:
+        """They count for all tenants: no other tenant changes them, nor a caller whose scope is limited."""
+
+        def caller(tenant: str, scope: str) -> Any:
+            async def identify(request: Request) -> Request:
+                who = Caller("ada", scopes=(scope,), tenant=tenant, patient="p1")
+                return replace(request, caller=who, tenant=tenant)
+
+            return identify
+
+        seen: list[tuple[str, int, tuple[Any, ...]]] = []
+
+        def observe(request: Request, answer: Answer, began: float) -> None:
+            seen.append((interaction_of(request), answer.status, written(answer.about)))
+
+        for tenant, scope, statuses in (
+            ("default", "system/*.cruds", (201, 200, 204, 200, 200)),
+            ("north", "system/*.cruds", (403, 403, 403, 200, 200)),
+            ("default", "system/ConceptMap.cruds?status=draft", (401, 401, 401, 401, 401)),
+            ("default", "patient/*.cruds", (401, 401, 401, 200, 200)),
+        ):
+            self.handle = mapping_handler(self.installation, MemoryNotifier(), at_once, caller(tenant, scope), observe)
+            seen.clear()
+            for (method, path, body), status in zip((
+                ("POST", "ConceptMap", TABLE), ("PUT", "ConceptMap/sex", TABLE), ("DELETE", "ConceptMap/sex", b""),
+                ("GET", "ConceptMap", b""), ("GET", "ConceptMap/sex", b""),
+            ), statuses, strict=True):  # fmt: skip
+                answer = await self.ask(method, path, body)
+                self.assertEqual(answer.status, status, (tenant, scope, method, answer.body))
+            self.assertEqual([status for _, status, _ in seen], list(statuses))
+            if statuses[0] == 201:
+                first, second = (("ConceptMap/sex/_history/1",), ("ConceptMap/sex/_history/2",))
+                self.assertEqual(seen[:3], [("create", 201, first), ("update", 200, second), ("delete", 204, ())])
+
+    async def test_a_table_is_installed(self) -> None:
+        """It goes before that of the folder; without a url, or under the id of another, it is refused."""
+        table = json.loads(json.dumps(TABLE).replace('"F"', '"W"'))
+        self.assertEqual((await self.ask("POST", "ConceptMap", table)).status, 201)
+        bundle = (await self.transform("", er7("W"), ER7))[1]
+        self.assertEqual(bundle["entry"][0]["resource"]["gender"], "female")
+        self.assertEqual((await self.ask("POST", "ConceptMap", {"resourceType": "ConceptMap"})).status, 400)
+        other = {**table, "url": "urn:test:other"}
+        self.assertEqual((await self.ask("PUT", "ConceptMap/sex", other)).status, 422)
+        self.assertEqual((await self.ask("POST", "ConceptMap", other)).status, 201)

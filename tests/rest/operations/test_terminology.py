@@ -1,0 +1,196 @@
+"""Terminology operations over what is loaded, and value sets in searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.fhir.model.json import loads
+from ipf.fhir.model.packages import Packages
+from ipf.ports import Caller, Json
+from ipf.rest.conformance import Conformance
+from ipf.rest.operations.terminology import TenantTerminology
+from tests.rest.world import OnMemory, OnPostgres, Suite, World
+
+VS = "http://hl7.org/fhir/ValueSet/"
+GENDER = "http://hl7.org/fhir/administrative-gender"
+OWN: Json = {
+    "resourceType": "CodeSystem",
+    "id": "own",
+    "url": "http://x.test/cs",
+    "status": "active",
+    "content": "complete",
+    "concept": [
+        {"code": "a", "display": "Letter A", "concept": [{"code": "a1", "display": "A one"}, {"code": "a2"}]},
+        {"code": "b"},
+    ],
+}
+OWN_SET: Json = {
+    "resourceType": "ValueSet",
+    "id": "own",
+    "url": "http://x.test/vs",
+    "status": "active",
+    "compose": {
+        "include": [{"system": "http://x.test/cs", "filter": [{"property": "concept", "op": "is-a", "value": "a"}]}],
+        "exclude": [{"system": "http://x.test/cs", "concept": [{"code": "a2"}]}],
+    },
+}
+OWN_MAP: Json = {
+    "resourceType": "ConceptMap",
+    "id": "own",
+    "url": "http://x.test/map",
+    "status": "active",
+    "group": [
+        {
+            "source": "http://x.test/cs",
+            "target": GENDER,
+            "element": [{"code": "a", "target": [{"code": "female", "equivalence": "wider"}]}],
+        }
+    ],
+}
+
+
+def judged(world: World) -> None:
+    """Give the world's server definitions, and its searches value sets."""
+    world.conformance = Conformance(Packages, world.store, lambda: world.now)
+    world.terminology = TenantTerminology(world.conformance)
+
+
+def said(answer: Any) -> dict[str, Any]:
+    """Parameters by name; the last of each."""
+    values = loads(answer.body)["parameter"]
+    return {one["name"]: next((item for name, item in one.items() if name != "name"), None) for one in values}
+
+
+class TerminologySuite(Suite):
+    """Tables of requests."""
+
+    world: World
+
+    async def test_expand(self) -> None:
+        judged(self.world)
+        answer = await self.world.send("GET", f"ValueSet/$expand?url={VS}administrative-gender")
+        expansion = loads(answer.body)["expansion"]
+        codes = [one["code"] for one in expansion["contains"]]
+        self.assertEqual((answer.status, expansion["total"], codes), (200, 4, ["male", "female", "other", "unknown"]))
+        answer = await self.world.send("GET", "ValueSet/administrative-gender/$expand?filter=MALE&count=1")
+        expansion = loads(answer.body)["expansion"]
+        self.assertEqual((expansion["total"], len(expansion["contains"])), (2, 1))
+        sent = {"resourceType": "Parameters", "parameter": [{"name": "valueSet", "resource": OWN_SET}]}
+        self.assertEqual((await self.world.send("POST", "ValueSet/$expand", sent)).status, 400)  # cs is not loaded
+        answer = await self.world.send("GET", f"ValueSet/$expand?url={VS}condition-code")
+        self.assertIn("http://snomed.info/sct", loads(answer.body)["issue"][0]["diagnostics"])
+        rows = [
+            (f"ValueSet/$expand?url={VS}nothing", 404),
+            (f"ValueSet/$expand?url={VS}condition-code", 400),  # SNOMED CT
+            ("ValueSet/$expand", 400),
+            (f"ValueSet/$expand?url={VS}administrative-gender&count=x", 400),
+            (f"ValueSet/$expand?url={VS}administrative-gender&x=1", 400),
+            (f"Patient/$expand?url={VS}administrative-gender", 404),
+        ]
+        for url, status in rows:
+            self.assertEqual((await self.world.send("GET", url)).status, status, url)
+
+    async def test_what_is_stored(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "CodeSystem/own", OWN)
+        await self.world.send("PUT", "ValueSet/own", OWN_SET)
+        for url in ("ValueSet/$expand?url=http://x.test/vs", "ValueSet/own/$expand"):
+            answer = await self.world.send("GET", url)
+            codes = {one["code"] for one in loads(answer.body)["expansion"]["contains"]}
+            self.assertEqual(codes, {"a", "a1"}, url)
+        answer = await self.world.send("GET", "CodeSystem/$lookup?system=http://x.test/cs&code=a")
+        self.assertEqual(said(answer)["display"], "Letter A")
+        self.assertEqual(said(answer)["property"][1]["valueCode"], "a2")
+        for scope, status in (("system/ValueSet.r?_id=own", 200), ("system/ValueSet.r?_id=other", 404)):
+            self.world.caller = Caller("ada", scopes=(scope,))
+            self.assertEqual((await self.world.send("GET", "ValueSet/own/$expand")).status, status, scope)
+
+    async def test_validate_code(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "CodeSystem/own", OWN)
+        gender, system = f"ValueSet/$validate-code?url={VS}administrative-gender", f"&system={GENDER}"
+        rows = [
+            (f"{gender}{system}&code=male", True),
+            (f"{gender}&code=male", True),
+            (f"{gender}{system}&code=man", False),
+            (f"{gender}&system=http://x.test/cs&code=male", False),
+            (f"{gender}{system}&code=male&display=Female", False),
+            (f"{gender}{system}&code=male&display=male", True),
+            ("CodeSystem/$validate-code?url=http://x.test/cs&code=a1", True),
+            ("CodeSystem/$validate-code?url=http://x.test/cs&code=c", False),
+            ("CodeSystem/own/$validate-code?code=b", True),
+        ]
+        for url, expected in rows:
+            answer = await self.world.send("GET", url)
+            self.assertEqual((answer.status, said(answer).get("result")), (200, expected), url)
+        unknown = f"ValueSet/$validate-code?url={VS}condition-code&system=http://snomed.info/sct&code=1"
+        self.assertEqual((await self.world.send("GET", unknown)).status, 422)
+        concept = {"coding": [{"system": "http://x.test/cs", "code": "a"}, {"system": GENDER, "code": "male"}]}
+        named = [
+            {"name": "url", "valueUri": VS + "administrative-gender"},
+            {"name": "codeableConcept", "valueCodeableConcept": concept},
+        ]
+        answer = await self.world.send(
+            "POST", "ValueSet/$validate-code", {"resourceType": "Parameters", "parameter": named}
+        )
+        self.assertTrue(said(answer)["result"])
+
+    async def test_lookup(self) -> None:
+        judged(self.world)
+        answer = await self.world.send("GET", f"CodeSystem/$lookup?system={GENDER}&code=male")
+        self.assertEqual((said(answer)["name"], said(answer)["display"]), ("AdministrativeGender", "Male"))
+        for url, status in (
+            (f"CodeSystem/$lookup?system={GENDER}&code=man", 404),
+            ("CodeSystem/$lookup?system=http://snomed.info/sct&code=1", 404),
+            (f"CodeSystem/$lookup?system={GENDER}", 400),
+        ):
+            self.assertEqual((await self.world.send("GET", url)).status, status, url)
+
+    async def test_translate(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "ConceptMap/own", OWN_MAP)
+        rows = [
+            ("ConceptMap/$translate?url=http://x.test/map&system=http://x.test/cs&code=a", True),
+            ("ConceptMap/own/$translate?system=http://x.test/cs&code=a", True),
+            ("ConceptMap/own/$translate?system=http://x.test/cs&code=b", False),
+            (f"ConceptMap/own/$translate?system={GENDER}&code=female&reverse=true", True),
+            (f"ConceptMap/$translate?system=http://x.test/cs&code=a&targetsystem={GENDER}", True),
+            ("ConceptMap/$translate?system=http://terminology.hl7.org/CodeSystem/v2-0001&code=F", True),
+        ]
+        for url, expected in rows:
+            answer = await self.world.send("GET", url)
+            self.assertEqual((answer.status, said(answer).get("result")), (200, expected), url)
+        answer = await self.world.send("GET", rows[0][0])
+        parts = {one["name"]: one for one in said(answer)["match"]}
+        self.assertEqual(parts["equivalence"]["valueCode"], "wider")
+        self.assertEqual(parts["concept"]["valueCoding"], {"system": GENDER, "code": "female"})
+        self.assertEqual(
+            (await self.world.send("GET", "ConceptMap/$translate?url=http://x.test/no&code=a")).status, 404
+        )
+
+    async def test_searches_know_value_sets(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "CodeSystem/own", OWN)
+        await self.world.send("PUT", "ValueSet/own", OWN_SET)
+        for code in ("a", "a1", "a2", "b"):
+            coding = {"coding": [{"system": "http://x.test/cs", "code": code}]}
+            resource = {"resourceType": "Observation", "id": code, "status": "final", "code": coding}
+            await self.world.send("PUT", f"Observation/{code}", resource)
+        rows = [
+            ("Observation?code:in=http://x.test/vs", {"a", "a1"}),
+            ("Observation?code:not-in=http://x.test/vs", {"a2", "b"}),
+            ("Observation?code:below=http://x.test/cs|a", {"a", "a1", "a2"}),
+            ("Observation?code:above=http://x.test/cs|a1", {"a", "a1"}),
+        ]
+        for url, expected in rows:
+            found = loads((await self.world.send("GET", url)).body)
+            self.assertEqual({one["resource"]["id"] for one in found.get("entry", ())}, expected, url)
+        self.assertEqual((await self.world.send("GET", "Observation?code:in=http://x.test/none")).status, 404)
+
+
+class TerminologyInMemory(TerminologySuite, OnMemory):
+    """On the store in memory."""
+
+
+class TerminologyOnPostgres(TerminologySuite, OnPostgres):
+    """On PostgreSQL."""

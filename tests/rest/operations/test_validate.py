@@ -1,0 +1,216 @@
+"""$validate, the validation mode, and the definitions that a fresh server has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.packages import Packages
+from ipf.ports import Caller, Json
+from ipf.rest.conformance import Conformance
+from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+
+US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
+BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
+VALID: Json = {"resourceType": "Patient", "gender": "female"}
+WRONG: Json = {"resourceType": "Patient", "gender": "wrong"}
+PROFILE: Json = {
+    "resourceType": "StructureDefinition",
+    "url": "http://x.test/StructureDefinition/p",
+    "name": "P",
+    "status": "active",
+    "kind": "resource",
+    "abstract": False,
+    "type": "Patient",
+    "baseDefinition": "http://hl7.org/fhir/StructureDefinition/Patient",
+    "derivation": "constraint",
+    "differential": {"element": [{"id": "Patient.birthDate", "path": "Patient.birthDate", "min": 1}]},
+}
+
+
+def judged(world: World, mode: str = "off") -> None:
+    """Give the world's server definitions to judge by."""
+    world.conformance = Conformance(Packages, world.store, lambda: world.now, mode)
+
+
+def errors(answer: Any) -> list[str]:
+    """Places of the errors in an OperationOutcome."""
+    outcome = loads(answer.body)
+    return [one["expression"][0] for one in outcome["issue"] if one["severity"] == "error"]
+
+
+class ValidateSuite(Suite):
+    """Rows of requests."""
+
+    world: World
+
+    async def test_of_a_type(self) -> None:
+        judged(self.world)
+        answer = await self.world.send("POST", "Patient/$validate", VALID)
+        self.assertEqual((answer.status, errors(answer)), (200, []))
+        answer = await self.world.send("POST", "Patient/$validate", WRONG)
+        self.assertEqual((answer.status, errors(answer)), (200, ["Patient.gender"]))
+        answer = await self.world.send("POST", "Observation/$validate", VALID)
+        self.assertEqual(errors(answer), ["Patient"])
+        counts = await self.world.store.counts()
+        self.assertEqual(sum(counts.values()), 0)
+
+    async def test_with_a_profile(self) -> None:
+        judged(self.world)
+        profile = US_CORE + "us-core-patient"
+        answer = await self.world.send("POST", f"Patient/$validate?profile={profile}", VALID)
+        self.assertEqual(errors(answer), ["Patient", "Patient"])  # identifier and name
+        named = {"name": "profile", "valueUri": profile}
+        parameters = {"resourceType": "Parameters", "parameter": [{"name": "resource", "resource": VALID}, named]}
+        answer = await self.world.send("POST", "Patient/$validate", parameters)
+        self.assertEqual(errors(answer), ["Patient", "Patient"])
+        answer = await self.world.send("POST", "Patient/$validate", {**VALID, "meta": {"profile": [profile]}})
+        self.assertEqual(errors(answer), ["Patient", "Patient"])
+        answer = await self.world.send("POST", "Patient/$validate?profile=http://x.test/none", VALID)
+        self.assertIn("not-found", {code for code, _, _ in issues(answer)})
+
+    async def test_of_an_instance(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
+        for method in ("GET", "POST"):
+            answer = await self.world.send(method, "Patient/a/$validate")
+            self.assertEqual((answer.status, errors(answer)), (200, ["Patient.gender"]), method)
+        answer = await self.world.send("POST", "Patient/a/$validate?mode=update", {**VALID, "id": "b"})
+        self.assertEqual(errors(answer), ["Patient.id"])
+        self.assertEqual((await self.world.send("GET", "Patient/none/$validate")).status, 404)
+        self.assertEqual((await self.world.send("GET", "Patient/a/$validate?mode=delete")).status, 200)
+        self.assertEqual((await self.world.send("POST", "Patient/a/$validate?mode=destroy", VALID)).status, 400)
+        self.assertEqual((await self.world.send("POST", "Patient/$validate?x=1", VALID)).status, 400)
+
+    async def test_of_what_may_not_be_read(self) -> None:
+        """What is said of a resource quotes it: outside the limits of a scope it is not there."""
+        judged(self.world)
+        await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
+        for scope, status in (("system/Patient.r?_id=a", 200), ("system/Patient.r?_id=b", 404)):
+            self.world.caller = Caller("ada", scopes=(scope,))
+            for url in ("Patient/a/$validate", "Patient/a/$validate?mode=delete"):
+                self.assertEqual((await self.world.send("GET", url)).status, status, (scope, url))
+
+    async def test_a_stored_profile_is_known_at_once(self) -> None:
+        judged(self.world, "enforce")
+        resource = {**VALID, "meta": {"profile": [PROFILE["url"]]}}
+        self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)  # not known: a warning
+        self.assertEqual((await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})).status, 201)
+        self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 422)
+        self.assertEqual((await self.world.send("DELETE", "StructureDefinition/p")).status, 204)
+        self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)
+
+
+class ModeSuite(Suite):
+    """off, warn, enforce."""
+
+    world: World
+
+    async def test_off(self) -> None:
+        judged(self.world)
+        answer = await self.world.send("POST", "Patient", WRONG)
+        self.assertEqual(answer.status, 201)
+        self.assertNotIn("X-FHIR-Request-Validation", dict(answer.headers))
+
+    async def test_warn_accepts_and_says(self) -> None:
+        judged(self.world, "warn")
+        answer = await self.world.send("POST", "Patient", WRONG, prefer="return=OperationOutcome")
+        self.assertEqual((answer.status, errors(answer)), (201, ["Patient.gender"]))
+        answer = await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
+        self.assertEqual((answer.status, loads(answer.body)["gender"]), (201, "wrong"))
+        header = loads(dict(answer.headers)["X-FHIR-Request-Validation"])
+        self.assertEqual(header["issue"][0]["expression"], ["Patient.gender"])
+        bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [entry(WRONG)]}
+        answer = await self.world.send("POST", "", bundle)
+        outcome = loads(answer.body)["entry"][0]["response"]["outcome"]
+        self.assertIn("Patient.gender", [one.get("expression", [""])[0] for one in outcome["issue"]])
+
+    async def test_enforce_refuses(self) -> None:
+        judged(self.world, "enforce")
+        answer = await self.world.send("POST", "Patient", WRONG)
+        self.assertEqual((answer.status, errors(answer)), (422, ["Patient.gender"]))
+        self.assertEqual((await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})).status, 422)
+        self.assertEqual((await self.world.send("PUT", "Patient/a", {**VALID, "id": "a"})).status, 201)
+        operations = [{"op": "replace", "path": "/gender", "value": "wrong"}]
+        patched = await self.world.send(
+            "PATCH", "Patient/a", dumps(operations), content_type="application/json-patch+json"
+        )
+        self.assertEqual((patched.status, errors(patched)), (422, ["Patient.gender"]))
+        bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [entry(VALID), entry(WRONG)]}
+        answer = await self.world.send("POST", "", bundle)
+        self.assertEqual((answer.status, errors(answer)), (422, ["Bundle.entry[1].resource (Patient.gender)"]))
+        self.assertEqual((await self.world.store.counts()).get("Patient"), 1)
+        answer = await self.world.send("POST", "", {**bundle, "type": "batch"})
+        statuses = [one["response"]["status"] for one in loads(answer.body)["entry"]]
+        self.assertEqual([one[:3] for one in statuses], ["201", "422"])
+
+
+class DefinitionSuite(Suite):
+    """StructureDefinition, ValueSet and CodeSystem beside the store."""
+
+    world: World
+
+    async def test_a_fresh_server_has_them(self) -> None:
+        judged(self.world)
+        for url in (US_CORE + "us-core-patient", BACKPORT + "backport-subscription"):
+            answer = await self.world.send("GET", f"StructureDefinition?url={url}")
+            found = loads(answer.body)
+            self.assertEqual((answer.status, found["total"], len(found["entry"])), (200, 1, 1), url)
+            resource = found["entry"][0]["resource"]
+            self.assertEqual(resource["url"], url)
+            self.assertTrue(resource["snapshot"]["element"])
+            read = await self.world.send("GET", f"StructureDefinition/{resource['id']}")
+            self.assertEqual(loads(read.body)["url"], url)
+            counted = loads((await self.world.send("GET", f"StructureDefinition?url={url}&_summary=count")).body)
+            self.assertEqual((counted["total"], counted.get("entry")), (1, None))
+        value_set = "http://hl7.org/fhir/ValueSet/administrative-gender"
+        answer = await self.world.send("GET", f"ValueSet?url={value_set}")
+        self.assertEqual(loads(answer.body)["total"], 1)
+        self.assertEqual((await self.world.send("GET", "CodeSystem/administrative-gender")).status, 200)
+        self.assertEqual((await self.world.send("GET", "StructureDefinition/none")).status, 404)
+
+    async def test_the_profiles_are_stated(self) -> None:
+        judged(self.world)
+        resources = loads((await self.world.send("GET", "metadata")).body)["rest"][0]["resource"]
+        stated = {one["type"]: one.get("supportedProfile", []) for one in resources}
+        self.assertEqual(stated["Patient"], [US_CORE + "us-core-patient"])
+        self.assertEqual(stated["Subscription"], [BACKPORT + "backport-subscription"])
+        self.assertIn(US_CORE + "us-core-blood-pressure", stated["Observation"])
+        self.assertEqual(stated["Basic"], [])
+
+    async def test_searches_that_do_not_narrow_have_only_what_is_stored(self) -> None:
+        judged(self.world)
+        await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})
+        self.assertEqual(loads((await self.world.send("GET", "StructureDefinition")).body)["total"], 1)
+
+    async def test_what_is_stored_goes_before(self) -> None:
+        judged(self.world)
+        url = US_CORE + "us-core-patient"
+        await self.world.send("PUT", "StructureDefinition/mine", {**PROFILE, "id": "mine", "url": url})
+        found = loads((await self.world.send("GET", f"StructureDefinition?url={url}")).body)
+        self.assertEqual((found["total"], found["entry"][0]["resource"]["id"]), (1, "mine"))
+
+
+def entry(resource: Json) -> Json:
+    """A create in a Bundle."""
+    return {"resource": resource, "request": {"method": "POST", "url": "Patient"}}
+
+
+class ValidateInMemory(ValidateSuite, OnMemory):
+    """On the store in memory."""
+
+
+class ModeInMemory(ModeSuite, OnMemory):
+    """On the store in memory."""
+
+
+class DefinitionsInMemory(DefinitionSuite, OnMemory):
+    """On the store in memory."""
+
+
+class ValidateOnPostgres(ValidateSuite, OnPostgres):
+    """On PostgreSQL."""
+
+
+class DefinitionsOnPostgres(DefinitionSuite, OnPostgres):
+    """On PostgreSQL."""

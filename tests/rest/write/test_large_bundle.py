@@ -1,0 +1,168 @@
+"""Bundles of thousands of entries: read in pieces as they are read whole, and never holding up the reactor for long."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from ipf.collector import tune_collector
+from ipf.fhir.model.json import dumps, loads
+from ipf.ports import Handler, Json, Request
+from ipf.rest.router import handler
+from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.large_bundle import IN_PIECES, in_pieces, let_go
+from ipf.store.resources.resources import PostgresFhirStore
+from tests import postgres
+from tests.rest.world import BASE, CORRELATION_ID, OnMemory, World, issues
+
+ENTRIES = 5_000
+SHARE = 5  # the longest turn is less than such a part of the whole, on any machine; it is about a thirtieth
+TICK = 0.005
+WRITTEN = [
+    '{"resourceType":"Bundle","type":"batch","entry":[{"a":1},{"b":[2,"]"]}]}',
+    ' {\n "entry" : [ {"a": 1.50} , {"b":"}]," } ] , "type" : "batch" }\n',
+    '{"type":"batch","entry":[1,"x",null,[[]]],"id":"after"}',
+    '{"\\u0065ntry":[{"a":"\\u00e9\\ud83d\\ude00"}],"é":"x"}',
+]
+READ_WHOLE = [
+    "", "[]", "{}", "null", "\ufeff{}",
+    '{"entry":[]}', '{"entry":{}}', '{"entry":[1,]}', '{"entry":[1 2]}', '{"entry":[1]',
+    '{"entry":[1]} x', '{"entry":[1],"entry":[2]}', '{"a":1,"a":2,"entry":[1]}', '{"entry" [1]}', '{entry:[1]}',
+    '{"type":"batch"}', '{"type":{"entry":[1]}}', '{"entry":[' + "[" * 100_000, '{"a":NaN,"entry":[1]}',
+]  # fmt: skip
+
+
+class PiecesTests(SynchronousTestCase):
+    def test_as_when_read_whole(self) -> None:
+        """The entries one by one, and the Bundle around them."""
+        for text in WRITTEN:
+            found = in_pieces(text.encode())
+            assert found is not None, text
+            outer, entries = found
+            self.assertEqual((outer | {"entry": list(entries)}), loads(text))
+            self.assertEqual(len(entries), len(loads(text)["entry"]))
+
+    def test_left_to_the_whole(self) -> None:
+        """What is no Bundle, and what is wrong with it, is not for this way of reading to say."""
+        for text in READ_WHOLE:
+            self.assertIsNone(in_pieces(text.encode()), text[:60])
+        self.assertIsNone(in_pieces(b'{"entry":["\xff"]}'))
+
+    def test_let_go(self) -> None:
+        """Nothing is left."""
+        one: list[int] = [1, 2]
+        two = {"a": 1, "b": 2}
+        let_go(one, two)
+        self.assertEqual((one, two), ([], {}))
+
+
+def entry(number: int) -> Json:
+    """A conditional create of a Patient."""
+    resource = {
+        "resourceType": "Patient",
+        "identifier": [{"system": "urn:large", "value": f"{number}"}],
+        "name": [{"family": f"Family{number}", "given": ["A", "B"]}],
+        "birthDate": "1970-01-01",
+        "address": [{"line": [f"{number} Street"], "city": "City", "text": "x" * 100}],
+        "contact": [{"name": {"text": "contact"}, "telecom": [{"system": "phone", "value": "1", "rank": 1}]}],
+    }
+    asked = {"method": "POST", "url": "Patient", "ifNoneExist": f"identifier=urn:large|{number}"}
+    return {"fullUrl": f"urn:uuid:{number:032}", "resource": resource, "request": asked}
+
+
+def request(kind: str, entries: list[Any]) -> Request:
+    """A Bundle of them."""
+    body = dumps({"resourceType": "Bundle", "type": kind, "entry": entries})
+    return Request("POST", (), (), {"prefer": "return=minimal"}, body, BASE, CORRELATION_ID)
+
+
+class LargeBundleTests(OnMemory):
+    async def test_what_is_wrong_with_an_entry(self) -> None:
+        """It is named by its place, and an entry that cannot be read refuses the whole, as in a small Bundle."""
+        filler = [entry(number) for number in range(IN_PIECES // 500)]
+        for wrong, status, place in (
+            ({**entry(0), "request": {}}, 400, f"Bundle.entry[{len(filler)}].request"),
+            ({**entry(0), "resource": {"resourceType": "Patient", "nme": 1}}, 400,
+             f"Bundle.entry[{len(filler)}].resource (Patient.nme)"),
+        ):  # fmt: skip
+            asked = request("transaction", [*filler, wrong])
+            self.assertGreater(len(asked.body), IN_PIECES)
+            answer = await handler(self.world.repository)(asked)
+            self.assertEqual((answer.status, issues(answer)[0][2]), (status, place), answer.body[:300])
+        twice = asked.body.replace(b'"nme":1', b'"id":"a","id":"b"')
+        answer = await handler(self.world.repository)(replace(asked, body=twice))
+        self.assertEqual(answer.status, 400)
+        self.assertIn(b"appears twice", answer.body)
+        answer = await handler(replace(self.world.repository, max_bundle_entries=100))(asked)
+        self.assertEqual(answer.status, 413)
+        self.assertEqual((await self.world.send("GET", "Patient?_summary=count")).body.count(b'"total":0'), 1)
+
+
+class Stalls:
+    """The longest time that the reactor had no turn while this process computed, and all that it computed, in seconds.
+
+    Time that other processes took from it does not count, so their relation is the same on a busy machine.
+    """
+
+    def __init__(self) -> None:
+        self.longest = self.total = 0.0
+        self._last = time.perf_counter(), time.process_time()
+        self._call = LoopingCall(self._tick)
+        self._call.start(TICK)
+
+    def _tick(self) -> None:
+        now = time.perf_counter(), time.process_time()
+        spent = min(now[0] - self._last[0], now[1] - self._last[1])
+        self.longest, self.total = max(self.longest, spent), self.total + spent
+        self._last = now
+
+    def stop(self) -> None:
+        """No more."""
+        self._call.stop()
+
+
+class ReactorTests(TestCase):
+    async def test_the_reactor_goes_on(self) -> None:
+        """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them are there."""
+        self.assertTrue(hasattr(reactor, "getThreadPool"))
+        tune_collector()  # as the service does: what other tests left is not looked through in the middle of this one
+        self.addCleanup(gc.unfreeze)
+        database = await postgres.database(self, "fhir")
+        world = World(PostgresFhirStore(database, deferToThread), database=database)
+        integrity = Integrity(world.store, world.referrers)
+        handle = handler(replace(world.repository, run_in_thread=deferToThread, integrity=integrity))
+        asked = request("transaction", [entry(number) for number in range(ENTRIES)])
+        self.assertGreater(len(asked.body), IN_PIECES)
+        for expected in ("201 Created", "200 OK"):
+            stalls = Stalls()
+            answer = await handle(asked)
+            stalls.stop()
+            self.assertEqual(answer.status, 200, answer.body[:500])
+            statuses = [one["response"]["status"] for one in json.loads(answer.body)["entry"]]
+            self.assertEqual(statuses, [expected] * ENTRIES)
+            self.assertLess(SHARE * stalls.longest, stalls.total)
+        await self._one_large_resource(handle)
+        found = await world.send("GET", "Patient?_summary=count")
+        self.assertEqual(loads(found.body)["total"], ENTRIES)
+
+    async def _one_large_resource(self, handle: Handler) -> None:
+        """A resource of some megabytes is stored, and shown as XML."""
+        held = [{"resource": entry(number)["resource"]} for number in range(ENTRIES)]
+        body = dumps({"resourceType": "Bundle", "type": "collection", "entry": held})
+        stalls = Stalls()
+        made = await handle(Request("POST", ("Bundle",), (), {}, body, BASE, CORRELATION_ID))
+        self.assertEqual(made.status, 201, made.body[:500])
+        read = Request("GET", ("Bundle", loads(made.body)["id"]), (), {}, b"", BASE, CORRELATION_ID)
+        shown = await handle(replace(read, headers={"accept": "application/fhir+xml"}))
+        stalls.stop()
+        self.assertEqual((shown.status, shown.content_type), (200, "application/fhir+xml;charset=utf-8"))
+        self.assertGreater(len(shown.body), len(body))
+        self.assertLess(2 * stalls.longest, stalls.total, "some of it is one long text for C and the database")

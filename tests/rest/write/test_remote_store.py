@@ -1,0 +1,76 @@
+"""Converted messages at a FHIR server elsewhere, which is one of ours: the same Bundle means the same there."""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps, loads
+from ipf.ports import Json
+from ipf.rest.interactions.bundle_entries import entries_of
+from ipf.rest.write.remote_store import RemoteStore, bundle_of
+from ipf.rest.write.unit import Unit, UnitResult
+from tests.rest.world import CORRELATION_ID, OnMemory
+
+ONE = "urn:uuid:0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e01"
+BUNDLE: Json = {
+    "resourceType": "Bundle", "type": "transaction",
+    "entry": [
+        {"fullUrl": ONE, "request": {"method": "PUT", "url": "Patient?identifier=urn:mrn|a%26b%2Bc"},
+         "resource": {"resourceType": "Patient", "identifier": [{"system": "urn:mrn", "value": "a&b+c"}]}},
+        {"request": {"method": "POST", "url": "Observation", "ifNoneExist": "identifier=urn:o|1&status=final"},
+         "resource": {"resourceType": "Observation", "status": "final", "code": {"text": "x"},
+                      "identifier": [{"system": "urn:o", "value": "1"}], "subject": {"reference": ONE}}},
+        {"request": {"method": "PUT", "url": "Location/l1"}, "resource": {"resourceType": "Location", "id": "l1"}},
+        {"request": {"method": "DELETE", "url": "Encounter?identifier=urn:e|1"}},
+    ],
+}  # fmt: skip
+
+
+def unit() -> Unit:
+    """A converted message."""
+    return Unit("default", entries_of(loads(dumps(BUNDLE))), CORRELATION_ID, "receipt")
+
+
+class ElsewhereTests(OnMemory):
+    async def post(self, body: bytes, correlation_id: str) -> tuple[int, bytes]:
+        """The far end."""
+        self.assertEqual(correlation_id, CORRELATION_ID)
+        answer = await self.world.send("POST", "", body)
+        return answer.status, answer.body
+
+    async def test_what_is_stored_and_that_a_repeat_changes_nothing(self) -> None:
+        for _ in range(2):
+            (result,) = await RemoteStore(self.post).submit([unit()])
+            self.assertIsInstance(result, UnitResult, result)
+            self.assertEqual(await self.world.store.counts(), {"Patient": 1, "Observation": 1, "Location": 1})
+        observation = loads((await self.world.send("GET", "Observation?identifier=urn:o|1")).body)
+        patient = loads((await self.world.send("GET", "Patient?identifier=urn:mrn|a%26b%2Bc")).body)
+        (first,), (second,) = observation["entry"], patient["entry"]
+        self.assertEqual(first["resource"]["subject"]["reference"], f"Patient/{second['resource']['id']}")
+        self.assertEqual(second["resource"]["meta"]["versionId"], "1")
+
+    def test_the_bundle_reads_back_as_the_same_unit(self) -> None:
+        self.assertEqual(entries_of(bundle_of(unit())), unit().entries)
+
+    async def test_refusals(self) -> None:
+        issue = {"code": "invalid", "diagnostics": "Hansen^Kari", "expression": ["Patient.name"]}
+        outcome = {"resourceType": "OperationOutcome", "issue": [issue]}
+        for status, body, text in (
+            (422, dumps(outcome), "the FHIR server answered 422: invalid at Patient.name"),
+            (401, b"", "the FHIR server answered 401"),
+            (500, b"<html>Kari", "the FHIR server answered 500"),
+            (302, b"[]", "the FHIR server answered 302"),
+        ):
+
+            async def post(sent: bytes, _: str, answer: tuple[int, bytes] = (status, body)) -> tuple[int, bytes]:
+                return answer
+
+            (result,) = await RemoteStore(post).submit([unit()])
+            assert isinstance(result, Problem)
+            self.assertEqual((str(result), result.category, result.rendering.retry), (text, Category.UPSTREAM, True))
+
+    async def test_no_answer(self) -> None:
+        async def post(sent: bytes, _: str) -> tuple[int, bytes]:
+            raise Problem(Category.UPSTREAM, "the FHIR server cannot be reached")
+
+        results = await RemoteStore(post).submit([unit(), unit()])
+        self.assertEqual([str(one) for one in results], ["the FHIR server cannot be reached"] * 2)

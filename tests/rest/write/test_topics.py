@@ -1,0 +1,376 @@
+"""Topics: stored, found, checked; what fires through them, exactly, in memory and on PostgreSQL.
+
+Names carry the numbers of the guide's requirements (its requirements-server.csv) where they apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from ipf.fhir.model.json import loads
+from ipf.fhir.model.packages import Packages
+from ipf.fhir.xml.writer import from_xml
+from ipf.ports import DeliveryQueue, Json
+from ipf.rest.conformance import Conformance
+from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.resources.resources import PostgresFhirStore
+from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, FILTER
+from tests.fakes import MemoryDeliveryQueue
+from tests.rest.interactions.test_transaction import bundle, entry
+from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+
+URL = "http://example.org/topics/encounter-start"
+TYPES = "http://hl7.org/fhir/fhir-types"
+EXTENSION = "http://hl7.org/fhir/4.3/StructureDefinition/extension-SubscriptionTopic."
+
+
+def topic(url: str = URL, *, id: str = "t1", **members: Any) -> Json:
+    """An encounter begins, in the way of R5's own example; None removes a member."""
+    start = {
+        "resource": "http://hl7.org/fhir/StructureDefinition/Encounter",
+        "supportedInteraction": ["create", "update"],
+        "queryCriteria": {
+            "previous": "status:not=in-progress",
+            "resultForCreate": "test-passes",
+            "current": "status=in-progress",
+            "requireBoth": True,
+        },
+    }
+    made = {
+        "resourceType": "SubscriptionTopic",
+        "id": id,
+        "url": url,
+        "title": "Encounters that begin",
+        "status": "active",
+        "resourceTrigger": [start],
+        "canFilterBy": [{"resource": "Encounter", "filterParameter": "patient"}],
+        **members,
+    }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def subscription(*filters: str, id: str = "s", criteria: str = URL, **members: Any) -> Json:
+    """A subscription to the topic, with the guide's content level unless `_payload` says None."""
+    channel = {
+        "type": "rest-hook",
+        "endpoint": "https://hook.example.org",
+        "payload": "application/fhir+json",
+        "_payload": {"extension": [{"url": CONTENT, "valueCode": "id-only"}]},
+        "header": ["Authorization: Bearer x"],
+        **members.pop("channel", {}),
+    }
+    made: Json = {
+        "resourceType": "Subscription",
+        "id": id,
+        "status": "requested",
+        "reason": "test",
+        "criteria": criteria,
+        "channel": {name: value for name, value in channel.items() if value is not None},
+        **members,
+    }
+    if filters:
+        made["_criteria"] = {"extension": [{"url": FILTER, "valueString": text} for text in filters]}
+    return made
+
+
+def encounter(id: str, status: str, patient: str = "p1", **members: Any) -> Json:
+    """An Encounter."""
+    subject = {"reference": f"Patient/{patient}"}
+    return {
+        "resourceType": "Encounter",
+        "id": id,
+        "status": status,
+        "class": {"code": "AMB"},
+        "subject": subject,
+        **members,
+    }
+
+
+class TopicSuite(Suite):
+    """Through the FHIR surface."""
+
+    world: World
+    queue: DeliveryQueue
+
+    async def ok(
+        self, method: str, url: str, body: Json | None = None, *, status: tuple[int, ...] = (200, 201, 204)
+    ) -> Any:
+        """A request that succeeds."""
+        answer = await self.world.send(method, url, body)
+        self.assertIn(answer.status, status, answer.body)
+        return loads(answer.body) if answer.body else None
+
+    async def store(self, resource: Json) -> Any:
+        """PUT it."""
+        return await self.ok("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
+
+    async def fired(self, id: str = "s") -> list[str]:
+        """`Type/id/version` of the events of a subscription, in order of number, which has no gaps."""
+        events = await self.queue.between("default", id, 1, 1000, 1000)
+        self.assertEqual([event.number for event in events], list(range(1, len(events) + 1)))
+        return [f"{event.id}/{event.version_id}" for event in events]
+
+    async def refused(self, resource: Json) -> str:
+        """The reasons of a 422, joined."""
+        answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
+        self.assertEqual(answer.status, 422, answer.body)
+        return " | ".join(f"{place}: {text}" for _, text, place in issues(answer))
+
+    async def test_topics_are_resources(self) -> None:
+        """A fresh server has none; stored ones are found by url, in XML too, with history."""
+        self.assertEqual((await self.ok("GET", "SubscriptionTopic"))["total"], 0)
+        await self.store(topic())
+        await self.store(topic(title="Starts"))
+        found = await self.ok("GET", f"SubscriptionTopic?url={URL}&status=active")
+        self.assertEqual([one["resource"]["title"] for one in found["entry"]], ["Starts"])
+        self.assertEqual((await self.ok("GET", "SubscriptionTopic/t1/_history"))["total"], 2)
+        xml = await self.world.send("GET", "SubscriptionTopic/t1", accept="application/fhir+xml")
+        self.assertEqual(from_xml(xml.body)["resourceTrigger"], topic()["resourceTrigger"])
+        posted = await self.world.send("POST", "SubscriptionTopic", xml.body.replace(b"t1", b"t2"),
+                                       content_type="application/fhir+xml")  # fmt: skip
+        self.assertEqual(posted.status, 201)
+        await self.ok("DELETE", "SubscriptionTopic/t1")
+        self.assertEqual((await self.world.send("GET", "SubscriptionTopic/t1")).status, 410)
+
+    async def test_topics_that_cannot_be_served_are_refused(self) -> None:
+        start = topic()["resourceTrigger"][0]
+        for members, place in (
+            ({"resourceTrigger": None}, "resourceTrigger"),
+            ({"resourceTrigger": [{**start, "resource": "Nonsense"}]}, "resourceTrigger[0].resource"),
+            ({"resourceTrigger": [{**start, "supportedInteraction": ["read"]}]}, "supportedInteraction"),
+            ({"resourceTrigger": [{**start, "queryCriteria": {"current": "nonsense=1"}}]}, "queryCriteria.current"),
+            ({"resourceTrigger": [{**start, "queryCriteria": {"current": "patient.name=x"}}]}, "queryCriteria.current"),
+            ({"resourceTrigger": [{**start, "queryCriteria": {"previous": "Patient?a=1"}}]}, "queryCriteria.previous"),
+            ({"resourceTrigger": [{**start, "fhirPathCriteria": "status ="}]}, "fhirPathCriteria"),
+            ({"canFilterBy": [{"filterParameter": "nonsense"}]}, "canFilterBy[0]"),
+            ({"notificationShape": [{"resource": "Encounter", "include": ["Encounter:nonsense"]}]}, "include[0]"),
+            ({"eventTrigger": [{"event": {"text": "x"}, "resource": "Patient"}]}, "eventTrigger[0]"),
+            ({"url": None}, "url"),
+        ):  # fmt: skip
+            self.assertIn(place, await self.refused(topic(**members)))
+        await self.store(topic(status="draft", resourceTrigger=None))
+
+    async def test_req_8_9_62_63_what_is_unknown_is_refused(self) -> None:
+        self.assertIn(URL, await self.refused(subscription()))
+        await self.store(topic(status="draft"))
+        self.assertIn("no active topic", await self.refused(subscription()))
+        await self.store(topic(version="2"))
+        self.assertIn("no active topic", await self.refused(subscription(criteria=f"{URL}|1")))
+        await self.store(subscription(criteria=f"{URL}|2"))
+        for text in (
+            "status=finished",
+            "nonsense=1",
+            "patient",
+            "Patient.patient=1",
+            "Encounter.status=finished",
+            "=x",
+        ):
+            self.assertIn("Subscription.criteria.extension", await self.refused(subscription(text)), text)
+
+    async def test_req_10_12_36_60_66_90_channels_and_payloads_that_are_unknown_are_refused(self) -> None:
+        await self.store(topic())
+        custom = {"extension": [{"url": CHANNEL_TYPE, "valueCoding": {"code": "zulip"}}]}
+        level = {"extension": [{"url": CONTENT, "valueCode": "everything"}]}
+        for channel, place in (
+            ({"type": "pigeon"}, "Subscription.channel.type"),
+            ({"_type": custom}, "Subscription.channel.type"),
+            ({"_payload": level}, "Subscription.channel.payload.extension"),
+            ({"payload": "application/fhir+json; fhirVersion=5.0"}, "Subscription.channel.payload"),
+            ({"payload": "text/csv"}, "Subscription.channel.payload"),
+            ({"endpoint": "http://hook.example.org"}, "Subscription.channel.endpoint"),
+        ):
+            self.assertIn(place, await self.refused(subscription(channel=channel)))
+
+    async def test_req_18_19_a_submitted_active_begins_as_requested(self) -> None:
+        await self.store(topic())
+        self.assertEqual((await self.store(subscription(status="active")))["status"], "requested")
+
+    async def test_what_fires(self) -> None:
+        """Creation into the state, change into it; not within it, not out of it; filters narrow, all forms alike."""
+        await self.store(topic())
+        await self.store(subscription())
+        forms = ("patient=Patient/p1", "patient=p1", "Encounter?patient=Patient/p1", "Encounter.patient=Patient/p1",
+                 "patient:Patient=p1")  # fmt: skip
+        for number, text in enumerate(forms):
+            await self.store(subscription(text, id=f"f{number}"))
+        await self.store(subscription("patient=Patient/p1", "patient=Patient/p2", id="both"))
+        await self.store(encounter("e1", "in-progress"))
+        await self.store(encounter("e1", "in-progress", priority={"text": "x"}))
+        await self.store(encounter("e1", "finished"))
+        await self.store(encounter("e1", "in-progress"))
+        await self.store(encounter("e2", "planned", "p2"))
+        await self.store(encounter("e2", "in-progress", "p2"))
+        await self.ok("DELETE", "Encounter/e2")
+        self.assertEqual(await self.fired(), ["e1/1", "e1/4", "e2/2"])
+        for number in range(len(forms)):
+            self.assertEqual(await self.fired(f"f{number}"), ["e1/1", "e1/4"], forms[number])
+        self.assertEqual(await self.fired("both"), [])
+
+    async def test_deletions_and_expressions(self) -> None:
+        gone = {
+            "resource": "Encounter",
+            "supportedInteraction": ["delete"],
+            "queryCriteria": {"previous": "status=planned"},
+        }
+        moved = {"resource": "Encounter", "supportedInteraction": ["update"],
+                 "fhirPathCriteria": "%previous.status != %current.status and %current.class.code = 'AMB'"}  # fmt: skip
+        await self.store(topic(resourceTrigger=[gone, moved]))
+        await self.store(subscription("patient=Patient/p1"))
+        for id_, status in (("a", "planned"), ("b", "planned"), ("b", "arrived"), ("b", "arrived")):
+            await self.store(encounter(id_, status))
+        for id_ in ("a", "b"):
+            await self.ok("DELETE", f"Encounter/{id_}")
+        await self.store(encounter("a", "arrived"))  # is created anew, after the deletion
+        self.assertEqual(await self.fired(), ["b/2", "a/2"])
+        events = await self.queue.between("default", "s", 1, 9, 9)
+        self.assertEqual([(one.method, bool(one.body)) for one in events], [("PUT", True), ("DELETE", False)])
+
+    async def test_several_types(self) -> None:
+        """A type that no filter is about does not fire once there are filters."""
+        any_change = [{"resource": name} for name in ("Encounter", "Patient")]
+        rules = [{"resource": "Encounter", "filterParameter": "patient"}, {"filterParameter": "_id"}]
+        await self.store(topic(resourceTrigger=any_change, canFilterBy=rules))
+        for id_, filters in (("all", ()), ("enc", ("Encounter.patient=p1",)), ("one", ("_id=x",))):
+            await self.store(subscription(*filters, id=id_))
+        await self.store(encounter("x", "planned"))
+        await self.store({"resourceType": "Patient", "id": "x"})
+        self.assertEqual([len(await self.fired(one)) for one in ("all", "enc", "one")], [2, 1, 2])
+
+    async def test_a_topic_that_changes_affects_its_subscriptions_at_once(self) -> None:
+        await self.store(topic())
+        await self.store(subscription())
+        await self.store(encounter("e1", "in-progress"))
+        finished = {"resource": "Encounter", "queryCriteria": {"current": "status=finished"}}
+        await self.store(topic(resourceTrigger=[finished]))
+        await self.store(encounter("e1", "finished"))
+        await self.store(encounter("e2", "in-progress"))
+        await self.store(topic(status="retired"))
+        await self.store(encounter("e2", "finished"))
+        self.assertEqual(await self.fired(), ["e1/1", "e1/2"])
+        self.assertEqual([one.id for one in self.world.matcher.unserved.values()], ["s"])
+        await self.store(subscription(status="off"))  # pausing is possible all the same
+        await self.store(topic())
+        await self.store(subscription())
+        await self.store(encounter("e3", "in-progress"))
+        self.assertEqual(await self.fired(), ["e1/1", "e1/2", "e3/1"])
+
+    async def test_a_topic_as_basic(self) -> None:
+        def value(name: str, **content: Any) -> Json:
+            return {
+                "url": f"{EXTENSION}{name}".replace("/4.3/", "/5.0/") if name == "url" else EXTENSION + name,
+                **content,
+            }
+
+        criteria = [{"url": "current", "valueString": "status=in-progress"}]
+        trigger = [
+            {"url": "resource", "valueUri": "Encounter"},
+            {"url": "supportedInteraction", "valueCode": "create"},
+            {"url": "queryCriteria", "extension": criteria},
+        ]
+        basic: Json = {
+            "resourceType": "Basic",
+            "id": "b",
+            "code": {"coding": [{"system": TYPES, "code": "SubscriptionTopic"}]},
+            "modifierExtension": [value("status", valueCode="active")],
+            "extension": [
+                value("url", valueUri=URL),
+                value("resourceTrigger", extension=trigger),
+                value("canFilterBy", extension=[{"url": "filterParameter", "valueString": "patient"}]),
+            ],
+        }
+        await self.store({**basic, "id": "note", "code": {"text": "a note"}})
+        await self.store(basic)
+        await self.store(subscription("patient=Patient/p1"))
+        await self.store(encounter("e1", "in-progress"))
+        await self.store(encounter("e2", "planned"))
+        self.assertEqual(await self.fired(), ["e1/1"])
+        await self.ok("DELETE", "Basic/b")
+        await self.store(encounter("e3", "in-progress"))
+        self.assertEqual(await self.fired(), ["e1/1"])
+
+    async def test_together_in_one_transaction(self) -> None:
+        """A subscription may come with its topic."""
+        sent = bundle(
+            "transaction", entry("PUT", "SubscriptionTopic/t1", topic()), entry("PUT", "Subscription/s", subscription())
+        )
+        await self.ok("POST", "", sent)
+        bad = bundle("transaction", entry("PUT", "Subscription/x", subscription("nonsense=1", id="x")))
+        answer = await self.world.send("POST", "", bad)
+        self.assertEqual(answer.status, 422)
+        self.assertIn("Bundle.entry[0].resource", issues(answer)[0][2])
+
+    async def test_the_end_is_honoured(self) -> None:
+        await self.store(topic())
+        await self.store(subscription(end="2026-01-31T08:05:10Z"))
+        await self.store(encounter("e1", "in-progress"))
+        self.world.pass_time(5)
+        await self.store(encounter("e2", "in-progress"))
+        self.assertEqual(await self.fired(), ["e1/1"])
+
+
+class TopicTests(TopicSuite, OnMemory):
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.queue = MemoryDeliveryQueue(self.world.store)
+
+    async def test_validation_knows_topics(self) -> None:
+        """In mode enforce as well; what is wrong with one is found."""
+        world = self.world
+        world.conformance = Conformance(lambda: Packages.load(None), world.store, lambda: world.now, "enforce")
+        await self.store(topic())
+        self.assertIn("SubscriptionTopic.status", await self.refused(topic(status="fine")))
+        found = await self.ok(
+            "GET", "StructureDefinition?url=http://hl7.org/fhir/StructureDefinition/SubscriptionTopic"
+        )
+        self.assertEqual(found["total"], 1)
+
+
+class TopicOnPostgresTests(TopicSuite, OnPostgres):
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.queue = PostgresDeliveryQueue(self.database)
+
+    async def test_two_processes(self) -> None:
+        """What one process does to topics and subscriptions, the next write of another one obeys."""
+        other = World(PostgresFhirStore(self.database), database=self.database)
+        finished = {"resource": "Encounter", "queryCriteria": {"current": "status=finished"}}
+        for step, (change, resource) in enumerate(
+            (
+                (topic(), encounter("e0", "in-progress")),
+                (subscription(), encounter("e1", "in-progress")),
+                (topic(resourceTrigger=[finished]), encounter("e2", "in-progress")),
+                (topic(resourceTrigger=[finished]), encounter("e3", "finished")),
+                (subscription(status="off"), encounter("e4", "finished")),
+                (subscription(), encounter("e5", "finished")),
+                (topic(status="retired"), encounter("e6", "finished")),
+            )
+        ):
+            await self.store(change)
+            answer = await other.send("PUT", f"Encounter/{resource['id']}", resource)
+            self.assertEqual(answer.status, 201, step)
+        self.assertEqual(await self.fired(), ["e1/1", "e3/1", "e5/1"])
+
+    async def test_topics_change_while_others_write(self) -> None:
+        """Every write fires by the topic as it is at that write: nothing between two changes is lost or invented."""
+        await self.store(topic(resourceTrigger=[{"resource": "Encounter"}]))
+        await self.store(subscription())
+        worlds = [World(PostgresFhirStore(self.database), database=self.database) for _ in range(2)]
+
+        async def write(number: int) -> int:
+            world = worlds[number % 2]
+            answer = await world.send("PUT", f"Encounter/w{number}", encounter(f"w{number}", "planned"))
+            return answer.status
+
+        async def change(number: int) -> None:
+            kept = [{"resource": "Encounter", "queryCriteria": {"current": f"_id=w{number},w99"}}]
+            await self.store(topic(resourceTrigger=kept if number % 2 else [{"resource": "Encounter"}]))
+
+        works = [Deferred.fromCoroutine(write(number)) for number in range(12)]
+        works += [Deferred.fromCoroutine(change(number)) for number in range(4)]
+        await gatherResults(works)
+        await self.store(topic(resourceTrigger=[{"resource": "Encounter", "queryCriteria": {"current": "_id=w99"}}]))
+        before = len(await self.fired())
+        self.assertEqual([await write(number) for number in (50, 51, 99, 52)], [201] * 4)
+        self.assertEqual((await self.fired())[before:], ["w99/1"])

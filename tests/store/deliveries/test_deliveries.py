@@ -1,0 +1,45 @@
+"""The delivery queue on PostgreSQL and in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.resources.resources import PostgresFhirStore
+from tests import postgres
+from tests.contracts import deliveries as contract
+from tests.contracts.deliveries import soon
+from tests.contracts.resources import together
+from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
+
+
+class MemoryDeliveryQueueTest(contract.DeliveryQueueContract):
+    """The fake."""
+
+    def setUp(self) -> None:
+        store = MemoryFhirStore()
+        self.ahead = timedelta()
+        self.store, self.queue = store, MemoryDeliveryQueue(store, lambda: datetime.now(UTC) + self.ahead)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
+
+
+class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
+    """The real one."""
+
+    async def setUp(self) -> None:
+        self.database = await postgres.database(self, "fhir")
+        self.store, self.queue = PostgresFhirStore(self.database), PostgresDeliveryQueue(self.database)
+
+    async def pass_time(self, seconds: float) -> None:
+        await postgres.pass_time(self.database, "subscription_states", seconds, "ready_at", "lease_until")
+
+    async def test_leases_are_disjoint(self) -> None:
+        """Four workers at once: each subscription has one holder."""
+        for number in range(12):
+            await self.fire(await self.subscribe(f"s{number}"), f"p{number}")
+        leases = await together([self.queue.lease(f"w{n}", 5, soon()) for n in range(4)])
+        held = [lease.subscription_id for found in leases for lease in found]
+        self.assertEqual(sorted(held), sorted({f"s{n}" for n in range(12)} & set(held)))
+        self.assertEqual(len(held) + len(await self.lease()), 12)

@@ -1,0 +1,133 @@
+"""Searches on PostgreSQL and in memory, and the plans of the ones that must be fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.internet import defer
+
+from ipf.errors import Problem
+from ipf.fhir.search.query import parse_criteria
+from ipf.store.postgres import connection
+from ipf.store.postgres import prepared as shapes
+from ipf.store.postgres.symbols import Names
+from ipf.store.resources import search_run
+from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.search import SearchSql, parameters_of
+from tests import postgres
+from tests.contracts import search as contract
+from tests.contracts.resources import identified
+from tests.fakes import MemoryFhirStore
+
+
+class MemorySearchTest(contract.SearchContract):
+    """The fake."""
+
+    def setUp(self) -> None:
+        self.store = MemoryFhirStore()
+
+    async def _refused(self, criteria: str, token: str) -> None:
+        """The fake's tokens are offsets."""
+
+
+class PostgresSearchTest(contract.SearchContract):
+    """The real one."""
+
+    timeout = 300
+
+    async def setUp(self) -> None:
+        self.patch(shapes, "OFTEN", 1)  # what can be prepared is
+        self.database = await postgres.database(self, "fhir")
+        self.store = PostgresFhirStore(self.database)
+
+    async def test_shapes_are_prepared(self) -> None:
+        """Searches that differ in their values share a statement, and a connection keeps a bounded number of them."""
+        self.patch(shapes, "OFTEN", 2)
+        self.patch(connection, "MOST_PREPARED", 2)
+        database = await postgres.database(self, "fhir", size=1)
+        self.store = PostgresFhirStore(database)
+        await self.create(*(identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(3)))
+        for criteria, prepared in (
+            ("Patient?identifier=urn:mrn|1", 0), ("Patient?identifier=urn:mrn|2", 1), ("Patient?_id=p1", 1),
+            ("Patient?_id=p2", 2), ("Patient?gender=male&identifier=urn:mrn|0", 2),
+            ("Patient?gender=male&identifier=urn:mrn|1", 2), ("Patient?identifier=urn:mrn|1", 2),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(criteria), [f"p{criteria[-1]}"])
+            rows = await database.many("SELECT name FROM pg_prepared_statements WHERE name LIKE 'shape%'")
+            self.assertEqual(len(rows), prepared, criteria)
+
+    async def test_a_value_that_cannot_be_stored_costs_no_connection(self) -> None:
+        """It is refused before one is taken."""
+        database = await postgres.database(self, "fhir", size=1)
+        self.store = PostgresFhirStore(database)
+        for _ in range(3):
+            search = defer.Deferred.fromCoroutine(self.store.search("default", parse_criteria("Patient?_id=a%1Fb")))
+            await self.assertFailure(search, Problem)
+        self.assertEqual(await self.found("Patient?_id=a"), [])
+
+    async def test_many_at_the_other_end(self) -> None:
+        """Chains over more resources than are put into the statement one by one, on tables without statistics."""
+        self.patch(search_run, "FEW_IDS", 100)
+        people = [identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(350)]
+        await self.create(*people)
+        seen = [
+            {"resourceType": "Encounter", "id": f"e{n}", "status": "finished", "class": {"code": "AMB"},
+             "subject": {"reference": f"Patient/p{n}"}} for n in range(350)
+        ]  # fmt: skip
+        await self.create(*seen)
+        query = parse_criteria("Encounter?patient.gender=male&_summary=count")
+        self.assertEqual((await self.store.search("default", query)).total, 350)
+        query = parse_criteria("Patient?_has:Encounter:patient:status=finished&_summary=count")
+        self.assertEqual((await self.store.search("default", query)).total, 350)
+
+    async def test_orders_that_are_walked(self) -> None:
+        """The same orders where so many match that the index of dates is read in its order."""
+        self.patch(search_run, "MOST_SORTED", 1)
+        await self.test_orders_are_paged_by_key()
+
+    async def test_several_dates_of_one_resource(self) -> None:
+        """The first counts ascending, the last descending; each resource comes once."""
+        self.patch(search_run, "MOST_SORTED", 0)
+        spans = {"a": ["2020", "2022"], "b": ["2021"], "c": [], "d": ["2021-06", "2021-07", "2019"]}
+        await self.create(*(
+            {"resourceType": "Goal", "id": id_, "target": [{"dueDate": one} for one in dates]}
+            for id_, dates in spans.items()
+        ))  # fmt: skip
+        for sort, expected in (("target-date", ["d", "a", "b", "c"]), ("-target-date", ["a", "d", "b", "c"])):
+            self.assertEqual(await self.found(f"Goal?_sort={sort}", count=9), expected)
+
+    async def test_pages_do_not_move_while_others_write(self) -> None:
+        """A page that continues behind a key is not shifted by rows that come or go before it."""
+        await self.create(*({"resourceType": "Patient", "id": f"p{n}", "birthDate": f"19{n}0"} for n in range(1, 8)))
+        query = replace(parse_criteria("Patient?_sort=birthdate"), count=3)
+        page = await self.store.search("default", query)
+        await self.create({"resourceType": "Patient", "id": "older", "birthDate": "1900"})
+        page = await self.store.search("default", query, page.next)
+        self.assertEqual([one.id for one in page.matches], ["p4", "p5", "p6"])
+
+    async def test_plans_walk_indexes(self) -> None:
+        """With many rows and statistics, the three searches that count most read no table as a whole."""
+        await self.create(identified("p", "1"))
+        names = Names(self.database)
+        queries = [parse_criteria(text) for text in (
+            "Patient?identifier=urn:mrn|7", "Observation?patient=7&code=http://loinc.org|c1&date=ge2020",
+            "Observation?subject=Patient/7,Patient/9&_sort=-date",
+        )]  # fmt: skip
+        parameters = set().union(*(parameters_of(query) for query in queries))
+        await names.add(("default",), parameters)
+        subject, code, date = (names.parameter("Observation", one) for one in ("subject", "code", "date"))
+        rows = "FROM generate_series(1, 40000) n"
+        for insert in (
+            f"resources SELECT -n, 1, 'Observation', 'x' || n, 1, now(), false {rows}",
+            f"resource_versions SELECT -n, 1, 1, now(), 'PUT', false, gen_random_uuid(), '{{}}' {rows}",
+            f"index_text SELECT 1, {subject}, 'Patient/' || n / 40, -n {rows}",
+            f"index_text SELECT 1, {code}, 'c' || n % 20 || E'\\thttp://loinc.org', -n {rows}",
+            f"index_date SELECT 1, {date}, n, n + 1, -n {rows}",
+        ):
+            await self.database.many(f"INSERT INTO {insert}")
+        await self.database.many("ANALYZE")
+        for query in queries:
+            settings, _, select = SearchSql("default", query, names).page(21).text.rpartition(";\n")
+            plan = "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
+            for table in ("resources", "resource_versions", "index_text", "index_date"):
+                self.assertNotIn(f"Seq Scan on {table}", plan, plan)

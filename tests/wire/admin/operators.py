@@ -1,0 +1,191 @@
+"""The admin API on a listener over real stores, for its tests; every answer is held against the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from jsonschema import Draft202012Validator
+from treq.client import HTTPClient
+from twisted.internet import defer, reactor
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+from ipf.config.settings import Settings
+from ipf.mapping.library.service import as_claimed
+from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
+from ipf.rest.interactions.transaction import entries_of
+from ipf.rest.operations.replay_preview import ReplayPreviewer
+from ipf.rest.operations.subscription_status import set_status
+from ipf.rest.write.commit import commit
+from ipf.rest.write.unit import Unit
+from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.inbox.bulk import PostgresMessageAdmin
+from ipf.store.inbox.codes import PostgresCodes
+from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.postgres.database import Database
+from ipf.store.resources.effects import PostgresEffects
+from ipf.store.resources.resources import PostgresFhirStore
+from ipf.subscriptions.matching import MatchingIndex
+from ipf.wire.admin import app as admin
+from ipf.wire.admin.openapi import document
+from ipf.wire.admin.routes import Operations
+from ipf.wire.admin.subscriptions import SubscriptionAdmin
+from tests import postgres
+from tests.pipeline.test_worker import MemoryNotifier
+
+DOCUMENT = document("1")
+
+
+def now() -> datetime:
+    """The clock of these tests."""
+    return datetime.now(UTC)
+
+
+class PatientMapper:
+    """PID-5.1 becomes the family name of a Patient by PID-3."""
+
+    def has_map(self, message_type: str) -> bool:
+        """Every type has one."""
+        return True
+
+    async def transform(self, message: Claimed) -> Mapped:
+        """A transaction Bundle of one Patient."""
+        fields = message.raw.decode().split("PID|")[1].strip().split("|")
+        patient = {
+            "resourceType": "Patient",
+            "identifier": [{"system": "urn:mrn", "value": fields[2]}],
+            "name": [{"family": fields[4]}],
+        }
+        request = {"method": "PUT", "url": f"Patient?identifier=urn:mrn|{fields[2]}"}
+        entry = {"fullUrl": f"urn:uuid:{uuid4()}", "resource": patient, "request": request}
+        return Mapped({"resourceType": "Bundle", "type": "transaction", "entry": [entry]}, "urn:map:patient|2")
+
+
+def adt(number: int, name: str = "Hansen", patient: str = "P1", **changes: Any) -> Received:
+    """A message."""
+    raw = f"MSH|^~\\&|LAB|||||||C{number}\rPID|1||{patient}||{name}\r".encode()
+    given: dict[str, Any] = {"source_system": "LAB", "message_type": "ADT_A01", "ordering_key": 7, **changes}
+    system, kind, key = given["source_system"], given["message_type"], given["ordering_key"]
+    tenant = given.get("tenant", "default")
+    return Received(str(uuid4()), now(), system, f"C{number}", kind, raw, ordering_key=key, tenant=tenant)
+
+
+class OperatorsTest(TestCase):
+    """Opens everything; `ask` answers (status, body)."""
+
+    async def setUp(self) -> None:
+        self.database: Database = await postgres.database(self, "ipf")
+        self.fhir_database: Database = await postgres.database(self, "fhir")
+        self.inbox, self.desk = PostgresInbox(self.database), PostgresMessageAdmin(self.database)
+        self.codes = PostgresCodes(self.database)
+        self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
+        self.notifier = MemoryNotifier()
+        self.mapper = PatientMapper()
+        await self._listen(None)
+
+    async def _listen(self, token: str | None, read_token: str | None = None) -> None:
+        rehearsal = ReplayPreviewer(self.inbox, self.mapper, self.fhir, self.matcher, now, ("ADT_A04",), as_claimed)
+        effects = PostgresEffects(self.fhir_database)
+        given = {"IPF_MAX_ATTEMPTS"}
+        settings = Settings(admin_token=token or "s3cret", max_attempts=7)
+        more = Operations(self.inbox, self.codes, self.desk, effects, rehearsal, settings, given, "1")
+        gate = admin.Gate(token, read_token)
+        root = Resource()
+        queue = PostgresDeliveryQueue(self.fhir_database)
+        subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, "admin")
+        found = admin.resource(self.inbox, self.notifier, gate, self.codes, subscriptions=subscriptions, more=[more])
+        root.putChild(b"admin", found)
+        port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
+        self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
+        self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
+        self.addCleanup(port.stopListening)
+
+    async def change_status(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+        """What the service does when an operator sets a status."""
+        given = (tenant, id, status, error, self.fhir, self.matcher, now)
+        return await set_status(*given, correlation_id=correlation_id)
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """The answer, which must be as the OpenAPI document says."""
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await self.client.request(method, self.base + path, headers=sent, data=data, reactor=reactor)
+        content = await response.content()
+        self.headers = response.headers
+        shown = json.loads(content) if content else None
+        check(method, "/admin" + urlsplit(path).path, response.code, shown)
+        return response.code, shown
+
+    async def convert(self, limit: int = 50, *, unmapped: Sequence[UnmappedCode] = (), **units: Any) -> list[Claimed]:
+        """What the converter does, for everything that is due."""
+        claims = await self.inbox.claim("w", limit)
+        for claim in claims:
+            mapped = await self.mapper.transform(claim)
+            unit = Unit(claim.tenant, entries_of(mapped.bundle), claim.correlation_id, **units)
+            await commit([unit], self.fhir, self.matcher, now)
+            end = Settlement(claim.id, claim.fence, Status.DELIVERED, map_url=mapped.map_url, transform_ms=1.5)
+            await self.inbox.settle([replace(end, unmapped=tuple(unmapped))])
+        return list(claims)
+
+    async def end_as(self, status: Status, error: str = "matchbox: no map 17") -> int:
+        """One attempt of the oldest message that is due ends so."""
+        (claim,) = await self.inbox.claim("w", 1)
+        due = now() if status is Status.FAILED else None
+        await self.inbox.settle([Settlement(claim.id, claim.fence, status, 5, error, due)])
+        return claim.id
+
+    async def work(self) -> None:
+        """Do all that jobs have to do."""
+        while await self.desk.work(2) is not None:
+            pass
+
+    async def families(self) -> list[str]:
+        """Family names of the Patients."""
+        rows = await self.fhir_database.many(
+            "SELECT v.body FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id"
+            " WHERE r.resource_type = 'Patient' ORDER BY r.rid"
+        )
+        return [json.loads(row[0])["name"][0]["family"] for row in rows]
+
+
+def together(coroutine: Any) -> defer.Deferred[Any]:
+    """A Deferred for `assertFailure`."""
+    return defer.Deferred.fromCoroutine(coroutine)
+
+
+def check(method: str, path: str, status: int, body: Any) -> None:
+    """AssertionError when the OpenAPI document does not know this answer."""
+    described = _described(path)
+    if described is None:
+        assert status in (401, 404), f"{path} is not in the document"
+        return
+    if method.lower() not in described:
+        assert status in (401, 405), f"{method} {path}: {status}"
+        return
+    responses = described[method.lower()]["responses"]
+    assert str(status) in responses, f"{method} {path}: {status} is not in the document: {body}"
+    response = responses[str(status)]
+    if "content" not in response:
+        assert body is None, f"{method} {path}: {body}"
+        return
+    schema = {**response["content"]["application/json"]["schema"], "components": DOCUMENT["components"]}
+    problems = [f"{one.json_path}: {one.message}" for one in Draft202012Validator(schema).iter_errors(body)]
+    assert not problems, f"{method} {path}: {problems} in {body}"
+
+
+def _described(path: str) -> dict[str, Any] | None:
+    if path in DOCUMENT["paths"]:
+        return DOCUMENT["paths"][path]  # type: ignore[no-any-return]
+    for known, described in DOCUMENT["paths"].items():
+        parts, given = known.split("/"), path.split("/")
+        if len(parts) == len(given) and all(one in ("{id}", two) for one, two in zip(parts, given, strict=True)):
+            return described  # type: ignore[no-any-return]
+    return None

@@ -1,0 +1,102 @@
+"""Health and metrics through a real listener, with components that answer, fail and hang."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+from ipf.telemetry import metrics
+from ipf.wire.admin import actuator
+from ipf.wire.admin.actuator import Component, Health
+
+
+async def up() -> None:
+    return None
+
+
+async def detailed() -> Mapping[str, Any]:
+    return {"queue": 3}
+
+
+async def down() -> None:
+    raise ConnectionError("no database")
+
+
+async def hanging() -> None:
+    await Deferred()
+
+
+class ActuatorTests(TestCase):
+    def open(self, **components: Component) -> None:
+        root = Resource()
+        root.putChild(b"actuator", actuator.resource(Health(components, reactor, 0.1)))
+        port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
+        self.base = f"http://127.0.0.1:{port.getHost().port}/actuator"
+
+    async def ask(self, path: str, method: str = "GET") -> tuple[int, bytes, Any]:
+        response = await self.client.request(method, self.base + path, reactor=reactor)
+        return response.code, await response.content(), response.headers
+
+    async def test_all_up(self) -> None:
+        self.open(inbox=Component(up), fhir=Component(detailed))
+        status, body, headers = await self.ask("/health")
+        self.assertEqual(status, 200)
+        expected = {"inbox": {"status": "UP"}, "fhir": {"status": "UP", "details": {"queue": 3}}}
+        self.assertEqual(json.loads(body), {"status": "UP", "components": expected})
+        self.assertEqual(headers.getRawHeaders("content-type"), ["application/json"])
+        self.assertEqual(len(headers.getRawHeaders("x-correlation-id")[0]), 36)
+
+    async def test_a_required_component_takes_health_and_readiness_down(self) -> None:
+        self.open(inbox=Component(down), fhir=Component(up))
+        for path in ("/health", "/health/readiness"):
+            status, body, _ = await self.ask(path)
+            self.assertEqual((status, json.loads(body)["status"]), (503, "DOWN"), path)
+        status, body, _ = await self.ask("/health/liveness")
+        self.assertEqual((status, json.loads(body)), (200, {"status": "UP"}))
+
+    async def test_a_downstream_component_is_shown_only(self) -> None:
+        self.open(inbox=Component(up), mapping=Component(down, required=False))
+        status, body, _ = await self.ask("/health")
+        shown = json.loads(body)
+        self.assertEqual((status, shown["status"]), (200, "UP"))
+        self.assertEqual(shown["components"]["mapping"], {"status": "DOWN", "details": {"error": "no database"}})
+        self.assertEqual((await self.ask("/health/readiness"))[0], 200)
+
+    async def test_metrics(self) -> None:
+        self.open()
+        status, body, headers = await self.ask("/prometheus")
+        self.assertEqual((status, headers.getRawHeaders("content-type")), (200, [metrics.CONTENT_TYPE]))
+        self.assertIn(b"interface_engine_dlq_current_size", body)
+
+    async def test_other_paths_and_methods(self) -> None:
+        self.open()
+        for method, path, expected in (("GET", "/nothing", 404), ("GET", "/", 404), ("POST", "/health", 405)):
+            status, body, _ = await self.ask(path, method)
+            self.assertEqual((status, list(json.loads(body))), (expected, ["error", "message"]))
+
+
+class HealthTests(TestCase):
+    def test_a_check_that_hangs_is_down_after_its_limit_and_hides_nobody(self) -> None:
+        clock = Clock()
+        health = Health({"inbox": Component(hanging), "fhir": Component(up)}, clock, 2.0)
+        asked = Deferred.fromCoroutine(health.health())
+        self.assertNoResult(asked)
+        clock.advance(2.0)
+        answer = self.successResultOf(asked)
+        body = json.loads(answer.body)
+        self.assertEqual((answer.status, body["components"]["fhir"]), (503, {"status": "UP"}))
+        error = body["components"]["inbox"]["details"]["error"]
+        self.assertEqual(error, "no answer within 2 s")
+        self.assertEqual(clock.getDelayedCalls(), [])

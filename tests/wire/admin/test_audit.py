@@ -1,0 +1,138 @@
+"""`/admin/audit`, and the records that operators leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from klein import Klein
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Problem
+from ipf.ports import Answer, Request
+from ipf.ports.audit import ADMIN, Audit
+from ipf.security.audit import tails
+from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin.app import Gate, respond
+from tests.contracts.audit import START, audit
+from tests.fakes.audit import MemoryAuditStore
+
+ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
+
+
+def request(url: str, method: str = "GET", **headers: str) -> Request:
+    """A request to the admin API."""
+    path, _, query = url.partition("?")
+    pairs = tuple(tuple(pair.split("=", 1)) for pair in query.split("&") if pair)
+    segments = ("admin", *path.split("/"))
+    return Request(method, segments, pairs, headers, b"", "", ID, address="192.0.2.5")  # type: ignore[arg-type]
+
+
+class AuditSearchTests(TestCase):
+    """The list."""
+
+    def setUp(self) -> None:
+        self.store = MemoryAuditStore()
+
+    async def found(self, query: str = "") -> list[int]:
+        """Numbers of the records listed."""
+        body = orjson.loads((await admin_audit.list_records(self.store, request(f"audit?{query}"))).body)
+        self.assertEqual(body["total"], len(body["items"]))
+        return [int(one["id"][-12:], 16) for one in body["items"]]
+
+    async def test_filters(self) -> None:
+        await self.store.append([
+            audit(1), audit(2, action="C", outcome=4, status=404), audit(3, surface=ADMIN, agent="admin"),
+            audit(4, tenant="north", outcome=8, status=401), audit(5, interaction="create", entities=("Basic/7",)),
+            audit(6, patients=("Patient/9",)),
+        ])  # fmt: skip
+        since = (START + timedelta(seconds=5)).isoformat()
+        table = {
+            "": [6, 5, 4, 3, 2, 1], "tenant=*": [6, 5, 4, 3, 2, 1], "tenant=north": [4],
+            "agent=admin": [3], "surface=admin": [3], "action=C": [2],
+            "outcome=4,8": [4, 2], "interaction=create": [5], "entity=Basic/7": [5], "patient=9": [6],
+            "patient=Patient/9": [6], f"since={since}": [6, 5], "until=2026-01-31T08:00:02Z": [2, 1],
+            f"correlation_id={audit(2).correlation_id.upper()}": [2], "agent=": [6, 5, 4, 3, 2, 1], "agent=nobody": [],
+            f"since={since}&action=R&entity=Basic/7": [5], "agent=a%00": [],
+        }  # fmt: skip
+        for query, expected in table.items():
+            self.assertEqual(await self.found(query), expected, query)
+
+    async def test_what_cannot_be_read(self) -> None:
+        refused = "outcome=1", "action=X", "action=C,X", "surface=both", "since=yesterday", "limit=x", "offset=1.5"
+        for query in refused:
+            with self.assertRaises(Problem, msg=query):
+                await self.found(query)
+
+    async def test_pages_as_messages_do(self) -> None:
+        await self.store.append([audit(number) for number in range(1, 8)])
+        given = await admin_audit.list_records(self.store, request("audit?limit=3&offset=4"))
+        body = orjson.loads(given.body)
+        self.assertEqual((body["total"], body["limit"], body["offset"], len(body["items"])), (7, 3, 3, 3))
+        self.assertEqual(list(body["items"][0]), [
+            "id", "recorded_at", "duration_ms", "tenant", "surface", "interaction", "action", "outcome", "http_status",
+            "agent", "client", "issuer", "user", "address", "correlation_id", "target", "entities", "patients",
+            "source",
+        ])  # fmt: skip
+
+
+class WatchTests(TestCase):
+    """What operators leave."""
+
+    def setUp(self) -> None:
+        self.noted: list[Audit] = []
+        self.gate = Gate("right", "reading")
+        self.watch = admin_audit.watcher(
+            self.noted.append, self.gate.who, lambda: datetime(2026, 1, 1, tzinfo=UTC), tails()
+        )
+
+    async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
+        """The record that a request leaves: interaction, action, outcome, agent, entities."""
+
+        async def work(_: Request) -> Answer:
+            return Answer(status)
+
+        asked = request(url, method, authorization=f"Bearer {token}")
+        before = len(self.noted)
+        self.watch(asked, await respond(self.gate, asked, work), datetime(2026, 1, 1, tzinfo=UTC))
+        if len(self.noted) == before:
+            return ()
+        one = self.noted[-1]
+        kind = one.kind
+        self.assertEqual((kind.surface, kind.address, one.correlation_id), (ADMIN, "192.0.2.5", ID))
+        return kind.interaction, kind.action, kind.outcome, kind.agent, one.entities
+
+    async def test_requests(self) -> None:
+        table: dict[tuple[Any, ...], tuple[Any, ...]] = {
+            ("messages",): ("list", "R", 0, "admin", ()),
+            ("messages/7",): ("read", "R", 0, "admin", ("messages/7",)),
+            ("messages/7", "GET", "reading"): ("read", "R", 0, "admin-read", ("messages/7",)),
+            ("messages/7", "GET", "wrong-token"): ("read", "R", 8, "anonymous", ("messages/7",)),
+            ("messages/7/retry", "POST"): ("retry", "E", 0, "admin", ("messages/7",)),
+            ("messages/7/retry", "POST", "reading"): ("retry", "E", 4, "admin-read", ("messages/7",)),
+            ("messages/7/trace",): ("trace", "R", 0, "admin", ("messages/7",)),
+            ("messages/7", "DELETE", "right", 409): ("delete", "D", 4, "admin", ("messages/7",)),
+            ("subscriptions/s1/status", "PATCH"): ("status", "U", 0, "admin", ("subscriptions/s1",)),
+            ("mapping/reload", "POST"): ("reload", "E", 0, "admin", ("mapping/reload",)),
+            ("audit",): ("list", "R", 0, "admin", ()),
+            ("observe/system",): (),
+            ("observe/system", "GET", "wrong-token"): ("read", "R", 8, "anonymous", ("observe/system",)),
+            ("messages/7", "GET", "right", 500): ("read", "R", 8, "admin", ("messages/7",)),
+        }
+        for asked, expected in table.items():
+            self.assertEqual(tuple(await self.ask(*asked)), expected, asked)
+
+    async def test_a_broken_trail_fails_nobody(self) -> None:
+        def broken(_: Audit) -> None:
+            raise RuntimeError("no trail")
+
+        watch = admin_audit.watcher(broken, self.gate.who, lambda: datetime.now(UTC), tails())
+        watch(request("messages"), Answer(200), datetime.now(UTC))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_it_is_mounted(self) -> None:
+        app = Klein()
+        admin_audit.routes(MemoryAuditStore())(app, lambda web, work: None)
+        self.assertEqual([rule.rule for rule in app.url_map.iter_rules()], ["/audit"])

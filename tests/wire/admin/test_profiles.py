@@ -1,0 +1,203 @@
+"""`/admin/api/profiles` through HTTP: each answer is held against the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+from ipf.app.maps import KnowingMapper, MappedByVendor
+from ipf.app.vendor_profiles import Vendors
+from ipf.config.parsers import Listener
+from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
+from ipf.mapping.library.installation import Installation, InstalledMapper
+from ipf.mapping.library.maps import Library
+from ipf.mapping.library.texts import Maps
+from ipf.pipeline.receive.group_commit import GroupCommit
+from ipf.pipeline.receive.receive import Receiver
+from ipf.ports import Installed
+from ipf.vendor_profiles import archive
+from ipf.wire.admin import app as admin
+from ipf.wire.admin import profiles as admin_profiles
+from tests.fakes import MemoryCodes, MemoryInbox
+from tests.mapping.library.test_installation import at_once
+from tests.pipeline.test_worker import MemoryNotifier
+from tests.vendor_profiles.samples import MAP, bare, message, small, tar
+from tests.vendor_profiles.test_folder import claimed
+from tests.wire.admin.operators import check, now
+
+NOW = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
+
+
+class ProfilesTest(TestCase):
+    """A desk on an installation without maps, behind the admin API."""
+
+    async def setUp(self) -> None:
+        self.live = Path(self.mktemp())
+        self.live.mkdir()
+        settings = Settings(profile_dir=str(self.live), data_dir=self.mktemp())
+        self.vendors = Vendors(settings, os.getpid(), at_once)
+
+        def build(installed: Sequence[Installed], fresh: bool) -> Library:
+            library = Library(Maps(), {}, bare().environment)
+            library.vendors = self.vendors.folder.build(library, fresh=fresh)
+            return library
+
+        self.codes = MemoryCodes(MemoryInbox())
+        self.installation = Installation(build, self.codes, at_once, self.vendors.swapped)
+        await self.installation.start()
+        self.vendors.use(self.installation)
+        self.notifier, self.rung = MemoryNotifier(), [0]
+        self.notifier.subscribe("mapping", lambda: self.rung.append(1))
+        gate = admin.Gate("s3cret", "look")
+        root, fake = Resource(), MemoryInbox()
+        more = [admin_profiles.routes(self.vendors, self.notifier)]
+        root.putChild(b"admin", admin.resource(fake, self.notifier, gate, more=more))
+        port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
+        self.base = f"http://127.0.0.1:{port.getHost().port}/admin/api/profiles"
+
+    async def ask(
+        self, method: str, path: str = "", body: bytes | None = None, token: str = "s3cret"
+    ) -> tuple[int, Any]:
+        """The answer, which must be as the OpenAPI document says."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-gtar"}
+        response = await self.client.request(method, self.base + path, headers=headers, data=body, reactor=reactor)
+        content = await response.content()
+        shown = json.loads(content) if content else None
+        check(method, "/admin/api/profiles" + path, response.code, shown)
+        return response.code, shown
+
+    def install(self, name: str, files: dict[str, str]) -> None:
+        """Put an archive into the folder."""
+        (self.live / name).write_bytes(tar(files))
+
+    async def test_an_archive_is_checked_and_not_installed(self) -> None:
+        status, body = await self.ask("POST", "/validate", tar(small()))
+        self.assertEqual((status, body["valid"], body["problems"]), (200, True, []))
+        self.assertEqual((body["profile"]["id"], body["profile"]["vendor"]["hl7Versions"]), ("acme", ["2.5", "2.5.1"]))
+        self.assertEqual((body["tests"]["passed"], body["tests"]["failed"]), (1, 0))
+        self.assertEqual((await self.ask("GET"))[1], {"loaded": [], "skipped": []})
+
+    async def test_what_is_wrong_is_named(self) -> None:
+        """200 for every archive, valid or not."""
+        broken = small() | {"maps/a04.fml": MAP.replace("bundle.entry", "bundle.enty")}
+        broken["manifest.yaml"] = broken["manifest.yaml"].replace("timestamps: day-first", "timestamp: x")
+        status, body = await self.ask("POST", "/validate", tar(broken))
+        self.assertEqual((status, body["valid"], body["mappings"][0]["url"]), (200, False, None))
+        shown = {(one["path"], one["pointer"], one["line"]) for one in body["problems"] if one["severity"] == "error"}
+        self.assertIn(("manifest.yaml", "/quirks/timestamp", 13), shown)
+        self.assertIn(5, [line for path, _, line in shown if path == "maps/a04.fml"])
+        status, body = await self.ask("POST", "/validate", tar({"README.md": "nothing else"}))
+        self.assertEqual((status, body["valid"], body["profile"]), (200, False, None))
+
+    async def test_refusals(self) -> None:
+        """400 for what is no archive, 413 for what is too large, 401 and 403 as everywhere."""
+        whole = tar(small())
+        for body, token, status, code in (
+            (b"PK\x03\x04", "s3cret", 400, "bad_request"), (b"{}", "s3cret", 400, "bad_request"),
+            (whole[:-20], "s3cret", 400, "bad_request"), (whole, "look", 403, "unauthorized"),
+            (whole, "wrong", 401, "unauthorized"),
+        ):  # fmt: skip
+            found, shown = await self.ask("POST", "/validate", body, token)
+            self.assertEqual((found, shown["error"]), (status, code), body[:9])
+        self.assertEqual((await self.ask("POST", "/validate"))[0], 400)
+        self.assertEqual((await self.ask("POST", "/reload", token="look"))[0], 403)
+        self.patch(archive, "MOST_BYTES", 100)
+        found, shown = await self.ask("POST", "/validate", whole)
+        self.assertEqual((found, shown["error"]), (413, "payload_too_large"))
+
+    async def test_nothing_is_passed_through_that_a_new_profile_maps(self) -> None:
+        """A process that has not heard of it yet learns of it first, asking once for all messages that are there."""
+        moments = [NOW + timedelta(seconds=number) for number in range(5)]
+        asked, told = iter(moments), [0]
+        is_mapped = MappedByVendor(self.installation, lambda: next(asked))
+        refresh = self.installation.refresh
+
+        async def counted() -> None:
+            told.append(1)
+            await refresh()
+
+        self.patch(self.installation, "refresh", counted)
+        early = replace(claimed(message("C1")), received_at=NOW - timedelta(seconds=1))
+        self.assertFalse(await is_mapped(early))
+        self.install("a.tar.gz", small("a"))
+        self.vendors.folder.look(bare())
+        await self.codes.maps_changed()  # as another process has done
+        self.assertEqual((await is_mapped(early), sum(told)), (False, 1))
+        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
+        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
+        mapper = KnowingMapper(InstalledMapper(self.installation), frozenset({"main"}), is_mapped.learn)
+        self.install("b.tar.gz", small("b", port=2601))
+        self.vendors.folder.look(bare())
+        await self.codes.maps_changed()
+        late = replace(claimed(message("C2"), "tcp:2601"), received_at=NOW + timedelta(seconds=1))
+        self.assertEqual((await mapper.transform(late)).map_url, "urn:test:acme:ADT_A04")
+        self.assertEqual(sum(told), 3)
+        await self.assertFailure(Deferred.fromCoroutine(mapper.transform(replace(late, listener="main"))), Problem)
+        self.assertEqual(sum(told), 3)
+
+    async def test_reload(self) -> None:
+        """What is right is in use, with its port; what is broken is skipped, and replaces nothing."""
+        events: list[str] = []
+
+        async def open_listener(listener: Listener) -> Callable[[], Awaitable[object]]:
+            if listener.name == "tcp:2602":
+                raise Problem(Category.UNAVAILABLE, "the port is taken")
+            events.append(f"open {listener.endpoint}")
+
+            async def close() -> None:
+                events.append(f"close {listener.endpoint}")
+
+            return close
+
+        inbox, clock = MemoryInbox(), Clock()
+        receiver = Receiver(inbox, GroupCommit(inbox, clock), clock, now=now, new_correlation_id=str)
+        await self.vendors.attach(receiver, open_listener)
+        self.assertIsNone(receiver.place)
+        self.install("a.tar.gz", small("a"))
+        self.install("b.tar.gz", small("b", port=2601) | {"tests/a04.error": "x"})
+        self.install("c.tar.gz", small("c", port=2602))
+        before = await self.codes.epochs()
+        status, body = await self.ask("POST", "/reload")
+        self.assertEqual((status, [one["file"] for one in body["loaded"]]), (200, ["a.tar.gz", "c.tar.gz"]))
+        self.assertEqual(body["loaded"][0]["ingest"][0]["port"], 2599)
+        self.assertIn("the port is taken", body["loaded"][1]["problems"][0]["message"])
+        self.assertEqual([(one["file"], one["kept"]) for one in body["skipped"]], [("b.tar.gz", None)])
+        self.assertEqual((events, sum(self.rung)), (["open tcp:2599"], 1))
+        self.assertIsNotNone(receiver.place)
+        self.assertGreater(await self.codes.epochs(), before)
+        with self.assertRaisesRegex(RuntimeError, r"b\.tar\.gz: tests/a04\.hl7.*the port is taken"):
+            await self.vendors.health()
+        self.install("d.tar.gz", small("d", port=2603))
+        await self.installation.reload()  # as SIGHUP and /admin/mapping/reload do
+        self.assertEqual(events[1:], ["open tcp:2603"])
+        (self.live / "d.tar.gz").unlink()
+        await self.installation.reload()
+        self.assertEqual(events[2:], ["close tcp:2603"])
+        self.install("a.tar.gz", small("a", "2.0") | {"manifest.yaml": "x"})
+        for name in ("b.tar.gz", "c.tar.gz"):
+            (self.live / name).unlink()
+        _, body = await self.ask("POST", "/reload")
+        self.assertEqual([one["profile"]["version"] for one in body["loaded"]], ["1.0"])
+        self.assertEqual([(one["file"], one["kept"]) for one in body["skipped"]], [("a.tar.gz", "1.0")])
+        (self.live / "a.tar.gz").unlink()
+        self.assertEqual((await self.ask("POST", "/reload"))[1], {"loaded": [], "skipped": []})
+        self.assertIsNone(receiver.place)
+        self.assertEqual(events[3:], ["close tcp:2599"])
+        self.assertEqual(await self.vendors.health(), {"loaded": []})

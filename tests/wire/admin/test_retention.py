@@ -1,0 +1,91 @@
+"""`/admin/retention`: shown, counted, asked for; every refusal in the admin API's shape."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet import reactor
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+from ipf.ports import Json
+from ipf.ports.audit import Audit
+from ipf.ports.statistics import RetentionPolicy, RetentionState
+from ipf.wire.admin.app import Gate
+from ipf.wire.admin.audit import watcher
+from ipf.wire.admin.retention import resource
+from ipf.wire.observe.app import Beside
+from tests.pipeline.maintenance.test_retention import MemoryPruner
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+
+
+class RetentionTests(TestCase):
+    def open(self, policy: RetentionPolicy, token: str | None = None) -> None:
+        self.pruner = MemoryPruner()
+
+        async def count() -> Json:
+            return {"messages": 7}
+
+        root = Resource()
+        gate = Gate(token, "r")
+        self.trail: list[Audit] = []
+        watch = watcher(self.trail.append, gate.who, lambda: NOW, lambda: "id")
+        root.putChild(b"admin", Beside(Resource(), {"retention": resource(self.pruner, policy, count, gate, watch)}))
+        port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
+        self.base = f"http://127.0.0.1:{port.getHost().port}/admin/retention"
+
+    async def ask(self, method: str, rest: str = "", token: str = "t") -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        response = await self.client.request(method, self.base + rest, headers=headers, reactor=reactor)
+        return response.code, json.loads(await response.content())
+
+    async def test_shown(self) -> None:
+        self.open(RetentionPolicy(30, 0, 365))
+        policy = {"delivered_days": 30, "dead_letter_days": 0, "history_days": 365}
+        self.assertEqual(await self.ask("GET"), (200, {"policy": policy, "last_run": None, "would_remove": None}))
+        for query in ("?dry_run", "?dry_run=true"):
+            self.assertEqual((await self.ask("GET", query))[1]["would_remove"], {"messages": 7})
+            self.assertEqual((await self.ask("POST", query))[0], 200)
+        self.assertIsNone((await self.ask("GET", "?dry_run=false"))[1]["would_remove"])
+
+        async def last() -> RetentionState:
+            return RetentionState("host:1", NOW, None, {"messages": 3})
+
+        self.pruner.last = last  # type: ignore[method-assign]
+        run = {
+            "began_at": "2026-03-04T05:06:07.000089Z", "ended_at": None, "running_on": "host:1",
+            "removed": {"messages": 3},
+        }  # fmt: skip
+        self.assertEqual((await self.ask("GET"))[1]["last_run"], run)
+
+    async def test_asked_for(self) -> None:
+        self.open(RetentionPolicy(30))
+        self.pruner.free = False
+        self.assertEqual((await self.ask("POST", "?dry_run"))[0], 200)
+        self.assertFalse(self.pruner.free)
+        self.assertEqual((await self.ask("POST"))[0], 202)
+        self.assertTrue(self.pruner.free)
+
+    async def test_refusals(self) -> None:
+        self.open(RetentionPolicy(), "t")
+        for method, rest, token, expected in (
+            ("POST", "", "t", 422), ("DELETE", "", "t", 405), ("GET", "/x", "t", 404), ("GET", "", "wrong", 401),
+            ("POST", "", "r", 403), ("GET", "", "r", 200),
+        ):  # fmt: skip
+            status, body = await self.ask(method, rest, token)
+            self.assertEqual(status, expected, (method, rest))
+            if expected != 200:
+                self.assertEqual(list(body), ["error", "message"])
+        self.assertEqual(
+            [(one.kind.agent, one.kind.interaction, one.kind.status) for one in self.trail],
+            [("admin", "retention", 422), ("admin", "delete", 405), ("admin", "read", 404), ("anonymous", "list", 401),
+             ("admin-read", "retention", 403), ("admin-read", "list", 200)],
+        )  # fmt: skip

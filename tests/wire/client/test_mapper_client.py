@@ -1,0 +1,151 @@
+"""The client of a mapping service elsewhere, against a real listener: what it sends, and what each answer means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from ipf.errors import Category, Problem
+from ipf.ports import UnmappedCode
+from ipf.telemetry.correlation import traceparent
+from ipf.wire.client.fhir_service import Credentials, Remote
+from ipf.wire.client.mapper_client import RemoteMapper
+from tests.pipeline.convert.test_convert import message
+from tests.waiting import PATIENCE
+
+BUNDLE = {"resourceType": "Bundle", "type": "transaction", "entry": []}
+OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"code": "processing", "diagnostics": "map:7:23: no"}]}
+Behave = Callable[[Any], Any]
+
+
+class FarEnd(Resource):
+    """A service that answers as the test says, and remembers what it was asked."""
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.answers: list[Any] = []
+        self.tokens = 0
+
+    def render(self, request: Any) -> Any:
+        headers = {
+            name.decode().lower(): values[0].decode() for name, values in request.requestHeaders.getAllRawHeaders()
+        }
+        body = request.content.read()
+        if request.path == b"/token":
+            self.tokens += 1
+            self.form = parse_qs(body.decode())
+            return json.dumps({"access_token": f"t{self.tokens}", "expires_in": 900}).encode()
+        self.asked.append((request.uri.decode(), headers, body))
+        status, answer, *more = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if status == 0:
+            return NOT_DONE_YET
+        request.setResponseCode(status)
+        for name, value in more:
+            request.setHeader(name, value)
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+
+class RemoteMapperTests(TestCase):
+    def setUp(self) -> None:
+        self.far = FarEnd()
+        self.port = reactor.listenTCP(0, Site(self.far), interface="127.0.0.1")  # type: ignore[attr-defined]
+        self.addCleanup(self.port.stopListening)
+        self.base = f"http://127.0.0.1:{self.port.getHost().port}"
+
+    def mapper(
+        self,
+        *,
+        timeout: float = PATIENCE,
+        answers: Any = None,
+        canonical: str | None = "urn:m|1",
+        secured: bool = False,
+    ) -> RemoteMapper:
+        """The client, closed when the test ends."""
+        credentials = Credentials(f"{self.base}/token", "me", "secret", "system/*.c") if secured else None
+        remote = Remote(reactor, timeout, "the mapping service", credentials)
+        self.addCleanup(lambda: Deferred.fromCoroutine(remote.close()))
+
+        async def known(_: object) -> Any:
+            return answers
+
+        return RemoteMapper(remote, f"{self.base}/mapping/fhir/", lambda _: canonical, known)
+
+    async def refused(self, mapper: RemoteMapper) -> Problem:
+        """The Problem of a transform."""
+        work = Deferred.fromCoroutine(mapper.transform(message(1)))
+        return await self.assertFailure(work, Problem)  # type: ignore[no-any-return]
+
+    async def test_what_is_sent_and_answered(self) -> None:
+        """The bytes as they came, the map's canonical, the correlation id; codes that had no place come back."""
+        self.far.answers = [(200, BUNDLE, ("X-Ipf-Unmapped", '[["urn:t", "W"]]'))]
+        mapped = await self.mapper().transform(message(1))
+        self.assertEqual((mapped.bundle, mapped.map_url), (BUNDLE, "urn:m|1"))
+        self.assertEqual(mapped.unmapped, (UnmappedCode("urn:t", "W"),))
+        uri, headers, body = self.far.asked[0]
+        self.assertEqual((uri, body), ("/mapping/fhir/StructureMap/$transform?source=urn%3Am%7C1", b"MSH|"))
+        self.assertEqual(headers["content-type"], "x-application/hl7-v2+er7;charset=utf-8")
+        self.assertEqual(headers["x-correlation-id"], message(1).correlation_id)
+        self.assertEqual(headers["traceparent"], traceparent(message(1).correlation_id))
+        self.assertNotIn("authorization", headers)
+        self.assertTrue(self.mapper().has_map("ZZZ_Z99"))
+        self.far.answers = [(200, BUNDLE)]
+        await self.mapper(canonical=None).transform(message(1))
+        self.assertEqual(self.far.asked[1][0], "/mapping/fhir/StructureMap/$transform")
+
+    async def test_answers_of_operators_go_with_the_message(self) -> None:
+        """As ConceptMaps in a Parameters resource; None is a code without a target."""
+        self.far.answers = [(200, BUNDLE)]
+        answers = {"urn:t": {"W": {"system": "urn:s", "code": "f"}, "N": None}}
+        await self.mapper(answers=answers).transform(message(1))
+        parts = json.loads(self.far.asked[0][2])["parameter"]
+        self.assertEqual(parts[0], {"name": "content", "valueString": "MSH|"})
+        groups = parts[1]["resource"]["group"]
+        self.assertEqual(groups[0]["target"], "urn:s")
+        self.assertEqual(groups[1]["element"][0]["target"], [{"equivalence": "unmatched"}])
+
+    async def test_what_an_answer_means(self) -> None:
+        """Away or too busy: UPSTREAM; refused: MAPPING, with what the OperationOutcome says."""
+        for status, body, category, text in [
+            (500, b"oops", Category.UPSTREAM, "answered 500"),
+            (429, b"", Category.UPSTREAM, "answered 429"),
+            (302, b"", Category.UPSTREAM, "answered 302"),
+            (422, OUTCOME, Category.MAPPING, "answered 422: map:7:23: no"),
+            (404, b"<html>", Category.MAPPING, "answered 404"),
+            (200, b"<html>", Category.MAPPING, "no JSON"),
+            (200, OUTCOME, Category.MAPPING, "Bundle"),
+            (0, b"", Category.UPSTREAM, "no answer within"),
+        ]:
+            self.far.answers = [(status, body)]
+            problem = await self.refused(self.mapper(timeout=0.3 if status == 0 else PATIENCE))
+            self.assertIs(problem.category, category, str(problem))
+            self.assertIn(text, str(problem))
+        await self.port.stopListening()
+        problem = await self.refused(self.mapper())
+        self.assertEqual((problem.category, "refused" in str(problem)), (Category.UPSTREAM, True), str(problem))
+
+    async def test_client_credentials(self) -> None:
+        """One token for many messages; a refused one is fetched again, once."""
+        self.far.answers = [(200, BUNDLE)]
+        mapper = self.mapper(secured=True)
+        for _ in range(3):
+            await mapper.transform(message(1))
+        self.assertEqual({headers["authorization"] for _, headers, _ in self.far.asked}, {"Bearer t1"})
+        expected = {"grant_type": ["client_credentials"], "client_id": ["me"], "client_secret": ["secret"]}
+        self.assertEqual(self.far.form, expected | {"scope": ["system/*.c"]})
+        self.far.answers = [(401, b""), (200, BUNDLE)]
+        await mapper.transform(message(1))
+        self.assertEqual(self.far.asked[-1][1]["authorization"], "Bearer t2")
+        self.far.answers = [(401, b"")]
+        self.assertIs((await self.refused(mapper)).category, Category.UPSTREAM)
+        self.assertEqual(self.far.tokens, 3)

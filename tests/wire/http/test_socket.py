@@ -1,0 +1,91 @@
+"""The HTTP skin over real sockets and with a clock: what is written at once, and when silence ends a connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import defer, protocol, reactor, task
+from twisted.trial.unittest import TestCase
+
+from ipf.ports import Answer
+from ipf.wire.http.site import FhirResource, site
+from tests.wire.http.test_limits import GuardedConnection
+from tests.wire.http.test_site import Handlers, refuse
+
+_reactor: Any = reactor
+LARGE = bytes(range(256)) * 40_000  # ten megabytes: more than any socket takes at once
+
+
+class SlowReader(protocol.Protocol):
+    """Asks twice on one connection, and reads only after a while."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.ended: defer.Deferred[bytes] = defer.Deferred()
+
+    def connectionMade(self) -> None:
+        transport: Any = self.transport
+        transport.pauseProducing()
+        _reactor.callLater(0.05, transport.resumeProducing)
+        transport.write(b"GET /fhir/a HTTP/1.1\r\nHost: x\r\n\r\n")
+        transport.write(b"GET /fhir/b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.ended.callback(self.data)
+
+
+class SocketTests(TestCase):
+    async def test_answers_larger_than_the_socket_takes(self) -> None:
+        """Every byte once, in order, also of the answer behind it."""
+        handlers = Handlers(Answer(200, LARGE))
+        port: Any = _reactor.listenTCP(0, site({"fhir": FhirResource(handlers.at_once, refuse)}), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        reader = SlowReader()
+        _reactor.connectTCP("127.0.0.1", port.getHost().port, _Factory(reader))
+        data = await reader.ended
+        first, second = data.split(b"HTTP/1.1 200 OK\r\n")[1:]
+        self.assertEqual([part.partition(b"\r\n\r\n")[2] == LARGE for part in (first, second)], [True, True])
+        await task.deferLater(_reactor, 0, lambda: None)
+
+
+class _Factory(protocol.ClientFactory):
+    def __init__(self, reader: SlowReader) -> None:
+        self._reader = reader
+
+    def buildProtocol(self, addr: Any) -> SlowReader:
+        return self._reader
+
+
+class SilenceTests(TestCase):
+    def connection(self, handlers: Handlers) -> GuardedConnection:
+        connection = GuardedConnection(handlers, timeout=10.0)
+        connection.protocol.stop_idle()
+        connection.protocol.setTimeout(10.0)  # by the clock that it has now
+        return connection
+
+    def test_silence_ends_a_connection(self) -> None:
+        connection = self.connection(Handlers())
+        for _ in range(3):
+            connection.clock.advance(9)
+            connection.get("/fhir/Patient")
+        connection.clock.advance(9.5)
+        self.assertFalse(connection.transport.disconnecting)
+        connection.clock.advance(1)
+        self.assertTrue(connection.transport.disconnecting)
+
+    def test_a_long_answer_is_waited_for(self) -> None:
+        """However long it takes; the silence counts from its end."""
+        handlers = Handlers()
+        slow = self.connection(handlers)
+        slow.protocol.requestFactory.direct[b"fhir"] = FhirResource(handlers.later, refuse)
+        slow.send(b"GET /fhir/a HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.clock.advance(60)
+        self.assertFalse(slow.transport.disconnecting)
+        handlers.waiting[0].callback(None)
+        slow.clock.advance(9)
+        self.assertFalse(slow.transport.disconnecting)
+        slow.clock.advance(2)
+        self.assertTrue(slow.transport.disconnecting)
