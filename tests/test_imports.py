@@ -19,7 +19,7 @@ FORBIDDEN = (
 )  # fmt: skip
 PROGRAM = """
 import sys
-from ipf import converter
+from ipf.app import converter
 from ipf.config.settings import read
 converter._reactor(read({settings})[0])
 print(*sorted(sys.modules))
