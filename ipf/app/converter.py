@@ -219,7 +219,10 @@ def tell_findings(unit: Unit, errors: int, others: int) -> None:
 
 def judging(submit: Submit, settings: Settings, stores: Stores) -> Submit:
     """`submit` behind validation."""
-    from ipf.rest.conformance import DEFINITIONS, Conformance  # the validator: only in processes that judge messages
+    from ipf.rest.write.conformance import (  # the validator: only in processes that judge messages
+        DEFINITIONS,
+        Conformance,
+    )
     from ipf.rest.write.validation import judged
 
     conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode)

@@ -34,16 +34,17 @@ from ipf.pipeline.tracing import TracedCommit, traced_handler
 from ipf.ports import ANONYMOUS, DEFAULT_TENANT, Answer, Authenticate, Handler, NoteBinding, Request, Session, SocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import listeners, observer, records_of
-from ipf.rest.conformance import DEFINITIONS, Conformance
+from ipf.rest.http.exchange import Observe
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.operations.terminology import TenantTerminology
-from ipf.rest.repository import Repository
-from ipf.rest.router import Observe, handler
+from ipf.rest.router import handler
+from ipf.rest.write.conformance import DEFINITIONS, Conformance
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.permission import OPEN_PATHS
+from ipf.rest.write.repository import Repository
 from ipf.security.audit import AuditRules, tails
 from ipf.security.tenancy import Tenancy, placing
 from ipf.security.tokens import Rules

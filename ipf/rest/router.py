@@ -17,9 +17,11 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.redaction import masked
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.http.binary import raw
+from ipf.rest.http.exchange import Observe
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.present import PLAIN, Look, cut, split, write
+from ipf.rest.http.structure import is_id
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
 from ipf.rest.interactions.history_instance import history_instance
@@ -44,9 +46,8 @@ from ipf.rest.operations.subscription_dry_run import dry_run
 from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
 from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.operations.validate import validate
-from ipf.rest.repository import Repository
-from ipf.rest.write.ids import is_id
 from ipf.rest.write.permission import check_known, check_route
+from ipf.rest.write.repository import Repository
 from ipf.security.audit import check_unchanging
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
@@ -111,10 +112,6 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MOST_TENANTS = 1000  # whose repositories are kept
 _LARGE_ANSWER = 50_000  # bytes from which on an answer is written anew (as XML, indented, in parts) aside
-
-
-Observe = Callable[[Request, Answer, float], None]
-"""Told of every request, with its caller, its answer and when it began (`perf_counter`): the audit trail."""
 
 
 def handler(repository: Repository, identify: Identify | None = None, observe: Observe | None = None) -> Handler:

@@ -19,9 +19,9 @@ from twisted.internet.testing import StringTransport
 from ipf.fhir.model.json import dumps
 from ipf.ports import DEFAULT_TENANT, Identify, Version
 from ipf.rest.http.outcome import refuse
-from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.write.permission import OPEN_PATHS
+from ipf.rest.write.repository import Repository
 from ipf.wire.http.bearer import Bearer
 from ipf.wire.http.oidc import KeySource
 from ipf.wire.http.site import FhirResource, site

@@ -18,11 +18,11 @@ from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Req
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
-from ipf.rest.conformance import Conformance
-from ipf.rest.repository import Repository
 from ipf.rest.router import handler
 from ipf.rest.write.commit import commit
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.vault import Vault
 from ipf.store.resources.exports import PostgresExports

@@ -17,9 +17,9 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.pipeline.maintenance.export import Export
 from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request
-from ipf.rest.conformance import Conformance
 from ipf.rest.operations.terminology import TenantTerminology
 from ipf.rest.router import ROUTES
+from ipf.rest.write.conformance import Conformance
 from ipf.security.tenancy import Tenancy, placing
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.reindex import PostgresReindexQueue

@@ -41,7 +41,6 @@ from ipf.ports import (
     Status,
     UnmappedCode,
 )
-from ipf.records import quick
 from ipf.rest.interactions.bundle_entries import entries_in
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.telemetry.logs import event_line
@@ -89,8 +88,7 @@ class Failure:
         return f"{self.stage}: {self.problem}"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """A mapped message on its way into the FHIR store."""
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ipf.fhir.topics.topic import Topic
 from ipf.ports import (
     EVENT,
     HANDSHAKE,
     HEARTBEAT,
-    SYSTEM,
     Clock,
     Compose,
     Event,
@@ -27,15 +25,11 @@ from ipf.ports import (
     Terms,
     Version,
 )
-from ipf.rest.interactions.search_include import Included
-from ipf.rest.write.permission import visible
-from ipf.subscriptions.guide import topic_url
+from ipf.rest.operations.notification_includes import included_resources
 from ipf.subscriptions.notification import NotificationTemplate, letterhead_of, notification
 from ipf.subscriptions.notification_topic import NotificationContext
 from ipf.subscriptions.terms import terms_of
 
-MOST_INCLUDED = 100
-"""Resources that go along with one event."""
 MOST_KEPT = 4096
 """Subscriptions whose letterhead is remembered."""
 
@@ -58,7 +52,7 @@ class Composer:
         """See `ports.Compose.events`."""
         along = None
         if self._head(lease).terms.is_topic:
-            along = await includes_of(lease, events, self._store, self._matcher, self._base_url)
+            along = await included_resources(lease, events, self._store, self._matcher, self._base_url)
         return self._made(lease, EVENT, events, along)
 
     async def heartbeat(self, lease: Lease) -> Notification:
@@ -92,32 +86,6 @@ class Composer:
         head = letterhead_of(lease.resource)
         self._heads[lease.subscription_rid] = lease.resource, head
         return head
-
-
-async def includes_of(
-    lease: Lease, events: Sequence[Event], store: FhirStore, matcher: Matcher, base_url: str
-) -> dict[int, Sequence[Version]]:
-    """By event number, what goes along with its resource, as far as the subscriber may see it."""
-    subscription = lease.resource
-    canonical = topic_url(subscription)
-    topic: Topic | None = matcher.topic(lease.tenant, canonical) if canonical is not None else None
-    found: dict[int, Sequence[Version]] = {}
-    if topic is None or not topic.shapes or terms_of(subscription).content == "empty":
-        return found
-    for event in events:
-        wanted = topic.shapes.get(event.resource_type, ())
-        if wanted and event.method != "DELETE":
-            version = Version(
-                0, event.resource_type, event.id, event.version_id, event.occurred_at, event.body, False, event.method
-            )
-            first, *others = lease.within or (SYSTEM,)
-            included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
-            await included.add(wanted, [version])
-            shown = included.versions
-            for caller in others:
-                shown = visible(shown, caller)
-            found[event.number] = shown
-    return found
 
 
 _: type[Compose] = Composer

@@ -34,7 +34,7 @@ from ipf.security.audit import (
 )
 
 if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
-    from ipf.rest.router import Observe
+    from ipf.rest.http.exchange import Observe
     from ipf.rest.write.validation import Submit
 
 log = Logger()

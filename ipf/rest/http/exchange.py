@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import etag, http_date
-from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.json import loads
 from ipf.fhir.search.query import Query, parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.http.binary import wrapped
 from ipf.rest.http.formats import Format, is_fhir, sent_format
 from ipf.rest.http.formats import media_type as media_type  # used beside these by interactions that take forms
-from ipf.rest.http.outcome import success
-from ipf.rest.write.unit import EntryResult
+
+Observe = Callable[[Request, Answer, float], None]
+"""Takes every request with its caller, its response, and its start (`perf_counter`, seconds): the audit trail."""
 
 _PRESENTATION = frozenset({"_format", "_pretty"})
 _MOST_PARAMETERS = 200
@@ -122,25 +123,6 @@ def location(version: Version, base_url: str) -> str:
     return f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
 
 
-def written_answer(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
-    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said).
-
-    `findings` of validation stand in the OperationOutcome, and in the header VALIDATION of every form.
-    """
-    version = result.version
-    if version is None:
-        return Answer(result.status)
-    headers = [*version_headers(version), ("Location", location(version, request.base_url))]
-    if findings:
-        headers.append((VALIDATION, summary(findings)))
-    form = preference(request, "return")
-    if form == "minimal":
-        return Answer(result.status, b"", headers, about=(version,))
-    if form == "OperationOutcome":
-        return Answer(result.status, dumps(success(describe(result), findings)), headers, about=(version,))
-    return Answer(result.status, version.body, headers, about=(version,))
-
-
 def summary(findings: Sequence[Finding]) -> str:
     """Findings as an OperationOutcome that fits in a header: ASCII, the gravest first, as many as find room."""
     ranked = sorted(findings, key=lambda one: ("error", "warning", "information").index(one.severity))
@@ -149,11 +131,3 @@ def summary(findings: Sequence[Finding]) -> str:
         if len(text) <= _LONGEST_SUMMARY:
             return text
     return json.dumps(outcome([replace(ranked[0], text=ranked[0].text[:200])]), separators=(",", ":"))
-
-
-def describe(result: EntryResult) -> str:
-    """One sentence about what became of an entry."""
-    version = result.version
-    if version is None:
-        return "there was nothing to delete"
-    return f"{version.resource_type}/{version.id} {result.outcome} (version {version.version_id})"

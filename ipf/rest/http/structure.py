@@ -7,6 +7,7 @@ Source: https://hl7.org/fhir/R4/json.html
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -15,12 +16,12 @@ from typing import Any
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.ports import Json
-from ipf.rest.write.ids import is_id
 
 _MOST_ISSUES = 20
 _DEEPEST = 100
 _NUMBERS = frozenset({"integer", "positiveInt", "unsignedInt", "decimal"})
 _RESOURCE = "Resource"
+_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 
 
 def check_structure(resource: Json) -> None:
@@ -129,3 +130,8 @@ def _is_primitive(kind: str, value: Any) -> bool:
     if kind in _NUMBERS:
         return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
     return isinstance(value, str) and value != ""
+
+
+def is_id(text: object) -> bool:
+    """Whether `text` may be a logical id (https://hl7.org/fhir/R4/datatypes.html#id)."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None

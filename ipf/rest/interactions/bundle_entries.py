@@ -14,7 +14,7 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.search.query import Query, parse_criteria
 from ipf.ports import Json, Mapped, Request
 from ipf.rest.http.exchange import creates_only, if_match, parameters
-from ipf.rest.write.ids import is_id
+from ipf.rest.http.structure import is_id
 from ipf.rest.write.unit import Entry, Method
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
-from ipf.rest.http.exchange import condition, parameters, written_answer
-from ipf.rest.http.secrets import in_clear
-from ipf.rest.repository import Repository
+from ipf.rest.http.exchange import condition, parameters
+from ipf.rest.interactions.write_response import with_sent_secrets, write_response
 from ipf.rest.write.admit import admitted
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, asked_by
 
 
@@ -21,5 +21,5 @@ async def create(request: Request, repository: Repository) -> Answer:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(asked_by(request, entry), is_large=len(request.body) >= LARGE_BODY)
-    answer = written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
-    return in_clear(answer, sent, repository)
+    answer = write_response(result.entries[0], request, repository.remarks(result.entries[0]))
+    return with_sent_secrets(answer, sent, repository)

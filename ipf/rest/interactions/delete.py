@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
-from ipf.rest.http.exchange import condition, describe, if_match, preference, version_headers
+from ipf.rest.http.exchange import condition, if_match, preference, version_headers
 from ipf.rest.http.outcome import success
-from ipf.rest.repository import Repository
+from ipf.rest.interactions.write_response import describe
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, asked_by
 
 

@@ -15,7 +15,7 @@ from ipf.fhir.model.dates import date_range, microseconds, moment
 from ipf.ports import Request
 from ipf.ports.history import HistoryMark
 from ipf.rest.http.exchange import selection
-from ipf.rest.repository import Repository
+from ipf.rest.write.repository import Repository
 
 _LONGEST = 9  # digits: far beyond any version or page
 

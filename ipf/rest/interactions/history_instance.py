@@ -6,8 +6,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import Link, history
 from ipf.ports import Answer, Request
 from ipf.rest.interactions.history import asked, number
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import shown, visible
+from ipf.rest.write.repository import Repository
 
 
 async def history_instance(request: Request, repository: Repository) -> Answer:

@@ -11,8 +11,8 @@ from ipf.fhir.model.definitions import definitions
 from ipf.ports import Answer, Request
 from ipf.ports.history import HistoryMark
 from ipf.rest.interactions.history import asked, mark_of, token_of
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import searchable, visible
+from ipf.rest.write.repository import Repository
 
 
 async def history_type(request: Request, repository: Repository) -> Answer:

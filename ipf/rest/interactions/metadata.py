@@ -15,8 +15,8 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import selection
-from ipf.rest.repository import Repository
 from ipf.rest.write.commit import refresh
+from ipf.rest.write.repository import Repository
 
 
 async def metadata(request: Request, repository: Repository, routes: Iterable[Route]) -> Answer:

@@ -16,12 +16,13 @@ from ipf.fhir.model.redaction import hidden
 from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
 from ipf.fhir.patch.json_patch import json_patch
 from ipf.ports import Answer, Json, Request
-from ipf.rest.http.exchange import condition, if_match, resource_body, written_answer
+from ipf.rest.http.exchange import condition, if_match, resource_body
 from ipf.rest.http.formats import is_fhir, media_type
 from ipf.rest.http.structure import check_structure
-from ipf.rest.repository import Repository
+from ipf.rest.interactions.write_response import write_response
 from ipf.rest.write.admit import admit
 from ipf.rest.write.permission import without_body
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, asked_by
 
 JSON_PATCH = "application/json-patch+json"
@@ -47,7 +48,7 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = asked_by(request, entry)
     result = await repository.commit_one(unit)
-    return without_body(written_answer(result.entries[0], request, repository.remarks(result.entries[0])), request)
+    return without_body(write_response(result.entries[0], request, repository.remarks(result.entries[0])), request)
 
 
 def _version(request: Request) -> int | None:

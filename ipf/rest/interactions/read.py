@@ -7,8 +7,8 @@ from email.utils import parsedate_to_datetime
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, Version
 from ipf.rest.http.exchange import entity_tags, version_answer, version_headers
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import shown
+from ipf.rest.write.repository import Repository
 
 
 async def read(request: Request, repository: Repository) -> Answer:

@@ -25,9 +25,9 @@ from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded
 from ipf.rest.interactions.search_include import Included
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.repository import Repository
 from ipf.rest.write.commit import refresh
 from ipf.rest.write.permission import limited, searchable
+from ipf.rest.write.repository import Repository
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 CURSOR = "_cursor"

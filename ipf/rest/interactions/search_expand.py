@@ -18,7 +18,7 @@ from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import NOTHING, CodeIn, IdIn, ListMember, Test, inner, rewritten, tests_equal, within
 from ipf.fhir.search.query import Query, Term
 from ipf.ports import Terminology
-from ipf.rest.repository import Repository
+from ipf.rest.write.repository import Repository
 
 _MOST_CODES = 10_000
 

@@ -18,16 +18,17 @@ from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.threads import LARGE_BODY, RunInThread, here
-from ipf.rest.http.exchange import describe, location, preference, resource_body
+from ipf.rest.http.exchange import location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
 from ipf.rest.interactions.bundle_entries import asks_only, entries_of, entry_of, request_for
 from ipf.rest.interactions.patch import patch_of
-from ipf.rest.repository import Repository
+from ipf.rest.interactions.write_response import describe
 from ipf.rest.write.admit import admit
 from ipf.rest.write.commit import commit
 from ipf.rest.write.large_bundle import IN_PIECES, Entries, in_pieces, let_go, uncollected
 from ipf.rest.write.permission import check_entry, visible
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, asked_by
 from ipf.security.audit import check_unchanging
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
-from ipf.rest.http.exchange import condition, creates_only, if_match, written_answer
-from ipf.rest.http.secrets import in_clear
-from ipf.rest.repository import Repository
+from ipf.rest.http.exchange import condition, creates_only, if_match
+from ipf.rest.interactions.write_response import with_sent_secrets, write_response
 from ipf.rest.write.admit import admitted
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, asked_by
 
 
@@ -23,7 +23,7 @@ async def update(request: Request, repository: Repository) -> Answer:
         raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     entry = Entry(Method.UPDATE, resource_type, id, resource, if_match=version, must_be_new=must_be_new)
-    return in_clear(await _store(entry, request, repository), sent, repository)
+    return with_sent_secrets(await _store(entry, request, repository), sent, repository)
 
 
 async def conditional_update(request: Request, repository: Repository) -> Answer:
@@ -34,10 +34,10 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     id = resource.get("id")
     entry = Entry(Method.UPDATE, resource_type, id, resource, query, if_match=version, must_be_new=must_be_new)
-    return in_clear(await _store(entry, request, repository), sent, repository)
+    return with_sent_secrets(await _store(entry, request, repository), sent, repository)
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = asked_by(request, entry)
     result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
-    return written_answer(result.entries[0], request, repository.remarks(result.entries[0]))
+    return write_response(result.entries[0], request, repository.remarks(result.entries[0]))

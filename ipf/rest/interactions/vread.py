@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import version_answer
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import shown
+from ipf.rest.write.repository import Repository
 
 _LONGEST = 9  # digits: far beyond any version, and within what the store can hold
 

@@ -19,8 +19,8 @@ from ipf.rest.http.exchange import preference, selection
 from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_of
 from ipf.rest.interactions.search_include import Included, references
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import searchable, shown
+from ipf.rest.write.repository import Repository
 
 _PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
 _RECORDS = frozenset({"Patient", "Encounter"})

@@ -22,8 +22,8 @@ from ipf.fhir.search.compartments import compartments
 from ipf.ports import Answer, Request
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.http.exchange import preference, resource_body, selection
-from ipf.rest.repository import Repository
 from ipf.rest.write.permission import shown, unlimited_types
+from ipf.rest.write.repository import Repository
 
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})

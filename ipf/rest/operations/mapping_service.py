@@ -28,13 +28,12 @@ from ipf.mapping.language.structuremap import from_json, to_json
 from ipf.mapping.library.installation import BELL, Installation, RunInThread
 from ipf.mapping.library.maps import SOURCE_TEXT, Library
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier, Request, Version
-from ipf.rest.http.exchange import resource_body
+from ipf.rest.http.exchange import Observe, resource_body
 from ipf.rest.http.formats import media_type, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.present import PLAIN, split, write
+from ipf.rest.http.structure import is_id
 from ipf.rest.operations.transform import transform_operation
-from ipf.rest.router import Observe
-from ipf.rest.write.ids import is_id
 from ipf.rest.write.permission import check_known
 from ipf.security.access import insufficient, required
 

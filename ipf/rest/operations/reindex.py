@@ -11,7 +11,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, ReindexJob, ReindexQueue, Request
 from ipf.rest.http.exchange import selection
-from ipf.rest.repository import Repository
+from ipf.rest.write.repository import Repository
 
 _MOST_JOBS = 100
 

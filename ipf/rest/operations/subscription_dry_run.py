@@ -22,10 +22,10 @@ from ipf.ports import Answer, Change, Json, Request, Version
 from ipf.ports.history import HistoryMark
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
-from ipf.rest.repository import Repository
 from ipf.rest.write.admit import admit
 from ipf.rest.write.commit import refresh
 from ipf.rest.write.permission import searchable, visible
+from ipf.rest.write.repository import Repository
 from ipf.subscriptions.dry_run import Trial
 from ipf.subscriptions.guide import topic_url
 

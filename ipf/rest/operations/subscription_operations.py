@@ -13,12 +13,12 @@ from uuid import uuid4
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
-from ipf.pipeline.deliver.compose import includes_of
 from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.http.outcome import success
-from ipf.rest.repository import Repository
+from ipf.rest.operations.notification_includes import included_resources
 from ipf.rest.write.permission import visible
+from ipf.rest.write.repository import Repository
 from ipf.security.access import may_hold
 from ipf.subscriptions.guide import CONTENTS
 from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, status_of
@@ -72,7 +72,7 @@ async def events(request: Request, repository: Repository) -> Answer:
     shown = read if content == "empty" else _visible(read, request)
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
                   within=(request.caller,))  # fmt: skip
-    along = await includes_of(lease, shown, repository.store, repository.matcher, request.base_url)
+    along = await included_resources(lease, shown, repository.store, repository.matcher, request.base_url)
     said = {**health.resource, "status": health.status}
     telling = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
     content,

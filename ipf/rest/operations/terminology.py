@@ -22,11 +22,11 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.translate import Match, translate
 from ipf.fhir.terminology.valueset import Membership, facts_of, work_out
 from ipf.ports import Answer, Json, Request
-from ipf.rest.conformance import Conformance, Known
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.repository import Repository
+from ipf.rest.write.conformance import Conformance, Known
 from ipf.rest.write.permission import shown
+from ipf.rest.write.repository import Repository
 
 MOST_CODES = 10_000
 Operation = Callable[[Request, Repository], Awaitable[Answer]]

@@ -15,11 +15,11 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation import Finding, outcome
 from ipf.fhir.xml.writer import from_xml
 from ipf.ports import Answer, Json, Request
-from ipf.rest.conformance import Conformance
 from ipf.rest.http.exchange import selection
 from ipf.rest.http.formats import Format, sent_format
-from ipf.rest.repository import Repository
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.permission import shown
+from ipf.rest.write.repository import Repository
 
 _MODES = frozenset({"create", "update", "delete", "profile"})
 _PARAMETERS = frozenset({"mode", "profile"})

@@ -16,7 +16,7 @@ from ipf.ports import DEFAULT_TENANT, Json, Request
 from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import resource_body
 from ipf.rest.http.structure import check_structure
-from ipf.rest.repository import Repository
+from ipf.rest.write.repository import Repository
 from ipf.subscriptions.criteria import check
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ipf.ports.entries import Entry, Link
-from ipf.records import quick
 from ipf.rest.write.prefetch import Key
 from ipf.rest.write.unit import EntryResult
 
@@ -61,8 +60,7 @@ def reference_to(end: End) -> str:
     return "" if version is None else f"{version.resource_type}/{version.id}"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Names:
     """What entries are called by others, and the `Type/id` to put in its place.
 

@@ -6,12 +6,8 @@ Source: RFC 9562 section 5.7
 from __future__ import annotations
 
 import os
-import re
 from datetime import datetime
 from functools import lru_cache
-
-_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
-
 
 _AT_ONCE = 256
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
@@ -42,8 +38,3 @@ def _filled() -> str:
 
 
 os.register_at_fork(after_in_child=_random.clear)
-
-
-def is_id(text: object) -> bool:
-    """Whether `text` may be a logical id (https://hl7.org/fhir/R4/datatypes.html#id)."""
-    return isinstance(text, str) and _ID.fullmatch(text) is not None

@@ -13,7 +13,6 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.query import Query, parse_criteria
 from ipf.ports import Caller, Lookup, LookupResult, Version
-from ipf.records import quick
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references
 from ipf.rest.write.unit import Entry, Method, Unit
@@ -36,8 +35,7 @@ def condition_key(tenant: str, query: Query) -> ConditionKey:
     return tenant, query.resource_type, query.canonical
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Question:
     """A unit with what was read out of its resources: conditional references by their text, and by entry.
 

@@ -18,15 +18,13 @@ from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
 from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.mapping import Origin
-from ipf.records import quick
 
 __all__ = ["EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Unit", "UnitResult", "asked_by", "single"]
 
 EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unit:
     """One FHIR transaction of one tenant.
 
@@ -73,8 +71,7 @@ class Outcome(StrEnum):
     DELETED = "deleted"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntryResult:
     """How one entry ended: the HTTP status that an answer gives, and the current version.
 
@@ -86,8 +83,7 @@ class EntryResult:
     version: Version | None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnitResult:
     """How one unit ended, entry by entry in its order.  `already_done`: its receipt was there; then no entries."""
 

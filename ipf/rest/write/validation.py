@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ipf.errors import Issue, Problem
 from ipf.fhir.validation.findings import Finding
-from ipf.rest.conformance import ENFORCE, OFF, Conformance, refusal
+from ipf.rest.write.conformance import ENFORCE, OFF, Conformance, refusal
 from ipf.rest.write.unit import Unit, UnitResult
 
 Told = Callable[[Unit, int, int], None]  # unit, errors, other findings

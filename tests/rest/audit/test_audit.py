@@ -14,8 +14,8 @@ from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Se
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import audited, listeners, observer, records_of
-from ipf.rest.repository import Repository
 from ipf.rest.router import handler
+from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
 from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of, patients_of, tails
 from ipf.security.audit_event import audit_event

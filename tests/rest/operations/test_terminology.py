@@ -7,8 +7,8 @@ from typing import Any
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
-from ipf.rest.conformance import Conformance
 from ipf.rest.operations.terminology import TenantTerminology
+from ipf.rest.write.conformance import Conformance
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 
 VS = "http://hl7.org/fhir/ValueSet/"

@@ -7,7 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
-from ipf.rest.conformance import Conformance
+from ipf.rest.write.conformance import Conformance
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from twisted.trial.unittest import TestCase
 
-from ipf.rest.write.ids import is_id, new_id
+from ipf.rest.http.structure import is_id
+from ipf.rest.write.ids import new_id
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
 FORM = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

@@ -13,7 +13,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
 from ipf.fhir.xml.writer import from_xml
 from ipf.ports import DeliveryQueue, Json
-from ipf.rest.conformance import Conformance
+from ipf.rest.write.conformance import Conformance
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, FILTER

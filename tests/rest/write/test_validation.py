@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Json
-from ipf.rest.conformance import Conformance
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.validation import judged
 from tests.rest.world import World, create, unit

@@ -24,8 +24,8 @@ from ipf.ports import (
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.threads import RunInThread, here
-from ipf.rest.conformance import Conformance
 from ipf.rest.write.commit import commit
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.group_commit import WriteGroup
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Json
-from ipf.rest.conformance import Conformance
+from ipf.rest.write.conformance import Conformance
 from tests.fhir.model.test_packages import archive
 from tests.rest.world import World
 

@@ -1,0 +1,51 @@
+"""Responses to writes: the form that `Prefer: return=` names, with validation findings and the client's own secrets.
+
+Source: https://hl7.org/fhir/R4/http.html#ops (return=minimal, representation, OperationOutcome)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ipf.fhir.model.json import dumps
+from ipf.fhir.validation import Finding
+from ipf.ports import Answer, Json, Request
+from ipf.rest.http.exchange import VALIDATION, location, preference, summary, version_headers
+from ipf.rest.http.outcome import success
+from ipf.rest.write.repository import Repository
+from ipf.rest.write.unit import EntryResult
+
+
+def write_response(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
+    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said).
+
+    `findings` of validation stand in the OperationOutcome, and in the header VALIDATION of every form.
+    """
+    version = result.version
+    if version is None:
+        return Answer(result.status)
+    headers = [*version_headers(version), ("Location", location(version, request.base_url))]
+    if findings:
+        headers.append((VALIDATION, summary(findings)))
+    form = preference(request, "return")
+    if form == "minimal":
+        return Answer(result.status, b"", headers, about=(version,))
+    if form == "OperationOutcome":
+        return Answer(result.status, dumps(success(describe(result), findings)), headers, about=(version,))
+    return Answer(result.status, version.body, headers, about=(version,))
+
+
+def with_sent_secrets(answer: Answer, sent: Json, repository: Repository) -> Answer:
+    """The response with the header values of a Subscription as the client sent them; elsewhere they are redacted."""
+    if sent["resourceType"] != "Subscription" or not answer.body:
+        return answer
+    return replace(answer, body=repository.vault.shown(answer.body, sent))
+
+
+def describe(result: EntryResult) -> str:
+    """One sentence about what became of an entry."""
+    version = result.version
+    if version is None:
+        return "there was nothing to delete"
+    return f"{version.resource_type}/{version.id} {result.outcome} (version {version.version_id})"
