@@ -16,7 +16,6 @@ from ipf.ports.codes import (
     Override,
     OverrideFilter,
     Requeued,
-    UnmappedCode,
     UnmappedFilter,
     UnmappedRow,
 )
@@ -55,6 +54,7 @@ from ipf.ports.inbox import (
     Settlement,
     StaleRecovery,
     Status,
+    UnmappedCode,
     WrongState,
 )
 from ipf.ports.mapping import Mapped, Mapper, Notifier

@@ -9,18 +9,8 @@ from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT, Json
 from ipf.ports.inbox import Status
-from ipf.records import quick
 
 ALL_SENDERS = ""
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class UnmappedCode:
-    """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
-
-    concept_map: str
-    code: str
 
 
 @dataclass(frozen=True, slots=True)

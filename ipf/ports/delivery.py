@@ -9,10 +9,8 @@ from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
-from ipf.records import quick
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
@@ -34,7 +32,6 @@ class Lease:
     within: Sequence[Caller] = ()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion).
@@ -74,7 +71,6 @@ EVENT, HANDSHAKE, HEARTBEAT = "event-notification", "handshake", "heartbeat"
 """Kinds of notification (https://hl7.org/fhir/R5/valueset-subscription-notification-type.html)."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try to hand over a notification.  `http_status` is None when there was no answer.
@@ -94,7 +90,6 @@ class Attempt:
     to_event_number: int | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class DeliveryEnd:
     """What a lease came to.
@@ -112,7 +107,6 @@ class DeliveryEnd:
     more: int = 0
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What settling came to.  `is_kept`: the lease is still held; `events`: the next ones, when they were asked for."""
@@ -224,7 +218,6 @@ class DeliveryQueue(Protocol):
         """Attempts of one subscription, newest first; None when there is no such subscription."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Notification:
     """What one subscriber is told at once.
@@ -268,7 +261,6 @@ class Compose(Protocol):
         """One that asks: are you there?"""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """What the far end answered.

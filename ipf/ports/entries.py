@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ipf.ports.base import Json
-from ipf.records import quick
-
-if TYPE_CHECKING:
-    from ipf.fhir.search.query import Query
+from ipf.ports.search import Query
 
 
 class Method(StrEnum):
@@ -26,7 +22,6 @@ class Method(StrEnum):
     PATCH = "patch"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change that is asked for.

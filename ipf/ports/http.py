@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
-from ipf.records import quick
-
-if TYPE_CHECKING:
-    from ipf.ports.resources import Version
+from ipf.ports.resources import Version
 
 
 class Credential:
@@ -27,7 +23,6 @@ class Credential:
         self.known: object = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
@@ -59,7 +54,6 @@ class Request:
         )  # fmt: skip
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer without its socket.  `about`: what was read or written, for the audit trail."""

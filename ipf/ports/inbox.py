@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT
-from ipf.records import quick
-
-if TYPE_CHECKING:
-    from ipf.ports.codes import UnmappedCode
 
 
 class Status(StrEnum):
@@ -28,7 +24,6 @@ class Status(StrEnum):
 OPEN_STATES = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message that was read from a sender and is about to be stored.  `raw` is what came, byte for byte."""
@@ -69,7 +64,6 @@ class Rejected:
     tenant: str = DEFAULT_TENANT
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends.
@@ -95,7 +89,14 @@ class Claimed:
     listener: str = ""
 
 
-@quick
+@dataclass(frozen=True, slots=True)
+class UnmappedCode:
+    """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
+
+    concept_map: str
+    code: str
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """How a claimed message ended.

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ipf.ports.base import Json
-from ipf.ports.codes import UnmappedCode
 from ipf.ports.entries import Entry, Link
-from ipf.ports.inbox import Claimed
-from ipf.records import quick
+from ipf.ports.inbox import Claimed, UnmappedCode
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a vendor profile adds to the audit record of a message.
@@ -27,7 +24,6 @@ class Origin:
     details: tuple[tuple[str, str], ...] = ()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A transaction Bundle, which map made it, and the codes that no table had.

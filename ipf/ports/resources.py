@@ -6,19 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import Caller
-from ipf.records import quick
-
-if TYPE_CHECKING:
-    from ipf.fhir.index.extract import Entries
-    from ipf.fhir.search.query import Query
-    from ipf.fhir.topics.topic import Topic
+from ipf.ports.index import Entries
+from ipf.ports.search import Query
+from ipf.ports.topics import Topic
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
@@ -36,7 +32,6 @@ class Version:
     method: str = "PUT"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Change:
     """A version to be written, with what it changes in the index.
@@ -55,7 +50,6 @@ class Change:
     previous: Json | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class NewEvent:
     """Change number `change` (its index in `Writes.changes`) fires the subscription with this rid."""
@@ -101,7 +95,6 @@ class SubscriptionCreator:
     begins: bool = True
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
@@ -125,7 +118,6 @@ class ReindexRequest:
     is_definition: bool = False
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Writes:
     """All that one database transaction writes, for one or many FHIR transactions."""
@@ -139,7 +131,6 @@ class Writes:
     creators: Sequence[SubscriptionCreator] = ()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """What a transaction must know before it can be planned; answered in one round trip."""
@@ -149,7 +140,6 @@ class Lookup:
     receipts: Sequence[tuple[str, str]] = ()  # (tenant, key)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class LookupResult:
     """LookupResult in the order of the asks.

@@ -11,12 +11,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.extract import Entries, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.predicate import Test
-from ipf.fhir.search.query import Query, Term
 from ipf.ports import Caller, Json, Version
+from ipf.ports.index import Entries
+from ipf.ports.predicates import Test
+from ipf.ports.search import Query, Term
 from ipf.security.scopes import UNLIMITED, Permit, grants_of
 
 _MOST_JUDGED = 2048

@@ -26,9 +26,10 @@ from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.compartments import membership
 from ipf.fhir.search.parameter import any_of
-from ipf.fhir.search.predicate import AllOf, Test
+from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.fhir.search.query import parse_query
 from ipf.ports import Caller
+from ipf.ports.predicates import AllOf, Test
 
 CREATE, READ, UPDATE, DELETE, SEARCH = "c", "r", "u", "d", "s"
 ALL = frozenset("cruds")
@@ -175,7 +176,7 @@ def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
         query = parse_query(resource_type, scope.search)
     except Problem:
         return None
-    if len(query.terms) != len(scope.search) or query.needs_store:
+    if len(query.terms) != len(scope.search) or parameters_that_need_store(query):
         return None  # a limit that were left out would grant more than was meant
     return [term.test for term in query.terms]
 

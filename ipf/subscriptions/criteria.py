@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.search.query import Query, parse_criteria
-from ipf.fhir.topics.topic import Topic, alone
+from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.topics.topic import alone
 from ipf.ports import Json
+from ipf.ports.search import Query
+from ipf.ports.topics import Topic
 from ipf.subscriptions.filters import queries_of
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, CONTENTS, FILTER, filters_of, topic_url, values
 from ipf.subscriptions.policy import ChannelPolicy

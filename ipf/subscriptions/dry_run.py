@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ipf.fhir.index.entries import Entries
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query
-from ipf.fhir.topics.topic import Topic
+from ipf.fhir.topics.topic import fires
 from ipf.ports import Change, Json, Version
+from ipf.ports.index import Entries
+from ipf.ports.search import Query
+from ipf.ports.topics import Topic
 from ipf.subscriptions.criteria import queries_for, wish_of
 
 
@@ -35,7 +36,7 @@ class Trial:
             return not version.deleted and self._meets(version, change.after, change.resource)
         seen = (change.before, change.previous) if version.deleted else (change.after, change.resource)
         triggers = [one for one in self._topic.triggers if one.resource_type == version.resource_type]
-        return self._meets(version, *seen) and any(trigger.fires(change) for trigger in triggers)
+        return self._meets(version, *seen) and any(fires(trigger, change) for trigger in triggers)
 
     def _meets(self, version: Version, entries: Entries, resource: Json | None) -> bool:
         query = self._queries[version.resource_type]

@@ -14,8 +14,10 @@ import re
 from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.query import Query, parse_criteria
-from ipf.fhir.topics.topic import Filter, Topic, alone
+from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.topics.topic import alone
+from ipf.ports.search import Query
+from ipf.ports.topics import Filter, Topic
 
 PLACE = "Subscription.criteria.extension"
 _FORM = re.compile(r"(?:(?P<type>[A-Z][A-Za-z]+)[.?])?(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(?::(?P<modifier>[A-Za-z-]+))?")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from ipf.fhir.index.extract import Entries
-from ipf.fhir.search.predicate import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
-from ipf.fhir.search.query import Query
+from ipf.ports.index import Entries
+from ipf.ports.predicates import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
+from ipf.ports.search import Query
 
 FileKey = tuple[str, str]
 """(code, whole index value), (code, first part with its tab), (code, tab with the last part), or ("_id", id)"""

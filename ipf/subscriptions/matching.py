@@ -25,9 +25,10 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query
-from ipf.fhir.topics.topic import Topic
+from ipf.fhir.topics.topic import fires
 from ipf.ports import Change, Changes, Json, Matcher
+from ipf.ports.search import Query
+from ipf.ports.topics import Topic
 from ipf.subscriptions.criteria import Criteria, queries_for, wish_of
 from ipf.subscriptions.index import Shelf
 from ipf.subscriptions.topic_index import Topics, TriggerBucket
@@ -217,7 +218,7 @@ class MatchingIndex:
 def _told(change: Change, drawer: TriggerBucket[Filed]) -> Iterator[int]:
     """The subscriptions of a topic, when one of them would hear of the change and the trigger means it."""
     listening = list(_listening(change, drawer.audience))
-    if listening and drawer.trigger.fires(change):
+    if listening and fires(drawer.trigger, change):
         yield from listening
 
 

@@ -13,8 +13,9 @@ from typing import Generic, TypeVar
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.fhir.topics.topic import Topic, Trigger, read_topic
+from ipf.fhir.topics.topic import always_meets, read_topic
 from ipf.ports import Change, Json, ServedTopic
+from ipf.ports.topics import Topic, Trigger
 from ipf.subscriptions.index import Item, Shelf
 
 log = Logger()
@@ -131,7 +132,7 @@ class Topics(Generic[T]):
             self._last += 1
             shelf = shelves.setdefault(kind, Shelf())
             shelf.put(TriggerBucket(self._last, trigger, kept.audiences[trigger.resource_type]),
-                      trigger.always_meets(interactions[0]))  # fmt: skip
+                      always_meets(trigger, interactions[0]))  # fmt: skip
             kept.drawers.append((shelf, self._last))
 
 

@@ -13,8 +13,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.index.extract import extract
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
+from ipf.ports.index import EMPTY
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import MatchingIndex
 from tests.bench.report import line

@@ -12,9 +12,9 @@ from twisted.internet import defer
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, WriteConflict
-from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.query import Query, Sort, parse_criteria
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import (
     Change,
     FhirStore,
@@ -28,6 +28,8 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.index import EMPTY
+from ipf.ports.search import Query, Sort
 
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 CORRELATION = str(uuid4())

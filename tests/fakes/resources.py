@@ -15,11 +15,8 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem, WriteConflict
-from ipf.fhir.index.entries import EMPTY, Entries
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
-from ipf.fhir.search.predicate import AllOf, Test
-from ipf.fhir.search.query import Query, Sort
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
@@ -40,6 +37,9 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.index import EMPTY, Entries
+from ipf.ports.predicates import AllOf, Test
+from ipf.ports.search import Query, Sort
 
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""

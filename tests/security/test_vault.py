@@ -10,13 +10,13 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.fhir.index.entries import EMPTY
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import MASK, hidden, kept, masked
 from ipf.fhir.search.custom_parameters import install
 from ipf.fhir.topics.topic import read_topic
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
+from ipf.ports.index import EMPTY
 from ipf.rest.operations.subscription_status import set_status
 from ipf.security.vault import Sealed, Vault
 from ipf.wire.channels.signed import SignedChannel, signature

@@ -12,10 +12,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
-from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.query import parse_criteria
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
+from ipf.ports.index import EMPTY
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import SLICE, MatchingIndex
 

@@ -1,20 +1,7 @@
-"""Index entries: what the search index knows of one resource, and how values are written in it.
+"""How values are written in the search index (`ipf/ports/index.py` describes them).
 
-Pure values without logic of their own; `index.py` makes them from a resource, `query.py` makes the same values from a
-search, the store keeps them in `index_text`, `index_date` and `index_quantity`.  Because both sides call the same
-functions of this module, a value found is a value searched.
-
-Text values (control characters replaced by a space, every part at most 1,200 bytes in UTF-8):
-
-| parameter type | value |
-|---|---|
-| token | `code TAB system`, either possibly empty |
-| string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
-| reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
-  identifier of a reference as a token (it alone has a TAB) |
-| uri | as it is; canonicals with and without `|version` |
-| composite | its components, LF between: a text (of a string only the normalised one), `lo LF hi` of a date,
-  `lo LF hi LF unit` of a number or quantity |
+Extraction (`extract.py`) and search (`ipf/fhir/search`) both call these functions, so a stored value and a searched
+value are equal texts.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -23,41 +10,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
-from decimal import Decimal
 from hashlib import blake2b
-
-from ipf.records import quick
-
-TextEntry = tuple[str, str]
-"""(code of the search parameter, value)"""
-DateEntry = tuple[str, int, int]
-"""(code, lo, hi): the half-open range [lo, hi) in microseconds since 1970 UTC; see `dates.FOREVER` for open ends"""
-QuantityEntry = tuple[str, Decimal, Decimal, str]
-"""(code, lo, hi, unit): the closed range [lo, hi]; open ends are Decimal("-Infinity") and Decimal("Infinity")
-
-`unit` is "" for numbers, else `system TAB code TAB unit TAB`, each part possibly empty.
-"""
 
 PART_LIMIT = 1200  # bytes; two parts and the keys fit in one b-tree row of PostgreSQL (2,704 bytes)
 _DIGEST_LENGTH = 33
 _COMPONENT_LIMIT = 800
 
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """All entries of one resource, without repeats.  Sets, so that `after.texts - before.texts` is the difference."""
-
-    texts: frozenset[TextEntry] = frozenset()
-    dates: frozenset[DateEntry] = frozenset()
-    quantities: frozenset[QuantityEntry] = frozenset()
-
-    def __len__(self) -> int:
-        return len(self.texts) + len(self.dates) + len(self.quantities)
-
-
-EMPTY = Entries()
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 

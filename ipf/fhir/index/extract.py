@@ -20,7 +20,7 @@ from typing import Any
 
 from ipf.fhir.index.compile import function_of
 from ipf.fhir.index.composites import Composite, composite_leaf
-from ipf.fhir.index.entries import EMPTY, DateEntry, Entries, QuantityEntry, TextEntry, token_value
+from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.general import evaluate
 from ipf.fhir.index.paths import Place
 from ipf.fhir.index.sources import Source, sources
@@ -28,8 +28,7 @@ from ipf.fhir.index.tree import Tree
 from ipf.fhir.index.values import Leaf, Sink
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.model.redaction import hidden
-
-__all__ = ["EMPTY", "DateEntry", "Entries", "QuantityEntry", "TextEntry", "extract"]
+from ipf.ports.index import EMPTY, Entries
 
 _NONE: frozenset[Any] = frozenset()
 

@@ -12,18 +12,11 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ipf.fhir.index.entries import (
-    DateEntry,
-    QuantityEntry,
-    TextEntry,
-    clean,
-    string_value,
-    token_value,
-    unit_value,
-)
+from ipf.fhir.index.entries import clean, string_value, token_value, unit_value
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.interning import Memo
 from ipf.fhir.model.reference import indexed_form
+from ipf.ports.index import DateEntry, QuantityEntry, TextEntry
 
 Codes = tuple[str, ...]
 DateEntryRange = tuple[int, int] | None

@@ -14,8 +14,8 @@ import orjson
 
 from ipf.config.paths import folder
 from ipf.fhir.search.parameter import any_of
-from ipf.fhir.search.predicate import IdIn, Test
 from ipf.fhir.search.terms import TermReader, Unsupported
+from ipf.ports.predicates import IdIn, Test
 
 _ITSELF = "{def}"
 

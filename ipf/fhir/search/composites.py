@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ipf.fhir.index.composites import Component, width
 from ipf.fhir.index.entries import component_text
-from ipf.fhir.search.predicate import AllOf, AnyOf, Test, TextEquals, TextParts, TextPrefix
+from ipf.ports.predicates import AllOf, AnyOf, Test, TextEquals, TextParts, TextPrefix
 
 Alternatives = Callable[[Component, str], Test]
 """The test that a value asks for as a value of the component's parameter, put under the code `` ("")."""

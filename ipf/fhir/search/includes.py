@@ -5,29 +5,13 @@ Source: https://hl7.org/fhir/R4/search.html#revinclude
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
+from ipf.ports.search import Include
 
 ALL = "*"
 _ITERATE = frozenset({"iterate", "recurse"})
-
-
-@dataclass(frozen=True, slots=True)
-class Include:
-    """`source`: the type that refers.  `code`: its parameter, or `*` for all.  `target`: only this type.  "" = any.
-
-    `reverse`: those that refer to a match are wanted, not those that it refers to.  `iterate`: also for what was
-    included.
-    """
-
-    source: str
-    code: str
-    target: str = ""
-    reverse: bool = False
-    iterate: bool = False
 
 
 def read_include(name: str, value: str, resource_type: str) -> Include:

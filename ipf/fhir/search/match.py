@@ -16,9 +16,10 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.entries import Entries
 from ipf.fhir.search.match_texts import has_text, has_typed_identifier
-from ipf.fhir.search.predicate import (
+from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
+from ipf.ports.index import Entries
+from ipf.ports.predicates import (
     AllOf,
     AnyOf,
     Bounds,
@@ -40,8 +41,7 @@ from ipf.fhir.search.predicate import (
     TextSuffix,
     TypedIdentifier,
 )
-from ipf.fhir.search.query import Query
-from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
+from ipf.ports.search import Query
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,

@@ -14,7 +14,7 @@ from typing import Any
 from ipf.fhir.index.entries import normalise
 from ipf.fhir.index.paths import Place, values_at
 from ipf.fhir.index.sources import sources
-from ipf.fhir.search.predicate import CodedText, TypedIdentifier
+from ipf.ports.predicates import CodedText, TypedIdentifier
 
 
 def has_text(test: CodedText, resource: dict[str, Any]) -> bool:

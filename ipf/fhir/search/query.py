@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Literal
 from urllib.parse import unquote_plus
 
 from ipf.errors import Category, Problem
@@ -26,83 +25,21 @@ from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.model.interning import Memo
-from ipf.fhir.search.includes import Include, read_include
+from ipf.fhir.search.includes import read_include
 from ipf.fhir.search.parameter import kind_of
-from ipf.fhir.search.predicate import Kind, Test, TextEquals, needs_resource, needs_store
 from ipf.fhir.search.terms import TermReader, Unsupported
-from ipf.records import quick
+from ipf.ports.predicates import Test, TextEquals
+from ipf.ports.search import Include
 
-__all__ = ["Query", "Sort", "Term", "by_token", "parse_criteria", "parse_query"]
+__all__ = ["by_token", "parse_criteria", "parse_query"]
+
+from ipf.ports.search import Query, Sort, Term
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
 _LAST_UPDATED = "_lastUpdated"
 _PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
 _NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
 _SURELY_WHOLE = 300  # characters; longer values are cut by the index
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One parameter of a search: `name` and `value` as written (`identifier:not`, `a|b`), and what it asks."""
-
-    name: str
-    value: str
-    test: Test
-
-
-@dataclass(frozen=True, slots=True)
-class Sort:
-    """One key of the order: `kind` says where the values are (an index, or the columns `_id`, `_lastUpdated`).
-
-    `others`: further codes under which values are, besides `code`.
-    """
-
-    code: str
-    kind: Kind | Literal["id", "last_updated"]
-    descending: bool = False
-    others: tuple[str, ...] = ()
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A search on one resource type: all `terms` must hold.
-
-    `count`: page size asked for, None = the server's own. `total`: none, estimate or accurate, None = not said.
-    `summary_count`: only the total is wanted. `ignored`: names of parameters that lenient parsing left out.
-    `canonical`: the same text for the same terms in any order and spelling; made for lock keys. `single_tokens`:
-    (code, index value) when the query is one positive equality on the text index, else None. `each_token`: a token
-    behind each match is wanted, not only behind the page. `needs_store`: names of parameters that no resource can
-    be matched with by itself. `needs_resource`: index entries alone do not tell; the resource is looked at too.
-    """
-
-    resource_type: str
-    terms: tuple[Term, ...] = ()
-    sort: tuple[Sort, ...] = ()
-    count: int | None = None
-    total: str | None = None
-    summary_count: bool = False
-    ignored: tuple[str, ...] = ()
-    canonical: str = ""
-    includes: tuple[Include, ...] = ()
-    each_token: bool = False
-    single_tokens: tuple[str, str] | None = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        test = self.terms[0].test if len(self.terms) == 1 else None
-        single = (test.code, test.values[0]) if type(test) is TextEquals and len(test.values) == 1 else None
-        object.__setattr__(self, "single_tokens", single)
-
-    @property
-    def needs_store(self) -> tuple[str, ...]:
-        """Names of the parameters whose answer takes other resources or a terminology."""
-        return tuple(term.name for term in self.terms if needs_store(term.test))
-
-    @property
-    def needs_resource(self) -> bool:
-        """Whether a match takes the resource itself besides its index entries."""
-        return any(needs_resource(term.test) for term in self.terms)
 
 
 def parse_query(

@@ -12,8 +12,9 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.search.parameter import Asked, any_of, split
-from ipf.fhir.search.predicate import Has, IdIn, Linked, ListMember, Test, needs_resource
+from ipf.fhir.search.predicate import needs_resource
 from ipf.fhir.search.values import build, last_updated
+from ipf.ports.predicates import Has, IdIn, Linked, ListMember, Test
 
 _DEEPEST = 8  # links of one chain
 _MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at

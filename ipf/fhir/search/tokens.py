@@ -14,16 +14,7 @@ from ipf.fhir.index.sources import Source
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import indexed_form, parse_reference
 from ipf.fhir.search.parameter import Asked, on_each_code, split, unescape
-from ipf.fhir.search.predicate import (
-    NOTHING,
-    CodedText,
-    CodeIn,
-    Test,
-    TextEquals,
-    TextPrefix,
-    TextSuffix,
-    TypedIdentifier,
-)
+from ipf.ports.predicates import NOTHING, CodedText, CodeIn, Test, TextEquals, TextPrefix, TextSuffix, TypedIdentifier
 
 # Tokens
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from ipf.fhir.fhirpath.units import scale
-from ipf.fhir.search.predicate import Bound, Bounds
+from ipf.ports.predicates import Bound, Bounds
 
 UCUM = "http://unitsofmeasure.org"
 _SPECIAL = {

@@ -20,7 +20,10 @@ from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.composites import conjunction, parts_of
 from ipf.fhir.search.parameter import Asked, any_of, kind_of, on_each_code, split, unescape
-from ipf.fhir.search.predicate import (
+from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
+from ipf.fhir.search.tokens import reference, token
+from ipf.fhir.search.ucum_bounds import UCUM, affine
+from ipf.ports.predicates import (
     NOTHING,
     Bounds,
     DateRange,
@@ -35,9 +38,6 @@ from ipf.fhir.search.predicate import (
     TextPrefix,
     TextSuffix,
 )
-from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
-from ipf.fhir.search.tokens import reference, token
-from ipf.fhir.search.ucum_bounds import UCUM, affine
 
 _PREFIXED = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)?(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)

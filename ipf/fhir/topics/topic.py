@@ -13,75 +13,63 @@ Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.fhirpath import Expression, FhirPathError, compile
-from ipf.fhir.index.entries import Entries
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.redaction import hidden
-from ipf.fhir.search.includes import Include, read_include
+from ipf.fhir.search.includes import read_include
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query, parse_criteria
+from ipf.fhir.search.predicate import parameters_that_need_store
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import Change, Json
+from ipf.ports.index import Entries
+from ipf.ports.search import Include, Query
+from ipf.ports.topics import INTERACTIONS, Filter, ResourceTest, Topic, Trigger
 
-INTERACTIONS = frozenset({"create", "update", "delete"})
 _PASSES = "test-passes"
 _RESULTS = frozenset({_PASSES, "test-fails"})
 _PLACE = "SubscriptionTopic"
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Changes of one resource type.
+def fires(trigger: Trigger, change: Change) -> bool:
+    """Whether a change of the trigger's type fires it.  An expression that fails on the data is not true."""
+    return (
+        change.interaction in trigger.interactions
+        and _meets_searches(trigger, change)
+        and (trigger.expression is None or _meets_expression(trigger.expression, change))
+    )
 
-    `previous`, `current`: searches on the resource before and after, None = not asked.  `on_create`, `on_delete`: what
-    counts where there is no resource before or after.  `needs_both`: of the two searches, not only one.  `expression`:
-    FHIRPath that must be true of the resource, with `%current` and `%previous`.
-    """
 
-    resource_type: str
-    interactions: frozenset[str] = INTERACTIONS
-    previous: Query | None = None
-    current: Query | None = None
-    on_create: bool = False
-    on_delete: bool = False
-    needs_both: bool = False
-    expression: Expression | None = None
+def always_meets(trigger: Trigger, interaction: str) -> Query | None:
+    """A search that the resource after (of a deletion: before) meets whenever the trigger fires; None = unknown."""
+    wanted, other = trigger.current, trigger.previous
+    if interaction == "delete":
+        wanted, other = other, wanted
+    return wanted if other is None or trigger.needs_both else None
 
-    def fires(self, change: Change) -> bool:
-        """Whether a change of this type is one of those meant.  An expression that fails on the data is not true."""
-        return (
-            change.interaction in self.interactions
-            and self._meets_searches(change)
-            and (self.expression is None or self._meets_expression(change, self.expression))
-        )
 
-    def always_meets(self, interaction: str) -> Query | None:
-        """A search that the resource after (of a deletion: before) meets whenever this fires; None = none is known."""
-        wanted, other = (self.previous, self.current) if interaction == "delete" else (self.current, self.previous)
-        return wanted if other is None or self.needs_both else None
+def _meets_searches(trigger: Trigger, change: Change) -> bool:
+    found = []
+    if trigger.previous is not None:
+        before = change.interaction != "create"
+        found.append(_meets(trigger.previous, change, change.before, change.previous) if before else trigger.on_create)
+    if trigger.current is not None:
+        after = change.interaction != "delete"
+        found.append(_meets(trigger.current, change, change.after, change.resource) if after else trigger.on_delete)
+    return not found or (all(found) if trigger.needs_both else any(found))
 
-    def _meets_searches(self, change: Change) -> bool:
-        found = []
-        if self.previous is not None:
-            before = change.interaction != "create"
-            found.append(_meets(self.previous, change, change.before, change.previous) if before else self.on_create)
-        if self.current is not None:
-            after = change.interaction != "delete"
-            found.append(_meets(self.current, change, change.after, change.resource) if after else self.on_delete)
-        return not found or (all(found) if self.needs_both else any(found))
 
-    def _meets_expression(self, change: Change, expression: Expression) -> bool:
-        now, before = (None if one is None else hidden(one) for one in (change.resource, change.previous))
-        focus = now if now is not None else before
-        variables: dict[str, object] = {"current": now or [], "previous": before or []}
-        try:
-            return expression.test(focus, variables)
-        except FhirPathError:
-            return False
+def _meets_expression(expression: ResourceTest, change: Change) -> bool:
+    now, before = (None if one is None else hidden(one) for one in (change.resource, change.previous))
+    focus = now if now is not None else before
+    variables: dict[str, object] = {"current": now or [], "previous": before or []}
+    try:
+        return expression.test(focus, variables)
+    except FhirPathError:
+        return False
 
 
 def _meets(query: Query, change: Change, entries: Entries, resource: Json | None) -> bool:
@@ -89,41 +77,6 @@ def _meets(query: Query, change: Change, entries: Entries, resource: Json | None
     if resource is not None and resource is not change.resource:
         at = datetime.fromisoformat(resource["meta"]["lastUpdated"]) if "meta" in resource else at
     return matches(query, entries, id=change.version.id, last_updated=at, resource=resource)
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A search parameter that subscribers may narrow by; `resource_type` "" = of every type that has it.
-
-    `modifiers`, `comparators`: those allowed; None = not said, so all are.
-    """
-
-    resource_type: str
-    parameter: str
-    modifiers: frozenset[str] | None = None
-    comparators: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic that is served.  `shapes`: by resource type, what goes along with a resource that fired."""
-
-    url: str
-    version: str
-    title: str
-    triggers: tuple[Trigger, ...]
-    filters: tuple[Filter, ...] = ()
-    shapes: Mapping[str, tuple[Include, ...]] | None = None
-
-    @property
-    def resource_types(self) -> tuple[str, ...]:
-        """The types that it is about, each once."""
-        return tuple(dict.fromkeys(trigger.resource_type for trigger in self.triggers))
-
-    def is_meant_by(self, canonical: str) -> bool:
-        """Whether a canonical, with or without a version, names it."""
-        url, bar, version = canonical.partition("|")
-        return url == self.url and (not bar or version == self.version)
 
 
 def is_served(resource: Json) -> bool:
@@ -269,8 +222,9 @@ def _codes(item: Json, member: str) -> frozenset[str] | None:
 
 def alone(query: Query) -> Query:
     """A query that a resource answers by itself; Problem BUSINESS_RULE names the parameters that look at others."""
-    if query.needs_store or query.includes:
-        names = ", ".join(query.needs_store) or "_include"
+    needs_store = parameters_that_need_store(query)
+    if needs_store or query.includes:
+        names = ", ".join(needs_store) or "_include"
         text = f"{names} cannot be used: a change is matched by itself, without other resources"
         raise Problem(Category.BUSINESS_RULE, text)
     return query

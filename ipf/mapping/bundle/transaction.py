@@ -18,7 +18,7 @@ from typing import Any
 
 from ipf.errors import Problem
 from ipf.fhir.model.interning import Memo
-from ipf.fhir.search.query import Query, by_token, parse_criteria
+from ipf.fhir.search.query import by_token, parse_criteria
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
@@ -35,6 +35,7 @@ from ipf.mapping.bundle.identity import (
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.entries import Entry, Link, Method
+from ipf.ports.search import Query
 
 _CREATE, _UPDATE = Method.CREATE, Method.UPDATE
 _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch

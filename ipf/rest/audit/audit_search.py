@@ -17,10 +17,10 @@ from functools import cache
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
-from ipf.fhir.search.predicate import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals
-from ipf.fhir.search.query import Query
 from ipf.ports import Version
 from ipf.ports.audit import FHIR, Audit, AuditFilter, Kind
+from ipf.ports.predicates import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals
+from ipf.ports.search import Query
 from ipf.security.audit import INTERACTIONS
 from ipf.security.audit_event import audit_event
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.query import Query, Sort
+from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.ports import FhirStore, FhirTransaction, SearchPage, Version
 from ipf.ports.audit import FHIR, Audit, AuditFilter, AuditStore
+from ipf.ports.search import Query, Sort
 from ipf.rest.audit.audit_search import filter_of, passes
 from ipf.security.audit import TYPE
 from ipf.security.audit_event import version_of
@@ -118,9 +119,10 @@ class AuditedStore:
         sort = query.sort[0]
         if len(query.sort) > 1 or sort.code not in _ORDERS:
             raise Problem(Category.NOT_SUPPORTED, "AuditEvents are sorted by date, _lastUpdated or _id", "_sort")
-        if query.needs_store:
-            names = ", ".join(query.needs_store)
-            raise Problem(Category.NOT_SUPPORTED, f"AuditEvents cannot be searched by {names}", query.needs_store[0])
+        needs_store = parameters_that_need_store(query)
+        if needs_store:
+            names = ", ".join(needs_store)
+            raise Problem(Category.NOT_SUPPORTED, f"AuditEvents cannot be searched by {names}", needs_store[0])
         return await self._page(tenant, query, _Place.parse(after))
 
     async def _page(self, tenant: str, query: Query, place: _Place) -> SearchPage:

@@ -14,9 +14,10 @@ from urllib.parse import parse_qsl
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import etag, http_date
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.query import Query, parse_query
+from ipf.fhir.search.query import parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
+from ipf.ports.search import Query
 from ipf.rest.http.binary import wrapped
 from ipf.rest.http.formats import Format, is_fhir, sent_format
 from ipf.rest.http.formats import media_type as media_type  # used beside these by interactions that take forms

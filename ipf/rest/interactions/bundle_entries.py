@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.query import Query, parse_criteria
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import Json, Mapped, Request
+from ipf.ports.search import Query
 from ipf.rest.http.exchange import creates_only, if_match, parameters
 from ipf.rest.http.structure import is_id
 from ipf.rest.write.unit import Entry, Method

@@ -17,9 +17,10 @@ from ipf.fhir.model.bundle import Link, searchset
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.compartments import compartments, membership
-from ipf.fhir.search.predicate import Test
-from ipf.fhir.search.query import Query, Term, parse_query
+from ipf.fhir.search.query import parse_query
 from ipf.ports import Answer, Request, SearchPage
+from ipf.ports.predicates import Test
+from ipf.ports.search import Query, Term
 from ipf.rest.http.exchange import media_type, parameters, preference, selection
 from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded

@@ -15,9 +15,10 @@ from ipf.fhir.index.entries import token_value
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
 from ipf.fhir.search.parameter import any_of
-from ipf.fhir.search.predicate import NOTHING, CodeIn, IdIn, ListMember, Test, inner, rewritten, tests_equal, within
-from ipf.fhir.search.query import Query, Term
+from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
 from ipf.ports import Terminology
+from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, Test
+from ipf.ports.search import Query, Term
 from ipf.rest.write.repository import Repository
 
 _MOST_CODES = 10_000

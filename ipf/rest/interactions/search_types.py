@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.query import Query
 from ipf.ports import FhirStore, SearchPage, Version
+from ipf.ports.search import Query
 
 _TOTAL = re.compile(r"[0-9]{0,15}")
 _MERGED = frozenset({"id", "last_updated"})

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.compartments import compartments, membership
-from ipf.fhir.search.predicate import Test
 from ipf.ports import Answer, Request
+from ipf.ports.predicates import Test
 from ipf.rest.http.exchange import preference, selection
 from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_of
 from ipf.rest.interactions.search_include import Included, references

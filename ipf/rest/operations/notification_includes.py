@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipf.fhir.topics.topic import Topic
 from ipf.ports import SYSTEM, Event, FhirStore, Lease, Matcher, Version
+from ipf.ports.topics import Topic
 from ipf.rest.interactions.search_include import Included
 from ipf.rest.write.permission import visible
 from ipf.subscriptions.guide import topic_url

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Change, Json, Request, Version
 from ipf.ports.history import HistoryMark
+from ipf.ports.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
 from ipf.rest.write.admit import admit

@@ -21,10 +21,12 @@ from ipf.fhir.model.packages import Packages
 from ipf.fhir.profiles.catalog import KINDS, Catalog, url_id
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query, parse_query
+from ipf.fhir.search.predicate import parameters_that_need_store, query_needs_resource
+from ipf.fhir.search.query import parse_query
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
+from ipf.ports.search import Query
 
 if TYPE_CHECKING:
     from ipf.fhir.validation.validator import Validator
@@ -144,7 +146,12 @@ class Conformance:
 
         Only searches that narrow (by url, id, name, type ...) find them: they would drown all others.
         """
-        if query.resource_type not in KINDS or page.next is not None or query.needs_resource or query.needs_store:
+        if (
+            query.resource_type not in KINDS
+            or page.next is not None
+            or query_needs_resource(query)
+            or parameters_that_need_store(query)
+        ):
             return page
         if not _NARROWING & {term.name.partition(":")[0] for term in query.terms}:
             return page

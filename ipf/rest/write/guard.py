@@ -6,8 +6,8 @@ stay within them.  A caller without limits has no guard.
 
 from __future__ import annotations
 
-from ipf.fhir.index.extract import Entries
 from ipf.ports import Caller, Json, Version
+from ipf.ports.index import Entries
 from ipf.rest.write.snapshot import State
 from ipf.rest.write.unit import Method
 from ipf.security.access import insufficient, passes, required

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ipf.fhir.search.predicate import Has, Linked, ListMember, Test, rewritten, within
-from ipf.fhir.search.query import Query, Term
+from ipf.fhir.search.predicate import rewritten, within
 from ipf.ports import Answer, Caller, Request, Version
+from ipf.ports.predicates import Has, Linked, ListMember, Test
+from ipf.ports.search import Query, Term
 from ipf.rest.write.unit import Entry, Method
 from ipf.security.access import Unauthorized, allows, insufficient, may_see, permit, required
 from ipf.security.scopes import grants_of

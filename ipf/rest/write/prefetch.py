@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.query import Query, parse_criteria
+from ipf.fhir.search.predicate import parameters_that_need_store
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import Caller, Lookup, LookupResult, Version
+from ipf.ports.search import Query
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references
 from ipf.rest.write.unit import Entry, Method, Unit
@@ -68,7 +70,7 @@ def question(unit: Unit, *, later: bool = False) -> Question:
     asked = [entry.condition for entry in entries]
     keys = tuple([None if query is None else (tenant, query.resource_type, query.canonical) for query in asked])
     for query, entry in zip(asked, entries, strict=True):
-        if query is not None and query.single_tokens is None and query.needs_store:
+        if query is not None and query.single_token is None and parameters_that_need_store(query):
             return Question(unit, {}, (), keys, _follows(query, entry.place))
     if unit.references is not None:
         later = later and HABIT.may_wait()
@@ -89,7 +91,7 @@ def question(unit: Unit, *, later: bool = False) -> Question:
                 except Problem as problem:
                     refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
                     return Question(unit, {}, texts, keys, refused)
-                if found[reference].needs_store:
+                if parameters_that_need_store(found[reference]):
                     return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
     return Question(unit, found, texts, keys)
 
@@ -140,7 +142,7 @@ def _within_limits(entry: Entry, caller: Caller) -> Entry:
 
 def _follows(query: Query, place: str | None) -> Problem:
     """The refusal of a condition that other resources answer, since those that are planned beside it do not count."""
-    names = ", ".join(query.needs_store)
+    names = ", ".join(parameters_that_need_store(query))
     text = f"the condition of a write is put to the resource alone: {names} cannot be used"
     return Problem(Category.NOT_SUPPORTED, text, place)
 

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.query import Query
 from ipf.ports import Json
+from ipf.ports.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult
 
 Post = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]

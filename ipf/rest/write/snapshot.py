@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.index.extract import EMPTY, Entries, TextEntry, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query
+from ipf.fhir.search.predicate import query_needs_resource
 from ipf.ports import Json, Matcher, Version
+from ipf.ports.index import EMPTY, Entries, TextEntry
+from ipf.ports.search import Query
 from ipf.rest.write.prefetch import ConditionKey, Key, Prefetch
 from ipf.rest.write.unit import EntryResult, Outcome
 
@@ -56,7 +58,7 @@ class State:
     def meets(self, query: Query) -> bool:
         """Whether the resource is there and answers the query."""
         version = self.version
-        whole = self.resource if query.single_tokens is None and query.needs_resource else None
+        whole = self.resource if query.single_token is None and query_needs_resource(query) else None
         at = version.last_updated
         return self.alive and matches(query, self.entries, id=version.id, last_updated=at, resource=whole)
 
@@ -81,8 +83,8 @@ class StoreSnapshot:
         self._holders: dict[tuple[str, str, TextEntry], dict[Key, None]] = {}
         self._watched: dict[tuple[str, str], set[TextEntry]] = {}
         for tenant, query in conditions:
-            if query.single_tokens is not None:
-                self._watched.setdefault((tenant, query.resource_type), set()).add(query.single_tokens)
+            if query.single_token is not None:
+                self._watched.setdefault((tenant, query.resource_type), set()).add(query.single_token)
 
     @property
     def parts(self) -> tuple[dict[Any, Any], ...]:
@@ -143,8 +145,8 @@ class StoreSnapshot:
         found = [key for key in keys if key not in written or self._meets(key, query)]
         if len(keys) > 1 and len(found) < 2 and any(key in written and key not in self._layer for key in keys):
             raise ReplanNeeded
-        if query.single_tokens is not None:
-            written = self._holders.get((tenant, query.resource_type, query.single_tokens), {})
+        if query.single_token is not None:
+            written = self._holders.get((tenant, query.resource_type, query.single_token), {})
         found += [key for key in written if key not in found and self._meets(key, query)]
         return found
 

@@ -14,14 +14,15 @@ from datetime import datetime
 from typing import NoReturn, cast
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.extract import EMPTY, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
 from ipf.fhir.model.redaction import kept
 from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import Query
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
+from ipf.ports.index import EMPTY
+from ipf.ports.search import Query
 from ipf.rest.write.entry_names import Names, complete, names_of, restore
 from ipf.rest.write.guard import guard_of
 from ipf.rest.write.ids import new_id

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
-from ipf.fhir.search.query import Query
 from ipf.ports import Lookup, LookupResult, Version
+from ipf.ports.search import Query
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.quoting import Statement, array, joined
 from ipf.store.postgres.symbols import Names, Parameter
@@ -133,7 +133,7 @@ def matches(
 ) -> list[Sequence[Version]]:
     """Rows of `match_call` in the order of the conditions."""
     found: list[list[Version]] = [list(others.get(number, ())) for number in range(len(conditions))]
-    numbers = [number for number, (_, query) in enumerate(conditions) if query.single_tokens is not None]
+    numbers = [number for number, (_, query) in enumerate(conditions) if query.single_token is not None]
     for row in rows:
         found[numbers[row[1] - 1]].append(version(row[2:]))
     return list(found)
@@ -141,7 +141,7 @@ def matches(
 
 def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
     """The conditions that are no single tokens, with their places."""
-    return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_tokens is None]
+    return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_token is None]
 
 
 def parts_of(asks: Lookup) -> Iterator[Lookup]:
@@ -183,13 +183,13 @@ def version(row: Row) -> Version:
 
 def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:
     return [
-        (tenant, query.resource_type, *query.single_tokens)
+        (tenant, query.resource_type, *query.single_token)
         for tenant, query in conditions
-        if query.single_tokens is not None
+        if query.single_token is not None
     ]
 
 
 def _lock_key(tenant: str, query: Query) -> int:
-    token = query.single_tokens
+    token = query.single_token
     text = f"{token[0]}\x1f{token[1]}" if token is not None else query.canonical
     return crc32(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode()) % MATCH_KEYS

@@ -13,10 +13,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.fhir.index.entries import EMPTY
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, ReindexJob, ReindexQueue, Version, Writes
+from ipf.ports.index import EMPTY
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import SHARE_SUBSCRIPTIONS, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement, joined, printable, script

@@ -17,7 +17,6 @@ from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.query import Query
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
@@ -33,6 +32,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, here
 from ipf.store.postgres import lookup as asking
 from ipf.store.postgres import symbols as naming

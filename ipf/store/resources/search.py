@@ -25,8 +25,8 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.predicate import IdIn, TextEquals
-from ipf.fhir.search.query import Query, Sort
+from ipf.ports.predicates import IdIn, TextEquals
+from ipf.ports.search import Query, Sort
 from ipf.store.postgres.lookup import VERSION_COLUMNS
 from ipf.store.postgres.prepared import Call
 from ipf.store.postgres.quoting import Value

@@ -14,7 +14,9 @@ from itertools import count
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import clean
-from ipf.fhir.search.predicate import (
+from ipf.fhir.search.predicate import inner
+from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
+from ipf.ports.predicates import (
     AllOf,
     AnyOf,
     Bounds,
@@ -35,9 +37,7 @@ from ipf.fhir.search.predicate import (
     TextPrefix,
     TextSuffix,
     TypedIdentifier,
-    inner,
 )
-from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
 from ipf.store.postgres.prepared import Values
 from ipf.store.postgres.quoting import joined
 from ipf.store.postgres.symbols import Names, Parameter

@@ -13,26 +13,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.entries import EMPTY
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
-from ipf.fhir.search.predicate import (
-    NOTHING,
-    AllOf,
-    AnyOf,
-    Has,
-    IdIn,
-    Linked,
-    Not,
-    Present,
-    Test,
-    needs_resource,
-    needs_store,
-    tests_equal,
-)
-from ipf.fhir.search.query import Query, Term
+from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal
 from ipf.ports import SearchPage, Version
+from ipf.ports.index import EMPTY
+from ipf.ports.predicates import NOTHING, AllOf, AnyOf, Has, IdIn, Linked, Not, Present, Test
+from ipf.ports.search import Query, Term
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.lookup import version
 from ipf.store.postgres.prepared import Call, Run
@@ -166,7 +154,7 @@ class Search:
     # -- rows
 
     async def _rows(self, sql: SearchSql, query: Query, limit: int, after: Token | None) -> list[Row]:
-        if not query.needs_resource:
+        if not query_needs_resource(query):
             if can_walk_dates(query) and await self._many_match(sql, query):
                 return await self._by_date(query, limit, after)
             return await self._run(sql.page(limit, after))
@@ -202,7 +190,7 @@ class Search:
         return rows + [(*row, None) for row in await self._run(sql.page(limit - len(rows), behind))]
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
-        if not query.needs_resource:
+        if not query_needs_resource(query):
             return int((await self._run(sql.count()))[0][0])
         total = 0
         async for _ in self._looked_at(sql, query, None):

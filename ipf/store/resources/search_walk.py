@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipf.fhir.search.predicate import (
+from ipf.fhir.search.predicate import inner, within
+from ipf.ports.predicates import (
     AllOf,
     AnyOf,
     DateRange,
@@ -27,10 +28,8 @@ from ipf.fhir.search.predicate import (
     Test,
     TextEquals,
     TextPrefix,
-    inner,
-    within,
 )
-from ipf.fhir.search.query import Query
+from ipf.ports.search import Query
 from ipf.store.resources.search_conditions import Conditions, is_set
 
 _OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`

@@ -9,10 +9,11 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.index.extract import Entries, extract, walked
+from ipf.fhir.index.extract import extract, walked
 from ipf.fhir.model import json
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.interning import LONGEST, Memo
+from ipf.ports.index import Entries
 from tests.fhir.examples import ABSENT, examples
 
 LONG = "x" * 700 + "\u00e9" * 700

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.fhirpath.parser import parse
-from ipf.fhir.index.entries import EMPTY, PART_LIMIT, normalise, string_value, token_value
+from ipf.fhir.index.entries import PART_LIMIT, normalise, string_value, token_value
 from ipf.fhir.index.extract import extract
 from ipf.fhir.index.paths import NotSimple, places, presence
 from ipf.fhir.index.sources import sources
@@ -16,6 +16,7 @@ from ipf.fhir.index.values import leaf
 from ipf.fhir.model import json
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.definitions import definitions
+from ipf.ports.index import EMPTY
 from tests.fhir.examples import ABSENT, examples
 
 UCUM = "http://unitsofmeasure.org"

@@ -10,9 +10,10 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.fhir.index.extract import Entries, extract
+from ipf.fhir.index.extract import extract
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.query import parse_criteria, parse_query
+from ipf.ports.index import Entries
 from tests.fhir.examples import REFERENCE
 
 CASES = REFERENCE / "search/search_cases.json"

@@ -12,7 +12,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.predicate import (
+from ipf.fhir.search.query import parse_criteria, parse_query
+from ipf.ports.predicates import (
     NOTHING,
     AllOf,
     AnyOf,
@@ -37,7 +38,7 @@ from ipf.fhir.search.predicate import (
     TextSuffix,
     TypedIdentifier,
 )
-from ipf.fhir.search.query import Sort, parse_criteria, parse_query
+from ipf.ports.search import Sort
 
 UCUM = "http://unitsofmeasure.org"
 YEAR_2020 = ((Bound("lo", ">=", 1577836800000000), Bound("hi", "<=", 1609459200000000)),)
@@ -298,7 +299,7 @@ class Queries(TestCase):
             ("Patient", None),
         ]
         for criteria, expected in table:
-            self.assertEqual(parse_criteria(criteria).single_tokens, expected)
+            self.assertEqual(parse_criteria(criteria).single_token, expected)
 
     def test_the_short_way_of_a_token_is_the_same_as_the_long_way(self) -> None:
         for resource_type in ("Patient", "Observation", "Bundle", "Group"):

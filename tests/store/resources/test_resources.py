@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from ipf.fhir.search.query import Query, Sort, parse_criteria
+from ipf.fhir.search.query import parse_criteria
 from ipf.ports import Lookup
+from ipf.ports.search import Query, Sort
 from ipf.store.postgres.symbols import Names
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql

@@ -1,0 +1,49 @@
+"""The entries of one resource in the search index.
+
+Text values have no control characters but TAB and LF; every part has at most 1,200 bytes in UTF-8:
+
+| parameter type | value |
+|---|---|
+| token | `code TAB system`, either possibly empty |
+| string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
+| reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
+  identifier of a reference as a token (it alone has a TAB) |
+| uri | as it is; canonicals with and without `|version` |
+| composite | its components, LF between: a text (of a string only the normalised one), `lo LF hi` of a date,
+  `lo LF hi LF unit` of a number or quantity |
+
+Source: https://hl7.org/fhir/R4/search.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+TextEntry = tuple[str, str]
+"""(code of the search parameter, value)"""
+DateEntry = tuple[str, int, int]
+"""(code, lo, hi): the half-open range [lo, hi) in microseconds since 1970 UTC
+
+Open ends are plus and minus `FOREVER` of `ipf/fhir/model/dates.py`.
+"""
+QuantityEntry = tuple[str, Decimal, Decimal, str]
+"""(code, lo, hi, unit): the closed range [lo, hi]; open ends are Decimal("-Infinity") and Decimal("Infinity")
+
+`unit` is "" for numbers, else `system TAB code TAB unit TAB`, each part possibly empty.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """All entries of one resource, without repeats.  Sets, so that `after.texts - before.texts` is the difference."""
+
+    texts: frozenset[TextEntry] = frozenset()
+    dates: frozenset[DateEntry] = frozenset()
+    quantities: frozenset[QuantityEntry] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.texts) + len(self.dates) + len(self.quantities)
+
+
+EMPTY = Entries()

@@ -1,0 +1,77 @@
+"""A subscription topic as records: the changes that fire it, the filters that it allows, and what is sent along.
+
+`ipf/fhir/topics` reads them from a SubscriptionTopic and decides whether a change fires a trigger.
+
+Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5/subscriptiontopic.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ipf.ports.search import Include, Query
+
+INTERACTIONS = frozenset({"create", "update", "delete"})
+
+
+class ResourceTest(Protocol):
+    """A FHIRPath expression that is true or false of a resource."""
+
+    def test(self, focus: Any, variables: Mapping[str, Any] = ..., /) -> bool:
+        """Whether it is true, with these `%variables`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Changes of one resource type.
+
+    `previous`, `current`: searches on the resource before and after the change, None = no condition.  `on_create`,
+    `on_delete`: the result where there is no resource before or after.  `needs_both`: both searches must match, not
+    only one.  `expression`: FHIRPath that must be true of the resource, with `%current` and `%previous`.
+    """
+
+    resource_type: str
+    interactions: frozenset[str] = INTERACTIONS
+    previous: Query | None = None
+    current: Query | None = None
+    on_create: bool = False
+    on_delete: bool = False
+    needs_both: bool = False
+    expression: ResourceTest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A search parameter that subscribers may narrow by; `resource_type` "" = of every type that has it.
+
+    `modifiers`, `comparators`: those allowed; None = not said, so all are.
+    """
+
+    resource_type: str
+    parameter: str
+    modifiers: frozenset[str] | None = None
+    comparators: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic that is served.  `shapes`: by resource type, what goes along with a resource that fired."""
+
+    url: str
+    version: str
+    title: str
+    triggers: tuple[Trigger, ...]
+    filters: tuple[Filter, ...] = ()
+    shapes: Mapping[str, tuple[Include, ...]] | None = None
+
+    @property
+    def resource_types(self) -> tuple[str, ...]:
+        """The types that it is about, each once."""
+        return tuple(dict.fromkeys(trigger.resource_type for trigger in self.triggers))
+
+    def is_meant_by(self, canonical: str) -> bool:
+        """Whether a canonical, with or without a version, names it."""
+        url, bar, version = canonical.partition("|")
+        return url == self.url and (not bar or version == self.version)
