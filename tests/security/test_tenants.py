@@ -171,7 +171,7 @@ class RouteTests(OnPostgres):
         """All of beta: its history, its events, its jobs."""
         world = self.world
         history = await world.send("GET", "_history?_count=1000", None, "beta")
-        rows = await self.database.everyone.many(
+        rows = await self.database.all_tenants.many(
             "SELECT s.id, s.status, s.last_event_number, s.epoch FROM subscription_states s"
             " JOIN partitions p ON p.id = s.partition_id WHERE p.name = 'beta' ORDER BY s.id"
         )

@@ -46,7 +46,7 @@ class PostgresAuditStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._all = database.everyone
+        self._all_tenants = database.all_tenants
         self._names = Names(database)
 
     async def append(self, audits: Sequence[Audit]) -> None:
@@ -55,11 +55,11 @@ class PostgresAuditStore:
             return
         blocks = blocks_of(audits)
         await self._names.add({block.tenant for block in blocks})
-        if not self._database.is_divided:
+        if not self._database.has_row_security:
             await self._database.many(self._inserting(blocks))
             return
         parts = [
-            (self._database.bind(tenant), self._inserting(list(some)))
+            (self._database.set_tenant(tenant), self._inserting(list(some)))
             for tenant, some in groupby(sorted(blocks, key=attrgetter("tenant")), attrgetter("tenant"))
         ]
         await self._database.many(script(*(statement for part in parts for statement in part)))
@@ -100,7 +100,7 @@ class PostgresAuditStore:
 
     async def purge(self, before: datetime, limit: int) -> int:
         """See `ports.AuditStore.purge`: blocks go whole, when the last of their records is too old."""
-        return int((await self._all.one(_PURGE.format(before=least_from(before), limit=int(limit))))[0])
+        return int((await self._all_tenants.one(_PURGE.format(before=least_from(before), limit=int(limit))))[0])
 
     async def _total(self, tenant: str | None, match: Match) -> int:
         if not match.is_of_kinds:
@@ -108,7 +108,7 @@ class PostgresAuditStore:
         inside = match.inside()
         conditions = [*await self._conditions(tenant, match), *inside]
         by_key = match.keys_are_wanted
-        runs = self._all if tenant is None or by_key else self._database.of(tenant)
+        runs = self._all_tenants if tenant is None or by_key else self._database.for_tenant(tenant)
         rows = await runs.many((BY_KEY if by_key else "") + _BY_KIND.format(where=where(conditions)))
         kinds = [(kind_of(name, SURFACE_NAMES[surface], kind), int(count)) for name, surface, kind, count in rows]
         total = sum(count for kind, count in kinds if match.allows(kind))
@@ -131,8 +131,8 @@ class PostgresAuditStore:
         if after is not None:
             conditions.append(behind(after, oldest_first=oldest_first))
         partition = None if tenant is None else self._names.partition(tenant)
-        runs = self._all if tenant is None else self._database.of(tenant)
-        apart = self._all if tenant is not None and self._database.is_divided else None
+        runs = self._all_tenants if tenant is None else self._database.for_tenant(tenant)
+        apart = self._all_tenants if tenant is not None and self._database.has_row_security else None
         walk = Walk(runs, match, conditions, partition, apart, oldest_first=oldest_first)
         async for audit in walk.records():
             yield audit

@@ -19,7 +19,7 @@ from ipf.store.audit.blocks import opened
 from ipf.store.audit.match import SURFACES, Match
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import literal
-from ipf.store.postgres.scopes import Runs
+from ipf.store.postgres.tenant_scope import Executor
 
 BY_KEY = "SET LOCAL enable_indexscan = off;\n"
 """What goes before a statement so that it uses the index of keys: what is left are bitmaps."""
@@ -42,11 +42,11 @@ class Walk:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: Executor,
         match: Match,
         conditions: Sequence[str],
         partition: int | None,
-        apart: Runs | None,
+        apart: Executor | None,
         *,
         oldest_first: bool,
     ) -> None:

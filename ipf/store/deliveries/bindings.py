@@ -46,12 +46,12 @@ class PostgresBindingTokens:
         """See `ports.BindingTokens.issue`."""
         token = secrets.token_urlsafe(32)
         call = ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until, _written(caller))
-        await self._database.of(tenant).many(call)
+        await self._database.for_tenant(tenant).many(call)
         return token
 
     async def redeem(self, token: str) -> Binding | None:
         """See `ports.BindingTokens.redeem`."""
-        row = await self._database.everyone.maybe(REDEEM.call(_digest(token)))
+        row = await self._database.all_tenants.maybe(REDEEM.call(_digest(token)))
         return None if row is None else Binding(row[0], tuple(row[1].split()), row[2], _read(row[3]))
 
 

@@ -266,11 +266,11 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.lease`."""
-        return self._leases(await self._all.many(LEASE.call(worker, limit, until, FIRST_EVENTS)))
+        return self._leases(await self._all_tenants.many(LEASE.call(worker, limit, until, FIRST_EVENTS)))
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.heartbeats`."""
-        return self._leases(await self._all.many(HEARTBEATS.call(worker, limit, until, FIRST_EVENTS)))
+        return self._leases(await self._all_tenants.many(HEARTBEATS.call(worker, limit, until, FIRST_EVENTS)))
 
     def _leases(self, rows: Sequence[Row]) -> list[Lease]:
         """Rows of one subscription follow one another, one for each event; one without an event when there is none."""
@@ -296,35 +296,35 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.events`.  Nothing when the lease was lost."""
-        rows = await self._all.many(EVENTS.call(lease.subscription_rid, lease.token, limit))
+        rows = await self._all_tenants.many(EVENTS.call(lease.subscription_rid, lease.token, limit))
         return [event_of(row) for row in rows]
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
-        rows = await self._all.many(_settling(lease, end))
+        rows = await self._all_tenants.many(_settling(lease, end))
         if not rows:
             return None
         return Settled(rows[0][0], tuple(event_of(row[1:]) for row in rows if row[1] is not None))
 
     async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
         """See `ports.DeliveryQueue.record`."""
-        await self._database.of(tenant).many(RECORD.call(tenant, subscription_id, *columns(attempts)))
+        await self._database.for_tenant(tenant).many(RECORD.call(tenant, subscription_id, *columns(attempts)))
 
     async def holders(self) -> list[str]:
         """See `ports.DeliveryQueue.holders`."""
-        return [row[0] for row in await self._all.many(HOLDERS.call())]
+        return [row[0] for row in await self._all_tenants.many(HOLDERS.call())]
 
     async def release(self, worker: str) -> int:
         """See `ports.DeliveryQueue.release`."""
-        return len(await self._all.many(RELEASE.call(worker)))
+        return len(await self._all_tenants.many(RELEASE.call(worker)))
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""
-        return [(row[0], row[1]) for row in await self._all.many(REQUESTED.call(limit))]
+        return [(row[0], row[1]) for row in await self._all_tenants.many(REQUESTED.call(limit))]
 
     async def active(self) -> int:
         """See `ports.DeliveryQueue.active`."""
-        return int((await self._all.one(ACTIVE.call()))[0])
+        return int((await self._all_tenants.one(ACTIVE.call()))[0])
 
 
 def _settling(lease: Lease, end: DeliveryEnd) -> str:

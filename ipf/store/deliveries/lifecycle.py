@@ -12,7 +12,7 @@ from ipf.store.deliveries.websockets import event_of
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement
-from ipf.store.postgres.scopes import Runs
+from ipf.store.postgres.tenant_scope import Executor
 
 PEEK = Statement(
     "delivery_peek",
@@ -70,25 +70,25 @@ class Lifecycle:
     """The part of `ports.DeliveryQueue` that activation and the operations on subscriptions use."""
 
     _database: Database
-    _all: Runs
+    _all_tenants: Executor
 
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
         """See `ports.DeliveryQueue.peek`."""
-        row = await self._database.of(tenant).maybe(PEEK.call(tenant, subscription_id))
+        row = await self._database.for_tenant(tenant).maybe(PEEK.call(tenant, subscription_id))
         return None if row is None else _peeked(row)
 
     async def ended(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.ended`."""
-        return [(row[0], row[1]) for row in await self._all.many(ENDED.call(limit))]
+        return [(row[0], row[1]) for row in await self._all_tenants.many(ENDED.call(limit))]
 
     async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.between`."""
-        rows = await self._database.of(tenant).many(BETWEEN.call(tenant, subscription_id, first, last, limit))
+        rows = await self._database.for_tenant(tenant).many(BETWEEN.call(tenant, subscription_id, first, last, limit))
         return [event_of(row) for row in rows]
 
     async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:
         """See `ports.DeliveryQueue.resend`."""
-        row = await self._database.of(tenant).maybe(RESEND.call(tenant, subscription_id, first, last))
+        row = await self._database.for_tenant(tenant).maybe(RESEND.call(tenant, subscription_id, first, last))
         return None if row is None else int(row[0])
 
 

@@ -51,20 +51,20 @@ class Reports:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._all = database.everyone
+        self._all_tenants = database.all_tenants
 
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """See `ports.DeliveryQueue.health`."""
-        row = await self._database.of(tenant).maybe(HEALTH.call(tenant, subscription_id))
+        row = await self._database.for_tenant(tenant).maybe(HEALTH.call(tenant, subscription_id))
         return None if row is None else _health(row)
 
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """See `ports.DeliveryQueue.healths`."""
-        return [_health(row) for row in await self._all.many(HEALTHS.call(tenant, limit))]
+        return [_health(row) for row in await self._all_tenants.many(HEALTHS.call(tenant, limit))]
 
     async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
         """See `ports.DeliveryQueue.history`."""
-        rows = await self._database.of(tenant).many(HISTORY.call(tenant, subscription_id, limit, offset))
+        rows = await self._database.for_tenant(tenant).many(HISTORY.call(tenant, subscription_id, limit, offset))
         if not rows:
             return None
         return AttemptPage(int(rows[0][0]), tuple(_attempt(row[1:]) for row in rows if row[1] is not None))

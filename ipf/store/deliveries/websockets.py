@@ -16,7 +16,7 @@ from ipf.ports import Attempt, Event, Lease
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement, joined, printable
-from ipf.store.postgres.scopes import Runs
+from ipf.store.postgres.tenant_scope import Executor
 
 BOUND = Statement(
     "delivery_bound",
@@ -86,11 +86,11 @@ class Sockets:
     """The part of `ports.DeliveryQueue` that websockets use."""
 
     _database: Database
-    _all: Runs
+    _all_tenants: Executor
 
     async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
         """See `ports.DeliveryQueue.bound`."""
-        row = await self._database.of(tenant).maybe(BOUND.call(tenant, subscription_id))
+        row = await self._database.for_tenant(tenant).maybe(BOUND.call(tenant, subscription_id))
         if row is None:
             return None
         name, rid, id_, number, now, body = row
@@ -98,7 +98,7 @@ class Sockets:
 
     async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
         """See `ports.DeliveryQueue.tail`."""
-        rows = await self._all.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
+        rows = await self._all_tenants.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
         return [(row[0], event_of(row[1:])) for row in rows]
 
     async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
@@ -117,7 +117,7 @@ class Sockets:
             joined(attempt.kind for _, attempt in flat),
             joined(attempt.to_event_number for _, attempt in flat),
         )
-        await self._all.many(call)
+        await self._all_tenants.many(call)
 
 
 def event_of(row: Row) -> Event:

@@ -36,7 +36,7 @@ from ipf.store.inbox.retention_sql import (
 )
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import joined, literal
-from ipf.store.postgres.scopes import Runs
+from ipf.store.postgres.tenant_scope import Executor
 
 Prune = Callable[[datetime, str], Awaitable[tuple[int, str | None]]]
 
@@ -48,7 +48,7 @@ class PostgresPruner:
 
     def __init__(self, inbox: Database, fhir: Database) -> None:
         self._inbox = inbox
-        self._fhir = fhir.everyone
+        self._fhir = fhir.all_tenants
         self._awaited = ""
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
@@ -61,7 +61,7 @@ class PostgresPruner:
 
     async def count(self, kind: str, before: datetime) -> int:
         """See `Pruner.count`."""
-        database: Runs = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
+        database: Executor = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
         return int((await database.one(COUNTS[kind].format(before=literal(before))))[0])
 
     # -- the inbox
@@ -164,7 +164,7 @@ async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:
     await session.many(remove)
 
 
-async def _in_order(database: Runs, table: str, time: str, before: datetime, after: str) -> tuple[int, str | None]:
+async def _in_order(database: Executor, table: str, time: str, before: datetime, after: str) -> tuple[int, str | None]:
     """A table whose ids grow with time."""
     call = IN_ORDER.format(table=table, time=time, before=literal(before), after=literal(int(after or 0)))
     last, removed = await database.one(call)

@@ -80,7 +80,7 @@ class PostgresObservatory:
 
     def __init__(self, inbox: Database, fhir: Database) -> None:
         self._inbox = inbox
-        self._fhir = fhir.everyone
+        self._fhir = fhir.all_tenants
 
     async def queue(self) -> Mapping[Status, int]:
         """See `Observatory.queue`."""

@@ -1,15 +1,14 @@
-"""The only door to PostgreSQL: a pool of connections, transactions on them, and what happens when the server is away.
+"""A pool of connections to PostgreSQL, transactions on them, and reconnection.
 
-Arrives: SQL as text (values already quoted by `quoting.py`), often several statements in one string, which costs one
-round trip.  Leaves: the rows of the last statement, or a category of failure: `StoreUnreachable` (the server is gone or
-will not serve), `WriteConflict` (another writer was first), `Problem` INTERNAL (a defect of ours).
+Arrives: SQL as text (values already quoted by `quoting.py`), often several statements in one string: one round trip.
+Leaves: the rows of the last statement, or a `Problem`: `StoreUnreachable` (the server is gone or refuses to serve),
+`WriteConflict` (another writer was first), INTERNAL (a defect of this program).
 
-A caller that is cancelled (an HTTP client hangs up) never disturbs a connection: a statement that was sent always runs
-to its end, then the transaction is rolled back unless it was committed.  `transact` goes on to its end altogether.
+Cancelling a caller (an HTTP client hangs up) does not disturb a connection: a statement that was sent runs to its end,
+then the transaction is rolled back unless it was committed.  `transact` always runs to its end.
 
-When the server goes away every connection is thrown off at once, and until it is back callers fail immediately instead
-of queueing; one connection attempt every `HEAL_SECONDS` finds out when that is.  Nothing here survives a crash: all
-that lasts is in the server.
+When the server goes away the pool drops every connection, and callers fail at once instead of queueing.  The pool tries
+to connect every `RECONNECT_SECONDS`.  Nothing here survives a crash: all durable state is in the server.
 """
 
 from __future__ import annotations
@@ -27,15 +26,23 @@ from ipf.store.postgres.connection import Connection, connect, shielded
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.prepared import Call, Shapes
 from ipf.store.postgres.quoting import Statement, script
-from ipf.store.postgres.scopes import BIND, EVERYONE, NUMBER, SET_ROLE, Runs, Scope, words_of
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
+from ipf.store.postgres.tenant_scope import (
+    ALL_TENANTS,
+    SET_ROLE,
+    SET_TENANT,
+    TENANT_NUMBER,
+    Executor,
+    TenantScope,
+    set_partition,
+)
 
 __all__ = ["Database", "Row", "Session"]
 
 T = TypeVar("T")
 log = Logger()
 
-HEAL_SECONDS = 0.25
+RECONNECT_SECONDS = 0.25
 
 SETTINGS: Mapping[str, str] = {
     "standard_conforming_strings": "on",
@@ -43,8 +50,8 @@ SETTINGS: Mapping[str, str] = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
     "jit": "off",
-    # Statements are prepared once and their plans must not depend on the first values or on fresh tables without
-    # statistics: one plan, by index, in nested loops (measured: three to a hundred times faster than a wrong guess).
+    # Statements are prepared once.  Their plans must not depend on the first values, nor on missing statistics of fresh
+    # tables: one plan, by index, in nested loops.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -55,11 +62,12 @@ SETTINGS: Mapping[str, str] = {
 
 
 class Database:
-    """A pool of at most `size` connections to one database, lent in order of asking.
+    """A pool of at most `size` connections to one database, lent in order of request.
 
     `statements` are prepared on each connection.  `settings` adds to or replaces `SETTINGS`.  `connect_seconds` bounds
-    one attempt to connect, `statement_seconds` one statement (a server that hangs counts as gone).  `tenants`: it works
-    in the role that sees one tenant at a time (`scopes.py`), for which `row_security.py` has prepared the database.
+    one attempt to connect, `statement_seconds` one statement (a server that hangs counts as gone).  `tenants`: its
+    connections use the role that sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the
+    database for it.
     """
 
     def __init__(
@@ -76,15 +84,15 @@ class Database:
         tenants: bool = False,
     ) -> None:
         self.url = url
-        self.is_divided = tenants
-        self.everyone: Runs = Scope(self, EVERYONE) if tenants else self
-        self._openings: dict[str, str] = {}
+        self.has_row_security = tenants
+        self.all_tenants: Executor = TenantScope(self, ALL_TENANTS) if tenants else self
+        self._prologues: dict[str, str] = {}
         self._reactor = reactor
         self._name = application_name
         self._size = size
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = '{value}'" for name, value in chosen.items()]
-        begin = (SET_ROLE, BIND.prepare(), NUMBER.prepare()) if tenants else ()
+        begin = (SET_ROLE, SET_TENANT.prepare(), TENANT_NUMBER.prepare()) if tenants else ()
         self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._connect_seconds = connect_seconds
         self._statement_seconds = statement_seconds
@@ -94,25 +102,25 @@ class Database:
         self._opening: set[Deferred[bool]] = set()
         self._down = False
         self._closed = False
-        self._healing: Any = None
-        self._run_in_thread: Connection | None = None
-        self._aside_lock = DeferredLock()
+        self._reconnecting: Any = None
+        self._reserved: Connection | None = None
+        self._reserved_lock = DeferredLock()
         self._shapes = Shapes()
 
     # -- life
 
     async def start(self) -> None:
-        """Open all connections.  StoreUnreachable when the server cannot be reached now (healing goes on meanwhile)."""
+        """Open all connections.  StoreUnreachable when the server cannot be reached now (the pool goes on trying)."""
         first = await self._borrow()
         self._give_back(first)
-        while self._room():
+        while self._has_room():
             self._open_one()
 
     async def close(self, patience: float = 10.0) -> None:
         """Close every connection; those who wait fail with StoreUnreachable, statements that take longer as well."""
         self._closed = True
-        if self._healing is not None and self._healing.active():
-            self._healing.cancel()
+        if self._reconnecting is not None and self._reconnecting.active():
+            self._reconnecting.cancel()
         for connection in list(self._all):
             if not connection.lent:
                 self._drop(connection)
@@ -126,8 +134,8 @@ class Database:
         if limit.active():
             limit.cancel()
         self._drop_all()
-        if self._run_in_thread is not None:
-            self._run_in_thread.close()
+        if self._reserved is not None:
+            self._reserved.close()
 
     @property
     def reachable(self) -> bool:
@@ -142,40 +150,40 @@ class Database:
 
     # -- use
 
-    def of(self, tenant: str) -> Runs:
-        """What runs statements that touch this tenant's rows alone."""
-        return Scope(self, self._openings.get(tenant, ""), tenant) if self.is_divided else self
+    def for_tenant(self, tenant: str) -> Executor:
+        """An executor whose statements see the rows of this tenant only."""
+        return TenantScope(self, self._prologues.get(tenant, ""), tenant) if self.has_row_security else self
 
-    def bind(self, tenant: str) -> str:
-        """The statement from which on a transaction touches this tenant's rows alone; none where it is not divided."""
-        return (self._openings.get(tenant) or BIND.call(tenant)) if self.is_divided else ""
+    def set_tenant(self, tenant: str) -> str:
+        """The statement that restricts the rest of a transaction to this tenant's rows; empty without row security."""
+        return (self._prologues.get(tenant) or SET_TENANT.call(tenant)) if self.has_row_security else ""
 
-    async def opening(self, tenant: str) -> str:
-        """As `bind`; the tenant's number is remembered once there is one."""
-        if self.is_divided and tenant not in self._openings:
-            for (number,) in await self.run_in_thread(NUMBER.call(tenant)):
-                self._openings[tenant] = words_of(number)
-        return self.bind(tenant)
+    async def tenant_prologue(self, tenant: str) -> str:
+        """As `set_tenant`, with the tenant's number, which is remembered, instead of its name."""
+        if self.has_row_security and tenant not in self._prologues:
+            for (number,) in await self.run_reserved(TENANT_NUMBER.call(tenant)):
+                self._prologues[tenant] = set_partition(number)
+        return self.set_tenant(tenant)
 
-    async def transact(self, work: Callable[[Session], Awaitable[T]], words: str = "") -> T:
-        """Run `work` in one transaction and commit it; rolled back when it raises.  `words`: see Session.
+    async def transact(self, work: Callable[[Session], Awaitable[T]], prologue: str = "") -> T:
+        """Run `work` in one transaction and commit it; rolled back when it raises.  `prologue`: see Session.
 
         Once begun it goes on to its end even if the caller is cancelled.
         """
         connection = await self._borrow()
-        return await shielded(self._transact(connection, work, words))
+        return await shielded(self._transact(connection, work, prologue))
 
-    async def _transact(self, connection: Connection, work: Callable[[Session], Awaitable[T]], words: str) -> T:
-        async with self._lent(connection, words) as session:
+    async def _transact(self, connection: Connection, work: Callable[[Session], Awaitable[T]], prologue: str) -> T:
+        async with self._lent(connection, prologue) as session:
             result = await work(session)
             await session.commit()
             return result
 
     @asynccontextmanager
-    async def session(self, words: str = "") -> AsyncIterator[Session]:
+    async def session(self, prologue: str = "") -> AsyncIterator[Session]:
         """A session to be used statement by statement; rolled back at the end unless committed."""
         connection = await self._borrow()
-        async with self._lent(connection, words) as session:
+        async with self._lent(connection, prologue) as session:
             yield session
 
     async def many(self, sql: str) -> list[Row]:
@@ -183,19 +191,19 @@ class Database:
         connection = self._take_idle() or await self._borrow()
         return await connection.run(sql, self._give_back)
 
-    async def call(self, call: Call, words: str = "") -> list[Row]:
-        """As `many`; a shape that came before is prepared on the connection that runs it.  `words` go before it."""
+    async def call(self, call: Call, prologue: str = "") -> list[Row]:
+        """As `many`; a repeated shape is prepared on the connection that runs it.  `prologue` goes before it."""
         statement = self._shapes.statement(call)
         if statement is None:
-            return await self.many(words + call.text)
-        sql = words + statement.call(*call.values.values)
+            return await self.many(prologue + call.text)
+        sql = prologue + statement.call(*call.values.values)
         connection = self._take_idle() or await self._borrow()
         if not connection.has_prepared(statement.name):
             return await shielded(self._prepared(connection, statement, sql))
         return await connection.run(sql, self._give_back)
 
     async def _prepared(self, connection: Connection, statement: Statement, sql: str) -> list[Row]:
-        """Prepare on its own, so that the connection surely has it, whatever becomes of the call."""
+        """Prepare in a round trip of its own, so that the connection has it even if the call fails."""
         try:
             await connection.prepare(statement)
         except BaseException:
@@ -211,27 +219,27 @@ class Database:
         """As `many`, one row or none."""
         return at_most_one(await self.many(sql))
 
-    async def run_in_thread(self, sql: str) -> list[Row]:
-        """As `many`, on a connection beside the pool: for what a transaction needs while it holds one of the pool's.
+    async def run_reserved(self, sql: str) -> list[Row]:
+        """As `many`, on a connection outside the pool, for statements needed by the holder of a pooled connection.
 
-        Taken from the pool it could wait for ever, when all others do the same.
+        Waiting for a second connection of the pool would deadlock when all holders do it.
         """
-        return await shielded(self._run_aside(sql))
+        return await shielded(self._run_reserved(sql))
 
-    async def _run_aside(self, sql: str) -> list[Row]:
-        await self._aside_lock.acquire()
+    async def _run_reserved(self, sql: str) -> list[Row]:
+        await self._reserved_lock.acquire()
         try:
-            if self._run_in_thread is None or not self._run_in_thread.alive:
+            if self._reserved is None or not self._reserved.alive:
                 if self._closed or self._down:
                     raise StoreUnreachable()
-                self._run_in_thread = await self._connected()
-            return await self._run_in_thread.run(sql)
+                self._reserved = await self._connected()
+            return await self._reserved.run(sql)
         finally:
-            self._aside_lock.release()
+            self._reserved_lock.release()
 
     @asynccontextmanager
-    async def _lent(self, connection: Connection, words: str) -> AsyncIterator[Session]:
-        session = Session(connection, words)
+    async def _lent(self, connection: Connection, prologue: str) -> AsyncIterator[Session]:
+        session = Session(connection, prologue)
         try:
             yield session
         finally:
@@ -241,7 +249,7 @@ class Database:
         try:
             await session.end()
         except Problem:
-            connection.close()  # a rollback that fails leaves nothing to be trusted
+            connection.close()  # its state is unknown
         finally:
             self._give_back(connection)
 
@@ -268,11 +276,11 @@ class Database:
         self._open_more()
         return await waiting
 
-    def _room(self) -> bool:
+    def _has_room(self) -> bool:
         return len(self._all) + len(self._opening) < self._size
 
     def _open_more(self) -> None:
-        if self._room():
+        if self._has_room():
             self._open_one()
 
     def _give_back(self, connection: Connection) -> None:
@@ -283,7 +291,7 @@ class Database:
             connection.lent = True
             self._waiting.popleft().callback(connection)
         else:
-            self._idle.appendleft(connection)  # the warmest first
+            self._idle.appendleft(connection)  # the most recently used first
 
     def _drop_all(self) -> None:
         for connection in list(self._all):
@@ -334,7 +342,7 @@ class Database:
         )
 
     def _lost(self, connection: Connection) -> None:
-        """A connection died; when it was idle nobody else would notice."""
+        """A connection died; only an idle one is not noticed by its borrower."""
         if connection in self._idle:
             self._drop(connection)
 
@@ -349,10 +357,10 @@ class Database:
         if not any(connection.alive for connection in self._all):
             self._down = True
             self._fail_waiting(problem if isinstance(problem, StoreUnreachable) else StoreUnreachable(problem.text))
-        if not self._closed and (self._healing is None or not self._healing.active()):
-            self._healing = self._reactor.callLater(HEAL_SECONDS, self._heal)
+        if not self._closed and (self._reconnecting is None or not self._reconnecting.active()):
+            self._reconnecting = self._reactor.callLater(RECONNECT_SECONDS, self._reconnect)
 
-    def _heal(self) -> None:
+    def _reconnect(self) -> None:
         if not self._closed and not self._opening:
             self._open_more()
 

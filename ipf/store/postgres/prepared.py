@@ -80,4 +80,4 @@ class Shapes:
 
 
 Run = Callable[[Call], Awaitable[list[Row]]]
-"""Runs a call and gives its rows."""
+"""Runs a call and returns its rows."""

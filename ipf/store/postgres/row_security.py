@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection, connect
 from ipf.store.postgres.migrate import LOCK
-from ipf.store.postgres.scopes import ROLE
+from ipf.store.postgres.tenant_scope import ROLE
 
 log = Logger()
 

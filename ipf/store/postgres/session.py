@@ -1,4 +1,4 @@
-"""One connection while it is lent out, in at most one transaction."""
+"""A transaction on a connection of the pool."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ipf.store.postgres.quoting import script
 class Session:
     """The first statement opens the transaction in its own round trip; `commit` closes it in the last one's.
 
-    `words`: statements that go before whatever is sent (whose rows it may touch, see `scopes.py`); they may change.
+    `prologue`: statements that go before each string that is sent (see `tenant_scope.py`).  It may be replaced.
     """
 
-    def __init__(self, connection: Connection, words: str = "") -> None:
+    def __init__(self, connection: Connection, prologue: str = "") -> None:
         self._connection = connection
         self._open = False
-        self.words = words
+        self.prologue = prologue
 
     async def many(self, sql: str) -> list[Row]:
         """Run `sql` inside the transaction; the rows of its last statement."""
         begin = "" if self._open else "BEGIN"
         self._open = True
-        return await self._connection.run(script(begin, self.words, sql))
+        return await self._connection.run(script(begin, self.prologue, sql))
 
     async def outside(self, sql: str) -> list[Row]:
         """Run `sql` on its own, committed at once; only before the transaction has begun."""
@@ -45,7 +45,7 @@ class Session:
             return
         begin = "" if self._open else "BEGIN"
         self._open = True
-        await self._connection.run(script(begin, self.words if sql else "", sql, "COMMIT"))
+        await self._connection.run(script(begin, self.prologue if sql else "", sql, "COMMIT"))
         self._open = False
 
     async def end(self) -> None:

@@ -110,10 +110,10 @@ class Names:
         await self.load(tenants, parameters)
         new_tenants, new_parameters = self._unknown_tenants(tenants), self._unknown_parameters(parameters)
         if new_tenants:
-            await self._database.run_in_thread(ADD_PARTITIONS.call(joined(new_tenants)))
+            await self._database.run_reserved(ADD_PARTITIONS.call(joined(new_tenants)))
         if new_parameters:
             types, codes = zip(*new_parameters, strict=True)
-            await self._database.run_in_thread(ADD_PARAMETERS.call(joined(types), joined(codes)))
+            await self._database.run_reserved(ADD_PARAMETERS.call(joined(types), joined(codes)))
         if new_tenants or new_parameters:
             await self._load()
 
@@ -123,11 +123,11 @@ class Names:
         if new:
             for tenant, some in groupby(new, key=itemgetter(0)):
                 call = ADD_UNITS.call(self.partition(tenant), joined(unit for _, unit in some))
-                await self._database.of(tenant).run_in_thread(call)
+                await self._database.for_tenant(tenant).run_reserved(call)
             self._units.update(new)
 
     async def _load(self) -> None:
-        for number, name, code in await self._database.run_in_thread(NAMES.call()):
+        for number, name, code in await self._database.run_reserved(NAMES.call()):
             if code is None:
                 self._partitions[name] = number
                 self._tenants[number] = name

@@ -53,7 +53,7 @@ class PostgresEffects:
 
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:
         """See `ports.EffectsStore.effects`."""
-        rows = self._database.of(tenant)
+        rows = self._database.for_tenant(tenant)
         versions = await rows.many(_asked(_VERSIONS, tenant, correlation_id))
         events = await rows.many(_asked(_EVENTS, tenant, correlation_id))
         attempts = await rows.many(_asked(_ATTEMPTS, tenant, correlation_id)) if events else []

@@ -113,26 +113,26 @@ class PostgresExports:
         what = (job.tenant, job.id, job.request_url, job.level, " ".join(job.types))
         create = CREATE.call(*what, job.since, job.transaction_time, job.expires_at)
         add = ADD_PARTITIONS.call(job.tenant)  # a tenant may ask before it writes
-        await self._database.many(script(add, self._database.bind(job.tenant), create))
+        await self._database.many(script(add, self._database.set_tenant(job.tenant), create))
 
     async def get(self, tenant: str, id: str) -> ExportJob | None:
         """See `ports.Exports.get`."""
-        row = await self._database.of(tenant).maybe(GET.call(tenant, id))
+        row = await self._database.for_tenant(tenant).maybe(GET.call(tenant, id))
         return None if row is None else _job(row)
 
     async def remove(self, tenant: str, id: str) -> bool:
         """See `ports.Exports.remove`."""
-        return bool(await self._database.of(tenant).many(REMOVE.call(tenant, id)))
+        return bool(await self._database.for_tenant(tenant).many(REMOVE.call(tenant, id)))
 
     async def lease(self, seconds: float) -> ExportJob | None:
         """See `ports.Exports.lease`."""
-        row = await self._database.everyone.maybe(LEASE.call(seconds))
+        row = await self._database.all_tenants.maybe(LEASE.call(seconds))
         return None if row is None else _job(row)
 
     async def page(self, job: ExportJob, limit: int) -> list[Version]:
         """See `ports.Exports.page`."""
         call = PAGE.call(job.tenant, job.resource_type, job.after_rid, job.transaction_time, job.since, limit)
-        return [version(row) for row in await self._database.of(job.tenant).many(call)]
+        return [version(row) for row in await self._database.for_tenant(job.tenant).many(call)]
 
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
         """See `ports.Exports.write`."""
@@ -145,23 +145,23 @@ class PostgresExports:
                 await session.many(INSERT_PART.call(job.tenant, job.id, part.resource_type, part.count, body))
             return bool(held)
 
-        return await self._database.of(job.tenant).transact(work)
+        return await self._database.for_tenant(job.tenant).transact(work)
 
     async def parts(self, tenant: str, id: str) -> Sequence[tuple[int, str, int]]:
         """See `ports.Exports.parts`."""
-        rows = await self._database.of(tenant).many(PARTS.call(tenant, id))
+        rows = await self._database.for_tenant(tenant).many(PARTS.call(tenant, id))
         return [(int(number), str(resource_type), int(count)) for number, resource_type, count in rows]
 
     async def part(self, tenant: str, id: str, number: int) -> ExportPart | None:
         """See `ports.Exports.part`."""
         if not 0 < number <= _HIGHEST_NUMBER:
             return None
-        row = await self._database.of(tenant).maybe(PART.call(tenant, id, number))
+        row = await self._database.for_tenant(tenant).maybe(PART.call(tenant, id, number))
         return None if row is None else ExportPart(row[0], row[1], row[2].encode())
 
     async def expire(self) -> int:
         """See `ports.Exports.expire`."""
-        return len(await self._database.everyone.many(EXPIRE.call()))
+        return len(await self._database.all_tenants.many(EXPIRE.call()))
 
 
 def _job(row: Row) -> ExportJob:

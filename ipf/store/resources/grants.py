@@ -61,7 +61,7 @@ class PostgresGrants:
 
     async def writers(self, tenant: str, subscription_id: str, version_id: int) -> Sequence[Caller] | None:
         """See `ports.CreatorGrants.writers`."""
-        rows = await self._database.of(tenant).many(WRITERS.call(tenant, subscription_id, version_id))
+        rows = await self._database.for_tenant(tenant).many(WRITERS.call(tenant, subscription_id, version_id))
         if not rows:
             return None
         return [

@@ -75,7 +75,7 @@ class PostgresHistories:
         before: HistoryMark | None = None,
     ) -> list[Version]:
         """See `ports.Histories.page`."""
-        end, rows = before or _LAST, self._database.of(tenant)
+        end, rows = before or _LAST, self._database.for_tenant(tenant)
         bounds = (tenant, since or _FIRST, end.last_updated, end.rid, end.version_id, limit)
         if resource_type is None:
             call = ALL.call(*bounds)

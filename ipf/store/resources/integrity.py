@@ -31,7 +31,7 @@ class PostgresReferrers:
 
     async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
         """See `ports.Referrers.referrers`."""
-        rows = await self._database.of(tenant).many(REFERRERS.call(tenant, reference, limit))
+        rows = await self._database.for_tenant(tenant).many(REFERRERS.call(tenant, reference, limit))
         return sorted(str(name) for (name,) in rows)
 
 

@@ -90,16 +90,16 @@ class PostgresReindexQueue:
     """`ports.ReindexQueue` on the FHIR database."""
 
     def __init__(self, database: Database) -> None:
-        self._all = database.everyone
+        self._all_tenants = database.all_tenants
         self._names = Names(database)
 
     async def is_open(self) -> bool:
         """See `ports.ReindexQueue.is_open`."""
-        return bool(await self._all.many(OPEN.call()))
+        return bool(await self._all_tenants.many(OPEN.call()))
 
     async def work(self, limit: int) -> bool:
         """See `ports.ReindexQueue.work`."""
-        async with self._all.session() as session:
+        async with self._all_tenants.session() as session:
             rows = await session.many(script(SHARE_SUBSCRIPTIONS, TAKE.call()))
             if not rows:
                 return False
@@ -115,7 +115,7 @@ class PostgresReindexQueue:
                 failed = problem
             else:
                 return True
-        await self._all.many(PROGRESS.call(job, "failed", last_rid, 0, "", printable(str(failed))))
+        await self._all_tenants.many(PROGRESS.call(job, "failed", last_rid, 0, "", printable(str(failed))))
         return True
 
     async def _clear(self, session: Session, job: int, parameters: str, last_rid: int) -> None:
@@ -143,12 +143,12 @@ class PostgresReindexQueue:
     async def request(self, tenant: str, types: tuple[str, ...], reason: str) -> ReindexJob:
         """See `ports.ReindexQueue.request`."""
         await self._names.add((tenant,))
-        return _job(await self._all.one(REQUEST.call(self._names.partition(tenant), ",".join(types), reason)))
+        return _job(await self._all_tenants.one(REQUEST.call(self._names.partition(tenant), ",".join(types), reason)))
 
     async def jobs(self, tenant: str, limit: int) -> list[ReindexJob]:
         """See `ports.ReindexQueue.jobs`."""
         await self._names.load((tenant,))
-        return [_job(row) for row in await self._all.many(JOBS.call(self._names.partition(tenant), limit))]
+        return [_job(row) for row in await self._all_tenants.many(JOBS.call(self._names.partition(tenant), limit))]
 
 
 def _change(row: Row) -> Change:

@@ -149,12 +149,12 @@ class PostgresFhirStore:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[FhirTransaction]:
         async with self._database.session() as session:
-            if not self._database.is_divided:
+            if not self._database.has_row_security:
                 yield PostgresFhirTransaction(session, self._names, self._run_in_thread)
                 return
             # What changed of the subscriptions of all tenants is read beside the transaction, which serves one.
             plain = PostgresFhirTransaction(
-                session, self._names, self._run_in_thread, self._database.everyone.run_in_thread
+                session, self._names, self._run_in_thread, self._database.all_tenants.run_reserved
             )
             yield TenantTransaction(plain, session, self._database, self._names)
 
@@ -168,7 +168,7 @@ class PostgresFhirStore:
         try:
             rid = next(self._rids, None)  # another may have fetched a block meanwhile
             if rid is None:
-                ((first,),) = await self._database.run_in_thread(NEXT_RIDS.call())
+                ((first,),) = await self._database.run_reserved(NEXT_RIDS.call())
                 self._rids = iter(range(first, first + RID_BLOCK))
                 rid = next(self._rids)
             return rid
@@ -190,11 +190,11 @@ class PostgresFhirStore:
         """See `ports.FhirStore.history`."""
         newest = _HIGHEST_VERSION if before is None else min(before, _HIGHEST_VERSION)
         call = HISTORY.call(await self._partition(tenant), resource_type, id, newest, limit)
-        return [version(row) for row in await self._database.of(tenant).many(call)]
+        return [version(row) for row in await self._database.for_tenant(tenant).many(call)]
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
-        rows = self._database.of(tenant)
+        rows = self._database.for_tenant(tenant)
         return await Search(tenant, rows.many, self._names, rows.call).page(query, after)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
@@ -203,23 +203,23 @@ class PostgresFhirStore:
             return []
         types, ids = zip(*keys, strict=True)
         call = READ_MANY.call(await self._partition(tenant), joined(types), joined(ids))
-        return [version(row) for row in await self._database.of(tenant).many(call)]
+        return [version(row) for row in await self._database.for_tenant(tenant).many(call)]
 
     async def types(self, tenant: str) -> list[str]:
         """See `ports.FhirStore.types`."""
-        rows = await self._database.of(tenant).many(TYPES.call(await self._partition(tenant)))
+        rows = await self._database.for_tenant(tenant).many(TYPES.call(await self._partition(tenant)))
         return [str(row[0]) for row in rows]
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""
-        return {name: int(count) for name, count in await self._database.everyone.many(COUNTS.call())}
+        return {name: int(count) for name, count in await self._database.all_tenants.many(COUNTS.call())}
 
     async def _partition(self, tenant: str) -> int:
         await self._names.load((tenant,))
         return self._names.partition(tenant)
 
     async def _version(self, tenant: str, call: str) -> Version | None:
-        row = await self._database.of(tenant).maybe(call)
+        row = await self._database.for_tenant(tenant).maybe(call)
         return None if row is None else version(row)
 
 

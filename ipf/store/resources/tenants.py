@@ -1,9 +1,9 @@
-"""One transaction of several tenants under row-level security: every statement string serves one of them.
+"""One transaction of several tenants under row-level security: each statement string serves one tenant.
 
-Arrives: asks and writes of units whose tenants differ, as the convert stage has them.  They are taken apart by tenant,
-each part goes with the words that open its tenant's rows (`scopes.py`), and the answers are put in the order of the
-asks.  With one tenant, which is nearly always, nothing is taken apart.  Parts are written in the order of the tenants'
-names, and within a part in the order of `writes.py`, so that transactions that meet take locks in the same order.
+Arrives: lookups and writes of units of different tenants, from the convert stage.  They are split by tenant, each part
+runs behind its tenant's prologue (`tenant_scope.py`), and the results are put back in the order of the lookup.  With
+one tenant nothing is split.  Parts are written in the order of tenant names, and within a part in the order of
+`writes.py`, so that concurrent transactions take locks in the same order.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class TenantTransaction:
         await self._session.commit(script(*parts))
 
     def _written(self, tenant: str, writes: Writes) -> str:
-        return script(self._database.bind(tenant), *writing.commit_calls(writes, self._names))
+        return script(self._database.set_tenant(tenant), *writing.commit_calls(writes, self._names))
 
     async def _open(self, tenants: Sequence[str]) -> None:
         """From now on the session touches the rows of this tenant."""
-        self._session.words = await self._database.opening(tenants[0]) if tenants else ""
+        self._session.prologue = await self._database.tenant_prologue(tenants[0]) if tenants else ""
 
 
 def _sorted(tenants: Iterable[str]) -> list[str]:

@@ -47,18 +47,18 @@ class PolicyTests(TestCase):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir", size=1, tenants=True)
         await self.database.many("INSERT INTO partitions (name) VALUES ('alpha'), ('beta')")
-        found = await self.database.everyone.many(
+        found = await self.database.all_tenants.many(
             "SELECT c.relname FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE c.relrowsecurity"
         )
         # What others depend on comes last; rows are made the other way round.
         self.tables = sorted((str(name) for (name,) in found), key=lambda name: (name in PARENTS, name))
         for table in reversed(self.tables):
             for partition in (2, 3):
-                await self.database.everyone.many(await self.row(table, partition))
+                await self.database.all_tenants.many(await self.row(table, partition))
 
     async def row(self, table: str, partition: int) -> str:
         """An INSERT of a row of this partition."""
-        columns = await self.database.everyone.many(
+        columns = await self.database.all_tenants.many(
             "SELECT column_name, data_type FROM information_schema.columns WHERE is_identity = 'NO'"
             f" AND is_nullable = 'NO' AND is_generated = 'NEVER' AND table_name = '{table}'"
         )
@@ -69,23 +69,23 @@ class PolicyTests(TestCase):
 
     async def test_every_table_has_a_policy(self) -> None:
         """Or is named above with the reason."""
-        every = await self.database.everyone.many(
+        every = await self.database.all_tenants.many(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
         )
         self.assertEqual({name for (name,) in every} - set(self.tables), set(OF_NOBODY))
-        policies = await self.database.everyone.many("SELECT cmd, permissive, qual FROM pg_policies")
+        policies = await self.database.all_tenants.many("SELECT cmd, permissive, qual FROM pg_policies")
         self.assertEqual({(cmd, permissive) for cmd, permissive, _ in policies}, {("ALL", "PERMISSIVE")})
 
     async def test_statements_that_name_the_wrong_tenant(self) -> None:
         """See nothing, change nothing, and write nothing; those that name none see nothing at all."""
-        alpha, everyone = self.database.of("alpha"), self.database.everyone
+        alpha, everyone = self.database.for_tenant("alpha"), self.database.all_tenants
         for table in self.tables:
             whose = "partition_id" if table not in ("subscription_events", "delivery_attempts") else "subscription_rid"
             asked = f"SELECT {whose} FROM {table}"
             self.assertEqual(await alpha.many(asked), [(2,)], table)
             self.assertEqual(await alpha.many(f"{asked} WHERE {whose} = 3"), [], table)
             self.assertEqual(await self.database.many(asked), [], table)
-            self.assertEqual(await self.database.of("nobody").many(asked), [], table)
+            self.assertEqual(await self.database.for_tenant("nobody").many(asked), [], table)
             self.assertEqual(len(await everyone.many(asked)), 2, table)
             self.assertEqual(await alpha.many(f"UPDATE {table} SET {whose} = 3 WHERE {whose} = 3 RETURNING 1"), [])
             self.assertEqual(await alpha.many(f"DELETE FROM {table} WHERE {whose} = 3 RETURNING 1"), [], table)
@@ -95,16 +95,16 @@ class PolicyTests(TestCase):
             self.assertIn("42501", refused.text, table)
             await self.assertFailure(waiting(self.database.many(await self.row(table, 3))), Problem)
             self.assertEqual(await alpha.many(f"DELETE FROM {table} RETURNING {whose}"), [(2,)], table)
-            await self.database.of("beta").many(await self.row(table, 3))
+            await self.database.for_tenant("beta").many(await self.row(table, 3))
             self.assertEqual(len(await everyone.many(asked)), 1, table)
 
     async def test_nothing_stays_on_the_connection(self) -> None:
         """Neither the tenant nor the way out of the role, whatever became of the statement before."""
         role = "SELECT current_user::text, current_setting('ipf.partition', true), count(*) FROM resources"
-        ((outside, *_),) = await self.database.everyone.many(role)
+        ((outside, *_),) = await self.database.all_tenants.many(role)
         before = f"ipf_tenants_{parse_dsn(self.database.url)['dbname']}"
         self.assertNotEqual(outside, before)
-        for scope in (self.database.of("alpha"), self.database.everyone):
+        for scope in (self.database.for_tenant("alpha"), self.database.all_tenants):
             await scope.many("SELECT 1")
             self.assertEqual(await self.database.many(role), [(before, "", 0)])
             await self.assertFailure(waiting(scope.many("SELECT 1/0")), Problem)
@@ -113,8 +113,8 @@ class PolicyTests(TestCase):
                 self.assertNotEqual((await session.many(role))[0], (before, "", 0))
                 self.assertNotEqual((await session.many(role))[0], (before, "", 0))
             self.assertEqual(await self.database.many(role), [(before, "", 0)])
-            await scope.run_in_thread("SELECT 1")
-            self.assertEqual(await self.database.run_in_thread(role), [(before, "", 0)])
+            await scope.run_reserved("SELECT 1")
+            self.assertEqual(await self.database.run_reserved(role), [(before, "", 0)])
 
     async def test_the_role_may_no_more_than_it_needs(self) -> None:
         """It reads no migrations and changes no table."""
@@ -155,9 +155,11 @@ class CommitTests(TestCase):
         for tenant in ("alpha", "beta"):
             self.assertEqual(await self.found(tenant, "_sort=_id"), [f"{tenant}2"] * 2)
             self.assertEqual(await self.found(tenant, "identifier=urn:mrn|1"), [f"{tenant}2"])
-            events = await self.database.of(tenant).many("SELECT event_number FROM subscription_events ORDER BY 1")
+            events = await self.database.for_tenant(tenant).many(
+                "SELECT event_number FROM subscription_events ORDER BY 1"
+            )
             self.assertEqual([number for (number,) in events], [1, 2, 3, 4])
-            receipts = await self.database.of(tenant).many("SELECT key FROM receipts ORDER BY 1")
+            receipts = await self.database.for_tenant(tenant).many("SELECT key FROM receipts ORDER BY 1")
             self.assertEqual([key for (key,) in receipts], ["r11", "r12", "r21", "r22"])
         self.assertEqual(await self.found("gamma", "_count=9"), [])
 
@@ -182,7 +184,7 @@ class DividedStoreTests(contract.FhirStoreContract):
     async def numbers(self, subscription_rid: int) -> list[int]:
         """From the table."""
         sql = f"SELECT event_number FROM subscription_events WHERE subscription_rid = {subscription_rid} ORDER BY 1"
-        return [row[0] for row in await self.database.everyone.many(sql)]
+        return [row[0] for row in await self.database.all_tenants.many(sql)]
 
 
 class SecureTests(TestCase):
@@ -214,9 +216,9 @@ class SecureTests(TestCase):
     async def works(self, url: str) -> None:
         database = Database(url, reactor=reactor, connect_seconds=PATIENCE, size=1, tenants=True)
         await database.start()
-        await database.everyone.many("INSERT INTO receipts (partition_id, key, correlation_id)"
+        await database.all_tenants.many("INSERT INTO receipts (partition_id, key, correlation_id)"
                                      " VALUES (1, 'k', '00000000-0000-7000-8000-000000000007')")  # fmt: skip
-        self.assertEqual(await database.of("default").many("SELECT key FROM receipts"), [("k",)])
+        self.assertEqual(await database.for_tenant("default").many("SELECT key FROM receipts"), [("k",)])
         self.assertEqual(await database.many("SELECT key FROM receipts"), [])
         await database.close()
 
@@ -246,7 +248,7 @@ class SecureTests(TestCase):
         names = ", ".join(f"'{one}'::regprocedure" for one in LEAKPROOF)
         marked = await database.many(f"SELECT proleakproof FROM pg_proc WHERE oid IN ({names})")
         self.assertEqual(marked, [(True,)] * len(LEAKPROOF))
-        plan = await database.of("default").many(
+        plan = await database.for_tenant("default").many(
             "EXPLAIN SELECT rid FROM index_quantity WHERE partition_id = 1 AND param = 1 AND lo > 1.5 AND hi < 2"
         )
         (condition,) = (line for (line,) in plan if "Index Cond" in line)

@@ -10,7 +10,7 @@ from ipf.ports import Json
 from ipf.store.deliveries import bindings, deliveries
 from ipf.store.inbox import inbox
 from ipf.store.postgres.quoting import Statement
-from ipf.store.postgres.scopes import BIND, NUMBER
+from ipf.store.postgres.tenant_scope import SET_TENANT, TENANT_NUMBER
 from ipf.store.resources import resources
 from tests import postgres
 
@@ -70,7 +70,7 @@ class StatementsTest(TestCase):
 
     async def test_fhir_with_tenants(self) -> None:
         """The same behind the policies of row-level security."""
-        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, BIND, NUMBER)
+        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, SET_TENANT, TENANT_NUMBER)
         await self._check("fhir", statements, tenants=True)
 
     async def test_one_version_is_found_from_its_resource(self) -> None:
