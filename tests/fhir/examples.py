@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tarfile
 from functools import cache
-from pathlib import Path
 
-REFERENCE = Path(__file__).resolve().parents[2].parent / "shared/reference"
+from tests.reference import REFERENCE
+
 ARCHIVE = REFERENCE / "fhir-examples/r4-examples.tar.gz"
-ABSENT = None if ARCHIVE.exists() else "the reference folder with the R4 examples is not here"
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-REFERENCE = Path(__file__).resolve().parents[2].parent / "shared/reference"
+from tests.reference import REFERENCE
 
 MSH = r"MSH|^~\&|REG|HOSP|IPF|HUB|20240115093000||"
 

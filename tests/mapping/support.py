@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
-
-from twisted.trial.unittest import SkipTest
 
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.compile import Compiler, Environment, Program
@@ -16,24 +13,15 @@ from ipf.mapping.language.concepts import ConceptTables
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
+from tests.reference import REFERENCE
 
-ROOT = Path(__file__).resolve().parents[2]
-REFERENCE = ROOT.parent / "shared/reference"
 FML = REFERENCE / "fml"
 KEY = b"a message"
 
 
-def reference(path: str) -> Path:
-    """A file or folder of the reference material; skips the test where it is not there."""
-    found = REFERENCE / path
-    if not found.exists():
-        raise SkipTest(f"no reference material at {found}")
-    return found
-
-
 def cross_version_maps() -> Iterable[tuple[str, str]]:
     """(name, text) of the 340 maps between R4 and R5."""
-    with zipfile.ZipFile(reference("fml/cross-version.zip")) as archive:
+    with zipfile.ZipFile(FML / "cross-version.zip") as archive:
         for name in sorted(archive.namelist()):
             if name.endswith(".fml"):
                 yield name, archive.read(name).decode()

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-GUIDE = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "v2-to-fhir"
+from tests.reference import REFERENCE
+
+GUIDE = REFERENCE / "v2-to-fhir"
 
 MESSAGES, SEGMENTS, DATATYPES = "messages", "segments", "datatypes"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from ipf.config.paths import folder
 from tests.mapping_maps.coverage import BY_ENGINE, OPEN, REPORT, Coverage, report
 from tests.mapping_maps.guide import GUIDE
 from tests.mapping_maps.rules import Maps
+from tests.reference import needs_reference
 
 LEAST = 95
 """Of a hundred rows that have a target, how many must be mapped."""
@@ -22,13 +23,12 @@ def coverage() -> Coverage:
     return Coverage(Maps(folder("maps")))
 
 
+@needs_reference
 class CoverageTests(TestCase):
     """The report, the rows, and the notes in the maps."""
 
     def setUp(self) -> None:
         """The guide is not part of the project."""
-        if not GUIDE.is_dir():
-            raise SkipTest("shared/reference/v2-to-fhir is not there")
 
     def test_the_report_is_true(self) -> None:
         """What `bin/mapping-coverage` would write is what is there."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from ipf.config.paths import folder
 from ipf.mapping.language.concepts import Table
+from tests.reference import REFERENCE, needs_reference
 
-REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "reference"
 V2 = "http://terminology.hl7.org/CodeSystem/v2-"
 
 TABLES = {
@@ -102,13 +101,12 @@ def own_rows(stem: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+@needs_reference
 class GuideTables(TestCase):
     """Code tables."""
 
     def setUp(self) -> None:
         """The guide is not part of the project."""
-        if not REFERENCE.is_dir():
-            raise SkipTest("shared/reference is not there")
 
     def test_codes(self) -> None:
         """Each row of the guide is in our table, or says a code of HL7 v2 as itself, which needs no row."""

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from tests.corpus import samples
 from tests.mapping_maps.facts import as_text, at
+from tests.reference import REFERENCE, needs_reference
 
-PAIRS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "v2-pairs"
+PAIRS = REFERENCE / "v2-pairs"
 
 REASONS: dict[str, str] = {}
 """Why a fact does not hold, by source and path (`PID-5.1 Patient.name.family`); empty: all hold."""
 
 
+@needs_reference
 class PairTests(TestCase):
     def test_core_facts(self) -> None:
         """At least 98 of 100 hold, and each that does not has a reason."""
-        if not PAIRS.is_dir():
-            raise SkipTest("shared/reference/v2-pairs is not there")
         tried, missed = 0, []
         for case in json.loads((PAIRS / "facts.json").read_text(encoding="utf-8")):
             bundle = samples.library().transform_message(_message(case["name"]))

@@ -1,6 +1,6 @@
 """The R4 FHIRPath suite of HL7 (935 cases), with the cases we answer otherwise and why.
 
-The suite stands outside the repository; the test is skipped where it is not there.
+The suite stands outside the repository.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ipf.fhir.fhirpath.conversion_functions import to_text
 from ipf.fhir.fhirpath.model import model
 from ipf.fhir.fhirpath.nodes import Items, plain, type_of
 from ipf.fhir.fhirpath.operators import truth
+from tests.reference import REFERENCE, needs_reference
 
-SUITE = Path(__file__).resolve().parents[4] / "shared" / "reference" / "fhirpath"
+SUITE = REFERENCE / "fhirpath"
 
 # group/name of the case -> why our answer differs.
 EXPECTED_MISSES = {
@@ -104,11 +105,9 @@ def text_matches(wanted: str, found: str) -> bool:
     return found == wanted or found.lstrip("@") == wanted
 
 
+@needs_reference
 class SuiteTest(unittest.TestCase):
     """All cases: those expected to pass do, those listed as misses do not."""
-
-    if not SUITE.exists():
-        skip = "the FHIRPath suite is not there"
 
     def test_all_cases(self) -> None:
         everything = cases()

@@ -12,19 +12,19 @@ from ipf.fhir.index.paths import Step
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model import json
 from ipf.fhir.model.definitions import definitions
-from tests.fhir.examples import ABSENT, examples
+from tests.fhir.examples import examples
+from tests.reference import needs_reference
 
 PER_TYPE = 2
 LEFT_OUT = {"observation-decimal.json"}  # a union takes its 1.0 and 1.00 for one value; the index keeps both
 
 
+@needs_reference
 class Agreement(TestCase):
     """The first examples of each type, every parameter whose filter needs no other resource.
 
     Left out too: `extension(...)`, whose values the index unpacks, and `hasExtension(...)`, which is no FHIRPath.
     """
-
-    skip = ABSENT
 
     def test_places_hold_what_the_expression_selects(self) -> None:
         compared = 0

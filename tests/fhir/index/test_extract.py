@@ -17,7 +17,8 @@ from ipf.fhir.model import json
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.definitions import definitions
 from ipf.ports.index import EMPTY
-from tests.fhir.examples import ABSENT, examples
+from tests.fhir.examples import examples
+from tests.reference import needs_reference
 
 UCUM = "http://unitsofmeasure.org"
 TEXTS: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
@@ -198,10 +199,9 @@ class Compiler(TestCase):
                     self.assertIn(code, known[code].codes)
 
 
+@needs_reference
 class Examples(TestCase):
     """The published examples."""
-
-    skip = ABSENT
 
     def test_every_example_is_indexed(self) -> None:
         for name, text in examples().items():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import tarfile
 from datetime import UTC, datetime
-from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
@@ -18,9 +17,10 @@ from ipf.fhir.search.custom_parameters import served, ship
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.query import parse_criteria
 from ipf.subscriptions.guide import CONTENT, FILTER
+from tests.reference import REFERENCE, needs_reference
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
-GUIDE = Path(__file__).parents[4] / "shared/reference/us-core/hl7.fhir.us.core-7.0.0.tgz"
+GUIDE = REFERENCE / "us-core/hl7.fhir.us.core-7.0.0.tgz"
 EXTENSION = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
 OMB = {"url": "ombCategory", "valueCoding": {"system": "urn:oid:2.16.840.1.113883.6.238", "code": "2106-3"}}
 PATIENT = {"resourceType": "Patient", "extension": [{"url": EXTENSION, "extension": [OMB]}]}
@@ -41,9 +41,8 @@ class ShippedTest(TestCase):
         parse_criteria("CareTeam?role=x")
         parse_criteria("Condition?asserted-date=ge2020")
 
+    @needs_reference
     def test_the_table_is_that_of_the_guide(self) -> None:
-        if not GUIDE.exists():
-            raise SkipTest("the reference folder with US Core is not here")
         stated = {one["url"]: served(one) for one in us_core()}
         with tarfile.open(GUIDE) as guide:
             files = [guide.extractfile(one) for one in guide if "/SearchParameter-" in one.name]

@@ -14,7 +14,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model import json
-from tests.fhir.examples import ABSENT, examples
+from tests.fhir.examples import examples
+from tests.reference import needs_reference
 
 EXACT = [
     b'{"value":1.10}',
@@ -75,10 +76,9 @@ class Reading(TestCase):
         self.assertEqual(json.loads('{"a":"\u00e9"}'), {"a": "\u00e9"})
 
 
+@needs_reference
 class Examples(TestCase):
     """The published examples."""
-
-    skip = ABSENT
 
     def test_every_example_keeps_its_members_their_order_and_its_digits(self) -> None:
         for name, text in examples().items():

@@ -7,15 +7,15 @@ import json
 import tarfile
 from pathlib import Path
 from typing import Any
-from unittest import SkipTest
 
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model import packages
 from ipf.fhir.model.packages import Packages, read_package, version_key
+from tests.reference import REFERENCE, needs_reference
 
-US_CORE = Path(__file__).resolve().parents[4] / "shared/reference/us-core"
+US_CORE = REFERENCE / "us-core"
 PATIENT = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-patient"
 
 
@@ -128,10 +128,9 @@ class PackageTests(TestCase):
         self.assertRaises(Problem, Packages.load, self.folder / "missing")
         self.assertIsNone(Packages.load(None).find("http://x.org/a"))
 
+    @needs_reference
     def test_us_core(self) -> None:
         """The published package."""
-        if not US_CORE.is_dir():
-            raise SkipTest("../shared/reference/us-core is not here")
         found = Packages.load(US_CORE)
         entry = found.find(PATIENT + "|7.0.0", "StructureDefinition")
         assert entry is not None

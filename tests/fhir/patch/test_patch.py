@@ -14,10 +14,9 @@ from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
 from ipf.fhir.patch.json_patch import json_patch
 from ipf.fhir.xml.writer import from_xml
 from ipf.ports import Json
-from tests.fhir.examples import REFERENCE
+from tests.reference import REFERENCE, needs_reference
 
 CASES = REFERENCE / "patch"
-ABSENT = None if CASES.exists() else "the reference folder with the patch cases is not here"
 
 
 def body(case: ElementTree.Element, name: str) -> Json:
@@ -30,9 +29,8 @@ def body(case: ElementTree.Element, name: str) -> Json:
     return resource
 
 
+@needs_reference
 class PublishedTests(TestCase):
-    skip = ABSENT
-
     def test_json_patch(self) -> None:
         cases = json.loads((CASES / "json-patch-tests.json").read_text())
         self.assertEqual(len(cases), 16)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import json
 import tarfile
-import unittest
 from functools import cache
 from typing import Any
 
@@ -16,11 +15,10 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.profiles.library import Structures, own_structure, own_urls
 from ipf.fhir.profiles.snapshot import SnapshotError
 from ipf.fhir.validation.validator import Validator
-from tests.fhir.examples import REFERENCE
+from tests.reference import REFERENCE, needs_reference
 
 Json = dict[str, Any]
 PACKAGE = REFERENCE / "us-core/hl7.fhir.us.core-7.0.0.tgz"
-ABSENT = None if PACKAGE.exists() else "the reference folder with the US Core package is not here"
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
 BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
 CORE = "http://hl7.org/fhir/StructureDefinition/"
@@ -59,7 +57,7 @@ def facts(element: Json) -> Json:
 class Published(TestCase):
     """US Core 7.0.0."""
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_each_profile_is_stated_with_its_facts(self) -> None:
         structures = Structures()
         self.assertEqual(set(own_urls("us-core")), {one["url"] for one in published().values()})
@@ -74,7 +72,7 @@ class Published(TestCase):
         self.assertLess(len(other), 30, other)
         self.assertGreater(same, 3000)
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_a_published_snapshot_and_ours_judge_alike(self) -> None:
         brought = {one["url"]: one for one in published().values()}
         by_package, by_tables = Validator(Structures(brought.get)), Validator()
@@ -84,7 +82,7 @@ class Published(TestCase):
             self.assertEqual(ours, theirs, profile)
             self.assertIn("error", {severity for severity, _, _ in ours})
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_synthea_is_judged_alike(self) -> None:
         brought = {one["url"]: one for one in published().values()}
         by_package, by_tables = Validator(Structures(brought.get)), Validator()

@@ -14,7 +14,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.query import parse_criteria, parse_query
 from ipf.ports.index import Entries
-from tests.fhir.examples import REFERENCE
+from tests.reference import REFERENCE, needs_reference
 
 CASES = REFERENCE / "search/search_cases.json"
 LEFT_OUT = {"vendor", "vendor_strict", "system_search"}
@@ -127,10 +127,9 @@ class Prefixes(TestCase):
             self.assertEqual(len(_found(f"Patient?{search}", entries)), expected, search)
 
 
+@needs_reference
 class ReferenceCases(TestCase):
     """101 cases of another server's suite; paging and order are the store's part."""
-
-    skip = None if CASES.exists() else "the reference folder with the search cases is not here"
 
     def test_suites(self) -> None:
         run = 0

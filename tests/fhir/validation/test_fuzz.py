@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import unittest
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,8 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.json import loads
 from ipf.fhir.profiles.library import own_urls
 from ipf.fhir.validation.validator import Validator
-from tests.fhir.examples import ABSENT, examples
+from tests.fhir.examples import examples
+from tests.reference import needs_reference
 
 JUNK: list[Any] = [
     *(None, True, 0, -1, 1.5, "", "x", "#", "urn:uuid:", [], {}, [[]], [{}], [None], [1, "a"]),
@@ -39,7 +39,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 class Fuzz(TestCase):
     """Examples with some of their values replaced by junk; the seed is fixed, so that a failure comes back."""
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_junk(self) -> None:
         chance, validator = random.Random(20), Validator()
         texts = [text for text in examples().values() if len(text) < 20_000]

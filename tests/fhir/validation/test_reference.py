@@ -6,7 +6,6 @@ Both need the reference folder beside the repository.
 from __future__ import annotations
 
 import json
-import unittest
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -16,10 +15,10 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation.findings import Policy
 from ipf.fhir.validation.validator import Validator
 from ipf.fhir.xml.writer import from_xml
-from tests.fhir.examples import ABSENT, REFERENCE, examples
+from tests.fhir.examples import examples
+from tests.reference import REFERENCE, needs_reference
 
 CASES = REFERENCE / "validation"
-NO_CASES = None if CASES.exists() else "the reference folder with the validation cases is not here"
 VALIDATOR = Validator()
 
 EXCEPTIONS = {
@@ -60,7 +59,7 @@ def errors(resource: Any, policy: Policy) -> list[str]:
 class Examples(TestCase):
     """The 719 example instances of R4."""
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_all_are_valid(self) -> None:
         wrong = {}
         for name, text in examples().items():
@@ -72,7 +71,7 @@ class Examples(TestCase):
                 wrong[name] = found
         self.assertEqual(wrong, {})
 
-    @unittest.skipIf(ABSENT, ABSENT or "")
+    @needs_reference
     def test_nothing_is_changed_by_validation(self) -> None:
         for name, text in list(examples().items())[::20]:
             resource = loads(text)
@@ -83,7 +82,7 @@ class Examples(TestCase):
 class Cases(TestCase):
     """Tier A of HL7's test cases: an error, or none."""
 
-    @unittest.skipIf(NO_CASES, NO_CASES or "")
+    @needs_reference
     def test_the_verdict_agrees(self) -> None:
         cases = json.loads((CASES / "cases.json").read_text())["cases"]
         wrong = {one["name"] for one in cases if self.verdict(one) is not bool(one["base"]["error"])}

@@ -16,7 +16,8 @@ from ipf.mapping.language.lexer import FmlError, quote, unescape
 from ipf.mapping.language.model import Parameter, Rule, StructureMap
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
-from tests.mapping.support import FML, HEAD, cross_version_maps, reference
+from tests.mapping.support import FML, HEAD, cross_version_maps, program
+from tests.reference import needs_reference
 
 
 def rule(text: str) -> Rule:
@@ -191,6 +192,7 @@ class RoundTripTests(TestCase):
         for text, _ in TARGETS:
             self.check(parse(f"{HEAD}group g(source src, target tgt) {{ src.a as x -> {text}; }}"), text)
 
+    @needs_reference
     def test_cross_version_maps(self) -> None:
         names = []
         for number, (name, text) in enumerate(cross_version_maps()):
@@ -200,8 +202,9 @@ class RoundTripTests(TestCase):
                 self.check(made, name)
         self.assertEqual(len(names), 340)
 
+    @needs_reference
     def test_tutorial_maps_are_the_structure_maps_beside_them(self) -> None:
-        for path in sorted(reference("fml/tutorial").glob("*/map/*.map")):
+        for path in sorted((FML / "tutorial").glob("*/map/*.map")):
             beside = path.with_suffix(".json")
             made = parse(path.read_text(), path.name)
             self.check(made, path.name)
@@ -236,10 +239,9 @@ def _compared(resource: dict) -> list:
 
 
 class TutorialTests(TestCase):
+    @needs_reference
     def test_the_published_results_come_out(self) -> None:
-        from tests.mapping.support import program
-
-        cases = json.loads(reference("fml/cases.json").read_text())["cases"]
+        cases = json.loads((FML / "cases.json").read_text())["cases"]
         done = 0
         for case in cases:
             if not case["source"].endswith(".json"):

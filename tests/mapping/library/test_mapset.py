@@ -13,7 +13,8 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.structuremap import to_json
 from ipf.mapping.library.mapset import MapSet, read_map
-from tests.mapping.support import FML, HEAD, message, reference
+from tests.mapping.support import FML, HEAD, message
+from tests.reference import needs_reference
 
 TEXT = (
     HEAD
@@ -158,8 +159,9 @@ class MapSetTests(TestCase):
         made["b"]["x"] = 2
         self.assertEqual(source, {"a": {"x": 1}})
 
+    @needs_reference
     def test_tutorial(self) -> None:
-        for case in json.loads(reference("fml/cases.json").read_text())["cases"][:12]:
+        for case in json.loads((FML / "cases.json").read_text())["cases"][:12]:
             if case["source"].endswith(".json"):
                 logical = [json.loads((FML / one).with_suffix(".json").read_text()) for one in case["logicals"]]
                 maps = [read_map((FML / one).read_text(), one) for one in case["maps"]]

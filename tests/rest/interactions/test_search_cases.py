@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ipf.fhir.model.json import loads
-from tests.fhir.examples import REFERENCE
+from tests.reference import REFERENCE, needs_reference
 from tests.rest.interactions.test_search import entries, link
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 
@@ -19,7 +19,6 @@ LEFT_OUT = {"vendor"}
 class CaseSuite(Suite):
     """All suites of cases."""
 
-    skip = None if CASES.exists() else "the reference folder with the search cases is not here"
     world: World
 
     async def test_cases(self) -> None:
@@ -72,9 +71,11 @@ class CaseSuite(Suite):
         self.assertEqual(answered, case["expect"], case["id"])
 
 
+@needs_reference
 class CaseTests(CaseSuite, OnMemory):
     """In memory."""
 
 
+@needs_reference
 class CaseOnPostgresTests(CaseSuite, OnPostgres):
     """On PostgreSQL."""

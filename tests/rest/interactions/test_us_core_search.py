@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from ipf.fhir.index.entries import normalise
 from ipf.fhir.model.json import dumps, loads
-from tests.fhir.examples import REFERENCE
+from tests.reference import REFERENCE, needs_reference
 from tests.rest.world import OnPostgres
 
 METADATA = REFERENCE / "us-core-server/us_core_700_metadata.json"
@@ -32,10 +32,10 @@ Json = dict[str, Any]
 Search = tuple[str, tuple[str, ...]]
 
 
+@needs_reference
 class UsCoreSearch(OnPostgres):
     """All of them, against PostgreSQL."""
 
-    skip = None if METADATA.exists() else "the reference folder with US Core's searches is not here"
     timeout = 300
 
     async def test_searches(self) -> None:

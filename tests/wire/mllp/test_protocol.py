@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as installed_reactor
@@ -18,7 +17,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from ipf.hl7.framing import Framer, frame
 from ipf.hl7.message import Message
@@ -27,9 +26,10 @@ from ipf.pipeline.receive.receive import Listener, ListenerReceiver, Receiver
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory, Sink
 from tests.pipeline.plain_inbox import PlainInbox
+from tests.reference import REFERENCE, needs_reference
 
 reactor: Any = installed_reactor
-CASES = Path(__file__).resolve().parents[3].parent / "shared/reference/mllp/wire_cases.json"
+CASES = REFERENCE / "mllp/wire_cases.json"
 _: type[Sink] = ListenerReceiver
 
 
@@ -121,10 +121,9 @@ class SocketCase(TestCase):
             await self.pause(0.01)
 
 
+@needs_reference
 class WireCaseTests(SocketCase):
     async def test_wire_cases(self) -> None:
-        if not CASES.exists():
-            raise SkipTest("../shared/reference is not there")
         cases = json.loads(CASES.read_text())["cases"]
         for number, case in enumerate(cases):
             await self.play(case, {"${id}": f"ID{number}A", "${id2}": f"ID{number}B"})
