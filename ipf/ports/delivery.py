@@ -11,7 +11,7 @@ from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lease:
     """A subscription whose pending events this process alone may send, until `until`.
 
@@ -32,7 +32,7 @@ class Lease:
     within: Sequence[Caller] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
     """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion).
 
@@ -71,7 +71,7 @@ EVENT, HANDSHAKE, HEARTBEAT = "event-notification", "handshake", "heartbeat"
 """Kinds of notification (https://hl7.org/fhir/R5/valueset-subscription-notification-type.html)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One try to hand over a notification.  `http_status` is None when there was no answer.
 
@@ -90,7 +90,7 @@ class Attempt:
     to_event_number: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeliveryEnd:
     """What a lease came to.
 
@@ -107,7 +107,7 @@ class DeliveryEnd:
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """What settling came to.  `is_kept`: the lease is still held; `events`: the next ones, when they were asked for."""
 
@@ -137,7 +137,7 @@ class SubscriptionHealth:
     tenant: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AttemptPage:
     """Attempts of one subscription, newest first, and how many there are in all."""
 
@@ -218,7 +218,7 @@ class DeliveryQueue(Protocol):
         """Attempts of one subscription, newest first; None when there is no such subscription."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Notification:
     """What one subscriber is told at once.
 
@@ -261,7 +261,7 @@ class Compose(Protocol):
         """One that asks: are you there?"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivered:
     """What the far end answered.
 

@@ -22,7 +22,7 @@ class Method(StrEnum):
     PATCH = "patch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """One change that is asked for.
 

@@ -23,7 +23,7 @@ class Credential:
         self.known: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
@@ -54,7 +54,7 @@ class Request:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """An HTTP answer without its socket.  `about`: what was read or written, for the audit trail."""
 

@@ -24,7 +24,7 @@ class Status(StrEnum):
 OPEN_STATES = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
     """A message that was read from a sender and is about to be stored.  `raw` is what came, byte for byte."""
 
@@ -64,7 +64,7 @@ class Rejected:
     tenant: str = DEFAULT_TENANT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claimed:
     """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends.
 
@@ -97,7 +97,7 @@ class UnmappedCode:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settlement:
     """How a claimed message ended.
 

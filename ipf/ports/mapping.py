@@ -11,7 +11,7 @@ from ipf.ports.entries import Entry, Link
 from ipf.ports.inbox import Claimed, UnmappedCode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Origin:
     """What a vendor profile adds to the audit record of a message.
 
@@ -24,7 +24,7 @@ class Origin:
     details: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mapped:
     """A transaction Bundle, which map made it, and the codes that no table had.
 

@@ -15,7 +15,7 @@ from ipf.ports.search import Query
 from ipf.ports.topics import Topic
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
 
@@ -32,7 +32,7 @@ class Version:
     method: str = "PUT"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """A version to be written, with what it changes in the index.
 
@@ -50,7 +50,7 @@ class Change:
     previous: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewEvent:
     """Change number `change` (its index in `Writes.changes`) fires the subscription with this rid."""
 
@@ -95,7 +95,7 @@ class SubscriptionCreator:
     begins: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receipt:
     """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
 
@@ -118,7 +118,7 @@ class ReindexRequest:
     is_definition: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Writes:
     """All that one database transaction writes, for one or many FHIR transactions."""
 
@@ -131,7 +131,7 @@ class Writes:
     creators: Sequence[SubscriptionCreator] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lookup:
     """What a transaction must know before it can be planned; answered in one round trip."""
 
@@ -140,7 +140,7 @@ class Lookup:
     receipts: Sequence[tuple[str, str]] = ()  # (tenant, key)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LookupResult:
     """LookupResult in the order of the asks.
 
@@ -173,7 +173,7 @@ class ServedTopic:
     resource: Json | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Changes:
     """What every writer must know and may not know yet.
 
