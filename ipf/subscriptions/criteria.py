@@ -1,8 +1,8 @@
-"""What a Subscription listens to, or a clear refusal.
+"""Criteria of a Subscription: a search, or a topic with filters.
 
-A subscription never silently matches everything or nothing: what cannot be evaluated is refused at registration.
-`check` looks at the resource alone; whether the topic is served, and allows the filters, is for the transaction that
-stores it to say (`ports.Matcher.check`), since only that knows the topics exactly.
+Criteria that cannot be evaluated are refused at registration; a subscription never silently matches everything or
+nothing.  `check` looks at the resource alone.  The transaction that stores it checks the topic and its filters
+(`ports.Matcher.check`), because only the transaction knows the topics exactly.
 
 Source: https://hl7.org/fhir/R4/subscription.html; decisions section 6.
 """
@@ -32,7 +32,7 @@ _PAYLOAD = "Subscription.channel.payload"
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What one stored subscription listens to.  `topic_url`: without a version, "" = by a search."""
+    """The criteria of one stored subscription.  `topic_url`: without a version; "" when the criteria are a search."""
 
     tenant: str
     id: str
@@ -43,8 +43,8 @@ class Criteria:
     status: str = ""
 
 
-def wish_of(tenant: str, id: str, subscription: Json) -> Criteria:
-    """The wish of a Subscription; never raises."""
+def criteria_of(tenant: str, id: str, subscription: Json) -> Criteria:
+    """The criteria of a stored Subscription; never raises."""
     criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
     status = str(subscription.get("status", ""))
     if topic is None:
@@ -54,7 +54,7 @@ def wish_of(tenant: str, id: str, subscription: Json) -> Criteria:
 
 
 def end_of(subscription: Json) -> datetime | None:
-    """`Subscription.end`; None when it has none, or nothing that can be read."""
+    """`Subscription.end`; None when it is absent or cannot be parsed."""
     try:
         end = datetime.fromisoformat(str(subscription["end"]))
     except (KeyError, ValueError):
@@ -62,14 +62,14 @@ def end_of(subscription: Json) -> datetime | None:
     return end if end.tzinfo is not None else None
 
 
-def queries_for(wish: Criteria, topic: Topic | None) -> dict[str, Query]:
-    """By resource type, the search that a changed resource must meet.  Problem BUSINESS_RULE: what is not served."""
-    if not wish.topic_url:
-        query = query_of(wish.criteria)
+def queries_for(criteria: Criteria, topic: Topic | None) -> dict[str, Query]:
+    """By resource type, the search that a changed resource must match.  Problem BUSINESS_RULE when it is not served."""
+    if not criteria.topic_url:
+        query = query_of(criteria.criteria)
         return {query.resource_type: query}
     if topic is None:
-        raise Problem(Category.BUSINESS_RULE, f"this server has no active topic {wish.criteria}", _CRITERIA)
-    return queries_of(topic, wish.filters)
+        raise Problem(Category.BUSINESS_RULE, f"this server has no active topic {criteria.criteria}", _CRITERIA)
+    return queries_of(topic, criteria.filters)
 
 
 def query_of(criteria: str) -> Query:
@@ -81,7 +81,7 @@ def query_of(criteria: str) -> Query:
 
 
 def check(subscription: Json, policy: ChannelPolicy) -> None:
-    """Refuse a submitted Subscription that cannot be served.  Problem BUSINESS_RULE with one issue for each reason."""
+    """Refuse a submitted Subscription that cannot be served.  Problem BUSINESS_RULE with one issue per reason."""
     issues = [*_required(subscription), *policy.violations(subscription), *_channel(subscription)]
     criteria = subscription.get("criteria")
     if not isinstance(criteria, str) or not criteria:
@@ -94,7 +94,7 @@ def check(subscription: Json, policy: ChannelPolicy) -> None:
 
 def _search(subscription: Json, criteria: str) -> Iterator[Issue]:
     if any(True for _ in values(subscription.get("_criteria"), FILTER)):
-        yield Issue("filters narrow a topic; write them into the search", f"{_CRITERIA}.extension",
+        yield Issue("filters are for topic subscriptions; add them to the search", f"{_CRITERIA}.extension",
                     Category.BUSINESS_RULE)  # fmt: skip
     try:
         query_of(criteria)
@@ -109,11 +109,11 @@ def _required(subscription: Json) -> Iterator[Issue]:
         text = "submit a subscription with status requested or off; the server sets active and error"
         yield Issue(text, "Subscription.status", Category.BUSINESS_RULE)
     if "end" in subscription and end_of(subscription) is None:
-        yield Issue("end is an instant with a time zone", "Subscription.end", Category.INVALID)
+        yield Issue("end must be an instant with a time zone", "Subscription.end", Category.INVALID)
 
 
 def _is_offered(subscription: Json) -> bool:
-    """The guide lets a client submit `active`, which is stored as `requested`."""
+    """Whether the client submits `active`, as the guide allows; it is stored as `requested`."""
     return topic_url(subscription) is not None and subscription.get("status") == "active"
 
 
@@ -123,7 +123,7 @@ def _channel(subscription: Json) -> Iterator[Issue]:
         return
     kind, custom = channel.get("type"), list(values(channel.get("_type"), CHANNEL_TYPE))
     if kind not in CHANNELS or custom:
-        text = f"channel type {custom[0] if custom else kind} is not known; there are {', '.join(CHANNELS)}"
+        text = f"channel type {custom[0] if custom else kind} is not supported; use one of {', '.join(CHANNELS)}"
         yield Issue(text, "Subscription.channel.type", Category.BUSINESS_RULE)
     yield from _payload(subscription, channel)
     for name, reason in limits_of(channel)[1]:
@@ -133,22 +133,22 @@ def _channel(subscription: Json) -> Iterator[Issue]:
 def _payload(subscription: Json, channel: Json) -> Iterator[Issue]:
     levels, payload = list(values(channel.get("_payload"), CONTENT)), payload_of(channel)
     if levels and (len(levels) > 1 or levels[0] not in CONTENTS):
-        text = f"the content level is one of {', '.join(CONTENTS)}"
+        text = f"the content level must be one of {', '.join(CONTENTS)}"
         yield Issue(text, f"{_PAYLOAD}.extension", Category.BUSINESS_RULE)
     if levels and topic_url(subscription) is None:
-        text = "a content level is for topic subscriptions; criteria here is a search"
+        text = "a content level is for topic subscriptions; these criteria are a search"
         yield Issue(text, f"{_PAYLOAD}.extension", Category.BUSINESS_RULE)
     if payload is None:
         if "payload" in channel:
-            text = f"payload {channel['payload']} is not served; use {' or '.join(LEGACY_PAYLOADS)}, or omit it"
+            text = f"payload {channel['payload']} is not supported; use {' or '.join(LEGACY_PAYLOADS)}, or omit it"
             yield Issue(text, _PAYLOAD, Category.BUSINESS_RULE)
         elif levels:
             yield Issue("a content level needs a payload with the MIME type", _PAYLOAD, Category.BUSINESS_RULE)
     elif payload.fhir_version not in _versions(subscription):
-        text = f"FHIR version {payload.fhir_version} is not served here; there are 4.0 and, for topics, 4.3"
+        text = f"FHIR version {payload.fhir_version} is not supported; use 4.0 or, for topics, 4.3"
         yield Issue(text, _PAYLOAD, Category.BUSINESS_RULE)
-    elif channel.get("type") == "email" and not payload.fits_email:
-        yield Issue("an email body is text/plain, text/html or a FHIR format", _PAYLOAD, Category.BUSINESS_RULE)
+    elif channel.get("type") == "email" and not payload.can_be_mailed:
+        yield Issue("an email payload must be text/plain, text/html or a FHIR format", _PAYLOAD, Category.BUSINESS_RULE)
     elif channel.get("type") != "email" and payload.is_text:
         yield Issue(f"payload {channel['payload']} is for email only", _PAYLOAD, Category.BUSINESS_RULE)
 

@@ -1,9 +1,9 @@
-"""Filters of a topic subscription in, one search for each resource type of the topic out.
+"""Filters of a topic subscription, compiled to one search per resource type of the topic.
 
 Forms: `parameter=value`, `parameter:modifier=value`, `Type.parameter=value`, `Type.parameter:modifier=value`, and
-`Type?parameter=value`; several joined by `&` are several filters.  All must hold.  A filter on a type narrows changes
-of that type; one without a type those of every type for which the topic declares it.  When there are filters, a type
-that none of them is about does not fire: a filter never lets through what it does not know.
+`Type?parameter=value`; several filters may be joined by `&`.  All must match.  A filter with a type applies to changes
+of that type, a filter without one to every type for which the topic declares the parameter.  When there are filters, a
+type without a filter does not fire.
 
 Source: http://hl7.org/fhir/uv/subscriptions-backport, `backport-filter-criteria`
 """
@@ -25,13 +25,13 @@ _COMPARATOR = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)(?=[0-9-])")
 
 
 def queries_of(topic: Topic, filters: Sequence[str]) -> dict[str, Query]:
-    """The search that a change of each type must meet.  Problem BUSINESS_RULE for a filter that cannot be applied."""
+    """By resource type, the search that a change must match.  Problem BUSINESS_RULE for a filter that cannot apply."""
     parts: dict[str, list[str]] = {}
     for text in filters:
         prefix = ""
         for one in text.split("&"):
             if "?" in one.partition("=")[0]:
-                prefix = one.partition("?")[0] + "?"  # `Type?a=1&b=2`: the type is meant for all
+                prefix = one.partition("?")[0] + "?"  # `Type?a=1&b=2`: the type applies to all
             elif prefix:
                 one = prefix + one
             for name, search in _read(topic, one):
@@ -44,14 +44,14 @@ def queries_of(topic: Topic, filters: Sequence[str]) -> dict[str, Query]:
 
 
 def _read(topic: Topic, text: str) -> list[tuple[str, str]]:
-    """(type, search) for each type that a filter narrows."""
+    """(type, search) for each type that a filter applies to."""
     named, mark, value = text.partition("=")
     form = _FORM.fullmatch(named.strip())
     if not mark or form is None:
-        raise _refused(f"the filter {text[:80]!r} has not the form parameter=value")
+        raise _refused(f"the filter {text[:80]!r} does not have the form parameter=value")
     name, kind, modifier = form["name"], form["type"], form["modifier"]
     if kind is not None and kind not in topic.resource_types:
-        raise _refused(f"the filter {text[:80]!r} is on {kind}, which is no resource of the topic {topic.url}")
+        raise _refused(f"the filter {text[:80]!r} names {kind}, which is not a resource type of the topic {topic.url}")
     search = f"{name}:{modifier}={value}" if modifier else f"{name}={value}"
     found = [
         (one, search)

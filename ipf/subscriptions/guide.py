@@ -1,6 +1,6 @@
-"""Names of the topic-based subscription guide for R4, and how its extensions are read.
+"""Canonical URLs and extensions of the Subscriptions R5 Backport guide for R4.
 
-Source: http://hl7.org/fhir/uv/subscriptions-backport, version 1.1.0 (facts: canonical URLs, places, value types).
+Source: http://hl7.org/fhir/uv/subscriptions-backport, version 1.1.0.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CANONICAL = re.compile(r"(https?://|urn:)", re.IGNORECASE)
 
 
 def topic_url(subscription: Json) -> str | None:
-    """The canonical of the topic that a Subscription names in its criteria; None when it has a search there."""
+    """The canonical URL of the topic in `Subscription.criteria`; None when the criteria are a search."""
     criteria = subscription.get("criteria")
     return criteria if isinstance(criteria, str) and _CANONICAL.match(criteria) else None
 
 
 def values(element: object, url: str) -> Iterator[Any]:
-    """The values of the extensions with this URL on an element, or on the shadow (`_criteria`) of a primitive."""
+    """The values of the extensions with this URL on an element, or on the `_` member of a primitive."""
     extensions = element.get("extension") if isinstance(element, dict) else None
     for one in extensions if isinstance(extensions, list) else ():
         if isinstance(one, dict) and one.get("url") == url:
@@ -46,12 +46,12 @@ def values(element: object, url: str) -> Iterator[Any]:
 
 
 def filters_of(subscription: Json) -> tuple[str, ...]:
-    """Texts of the filters, in order."""
+    """The filters of a topic subscription, in order."""
     return tuple(str(one) for one in values(subscription.get("_criteria"), FILTER))
 
 
 def content_of(subscription: Json) -> str | None:
-    """The content level that is asked for; None when the subscription does not follow the guide."""
+    """The content level of the payload; None when the Subscription does not follow the guide."""
     channel = subscription.get("channel")
     found = values(channel.get("_payload"), CONTENT) if isinstance(channel, dict) else iter(())
     return next((str(one) for one in found), None)

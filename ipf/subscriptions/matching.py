@@ -1,16 +1,15 @@
-"""Which subscriptions a change fires, at a cost that does not grow with the number of subscriptions.
+"""Subscription matching: the subscriptions that a change fires, at a cost independent of their number.
 
-Subscriptions are filed under what they ask equality of (`shelf.py`); the few candidates are verified with the whole
-search.  Subscriptions to a topic are filed by their filters in the same way; the topic's trigger is put to a change at
-most once, and only when some filter lets the change through.
+Subscriptions are indexed by an equality term of their search (`index.py`); the few candidates are verified with the
+whole search.  Topic subscriptions are indexed by their filters in the same way.  A topic's trigger is evaluated at most
+once per change, and only when some filter matches the change.
 
-The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer whose transaction has another epoch
-brings it there by what changed since, which costs as much as there are changes; all rows are read once, when the
-process begins.
+The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer with another epoch in its transaction
+loads what changed since; all rows are read once, at the start of the process.
 
-Much that changes at once (all rows, or what a topic of many subscribers may be filtered by) is taken in slices, between
-which the process does other things.  Nobody matches meanwhile: whoever changes subscriptions or topics waits for the
-writers before, and the writers after it, who see the new epoch, wait for the last slice.
+Large loads (all rows, or new filters of a topic with many subscribers) run in slices, and the reactor runs between
+them.  No change is matched in the meantime: a writer of subscriptions or topics waits for earlier writers, and later
+writers, which see the new epoch, wait for the last slice.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from ipf.fhir.topics.topic import fires
 from ipf.ports import Change, Changes, Json, Matcher
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
-from ipf.subscriptions.criteria import Criteria, queries_for, wish_of
-from ipf.subscriptions.index import Shelf
-from ipf.subscriptions.topic_index import Topics, TriggerBucket
+from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
+from ipf.subscriptions.index import CriteriaIndex
+from ipf.subscriptions.topic_index import TopicIndex, TriggerBucket
 
 log = Logger()
 
 SLICE = 128
-"""Subscriptions that are taken in without a break, about five milliseconds."""
+"""Subscriptions loaded without yielding to the reactor, about five milliseconds."""
 
 Kind = tuple[str, str]
 """(tenant, resource type)"""
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
-    """One subscription to changes of one type; `number` is its rid, which orders."""
+class IndexedSubscription:
+    """One subscription and its search for one resource type; `number` is its rid."""
 
     number: int
     query: Query
@@ -52,8 +51,8 @@ class Filed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
-    """A stored subscription that cannot fire, and why: its topic is gone, or no longer allows its filters."""
+class UnservedSubscription:
+    """A stored subscription that cannot fire, and the reason: its topic is gone or no longer allows its filters."""
 
     tenant: str
     id: str
@@ -62,180 +61,180 @@ class Unserved:
 
 
 class MatchingIndex:
-    """`ports.Matcher` in memory.  `pause` gives everything else in the process a turn."""
+    """`ports.Matcher` in memory.  `pause` yields to the reactor."""
 
     def __init__(self, pause: Callable[[], Awaitable[object]] | None = None) -> None:
-        self._pause = pause
-        self._turn = DeferredLock()
-        self._forget()
+        self._yield_to_reactor = pause
+        self._lock = DeferredLock()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._epoch = -1
         self._generation = definitions().generation
-        self._wishes: dict[int, Criteria] = {}
-        self._places: dict[int, list[Shelf[Filed]]] = {}
-        self._shelves: dict[Kind, Shelf[Filed]] = {}
-        self._topics: Topics[Filed] = Topics()
+        self._criteria: dict[int, Criteria] = {}
+        self._locations: dict[int, list[CriteriaIndex[IndexedSubscription]]] = {}
+        self._by_search: dict[Kind, CriteriaIndex[IndexedSubscription]] = {}
+        self._topics: TopicIndex[IndexedSubscription] = TopicIndex()
         self._of_topic: dict[tuple[str, str], set[int]] = {}
-        self.unserved: dict[int, Unserved] = {}
+        self.unserved: dict[int, UnservedSubscription] = {}
 
     @property
     def epoch(self) -> int:
-        """Epoch of the rows it was built from; -1 before the first load."""
+        """Epoch of the rows in the index; -1 before the first load."""
         return self._epoch
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
-    # -- what it is made of
+    # -- loading
 
     async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
         """See `ports.Matcher.bring_to`."""
-        await self._turn.acquire()
+        await self._lock.acquire()
         try:
             since = self._epoch
             if since == epoch:
                 return
-            if since > epoch:  # the database is an older one than that which was known
+            if since > epoch:  # the database was restored to an older state
                 since = -1
             slices = self.loading(epoch, await read(since), since)
             try:
                 for _ in slices:
-                    if self._pause is not None:
-                        await self._pause()
-            finally:  # also for those who wait when this one is cancelled
+                    if self._yield_to_reactor is not None:
+                        await self._yield_to_reactor()
+            finally:  # finish the load for other waiting writers when this one is cancelled
                 for _ in slices:
                     pass
         finally:
-            self._turn.release()
+            self._lock.release()
 
-    def load(self, epoch: int, news: Changes, since: int = -1) -> None:
-        """As `loading`, without a break."""
-        for _ in self.loading(epoch, news, since):
+    def load(self, epoch: int, changes: Changes, since: int = -1) -> None:
+        """`loading` in one go."""
+        for _ in self.loading(epoch, changes, since):
             pass
 
-    def loading(self, epoch: int, news: Changes, since: int = -1) -> Iterator[None]:
-        """Take in what changed between the epochs `since` and `epoch`; from -1, everything anew.  Yields now and then.
+    def loading(self, epoch: int, changes: Changes, since: int = -1) -> Iterator[None]:
+        """Apply the changes between the epochs `since` and `epoch`; from -1, rebuild.  Yields after each slice.
 
-        Rows that came too late, because the index is younger already, change nothing.  A row that cannot be read (any
-        more) never fires: it is logged, and in `unserved`.  An index that is not whole has no epoch.
+        Changes older than the index have no effect.  A subscription that cannot be evaluated never fires: it is logged
+        and listed in `unserved`.  While a load runs, the index has no epoch.
         """
         if since < 0:
-            self._forget()
+            self._clear()
         elif epoch < self._epoch:
             return
         self._epoch = -1
-        stale = self._stale(news)
-        for number, row in enumerate(news.subscriptions, 1):
-            self._set_wish(row.rid, None if row.resource is None else wish_of(row.tenant, row.id, row.resource))
+        stale = self._stale_subscriptions(changes)
+        for number, row in enumerate(changes.subscriptions, 1):
+            self._set_criteria(row.rid, None if row.resource is None else criteria_of(row.tenant, row.id, row.resource))
             stale.add(row.rid)
             if not number % SLICE:
                 yield
         for number, rid in enumerate(sorted(stale), 1):
-            self._file(rid)
+            self._reindex(rid)
             if not number % SLICE:
                 yield
         self._epoch = epoch
 
-    def _stale(self, news: Changes) -> set[int]:
-        """Those that are to be filed again because of something else than themselves."""
+    def _stale_subscriptions(self, changes: Changes) -> set[int]:
+        """Subscriptions to index again because a topic or the search parameters changed."""
         stale: set[int] = set()
-        if self._generation != definitions().generation:  # searches may mean something else now
+        if self._generation != definitions().generation:  # search parameters have changed
             self._generation = definitions().generation
-            self._topics.read_again()
-            stale.update(self._wishes)
-        for topic in news.topics:
-            for url in self._topics.put(topic):
+            self._topics.reload()
+            stale.update(self._criteria)
+        for topic in changes.topics:
+            for url in self._topics.add(topic):
                 stale |= self._of_topic.get((topic.tenant, url), set())
         return stale
 
-    def _set_wish(self, rid: int, wish: Criteria | None) -> None:
-        before = self._wishes.pop(rid, None)
+    def _set_criteria(self, rid: int, criteria: Criteria | None) -> None:
+        before = self._criteria.pop(rid, None)
         if before is not None and before.topic_url:
             self._of_topic[before.tenant, before.topic_url].discard(rid)
-        if wish is not None:
-            self._wishes[rid] = wish
-            if wish.topic_url:
-                self._of_topic.setdefault((wish.tenant, wish.topic_url), set()).add(rid)
+        if criteria is not None:
+            self._criteria[rid] = criteria
+            if criteria.topic_url:
+                self._of_topic.setdefault((criteria.tenant, criteria.topic_url), set()).add(rid)
 
-    def _file(self, rid: int) -> None:
-        """Take a subscription from where it is, and file it where its criteria say now."""
-        for shelf in self._places.pop(rid, ()):
-            shelf.take(rid)
+    def _reindex(self, rid: int) -> None:
+        """Move a subscription to the buckets of its current criteria."""
+        for index in self._locations.pop(rid, ()):
+            index.remove(rid)
         self.unserved.pop(rid, None)
-        wish = self._wishes.get(rid)
-        if wish is None:
+        criteria = self._criteria.get(rid)
+        if criteria is None:
             return
-        topic = self.topic(wish.tenant, wish.criteria) if wish.topic_url else None
+        topic = self.topic(criteria.tenant, criteria.criteria) if criteria.topic_url else None
         try:
-            queries = queries_for(wish, topic)
-        except Problem as refused:
+            queries = queries_for(criteria, topic)
+        except Problem as problem:
             text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
-            log.warn(text, subscription_id=wish.id, reason=refused.text)
-            self.unserved[rid] = Unserved(wish.tenant, wish.id, wish.status, refused.text)
+            log.warn(text, subscription_id=criteria.id, reason=problem.text)
+            self.unserved[rid] = UnservedSubscription(criteria.tenant, criteria.id, criteria.status, problem.text)
             return
-        places = self._places[rid] = []
+        locations = self._locations[rid] = []
         for name, query in queries.items():
             if topic is None:
-                shelf = self._shelves.setdefault((wish.tenant, name), Shelf())
+                index = self._by_search.setdefault((criteria.tenant, name), CriteriaIndex())
             else:
-                shelf = self._topics.audience(wish.tenant, topic, name)
-            shelf.put(Filed(rid, query, wish.ends_at), query)
-            places.append(shelf)
+                index = self._topics.subscribers(criteria.tenant, topic, name)
+            index.add(IndexedSubscription(rid, query, criteria.ends_at), query)
+            locations.append(index)
 
-    # -- what is asked of it
+    # -- lookups
 
     def topic(self, tenant: str, canonical: str) -> Topic | None:
-        """The topic that a canonical names, as of the epoch; None when it is not served."""
+        """The topic with this canonical URL, as of the epoch; None when it is not served."""
         return self._topics.find(tenant, canonical)
 
     def topics(self, tenant: str) -> Sequence[Topic]:
-        """All topics that are served, in order of their URLs."""
+        """All served topics of a tenant, ordered by URL."""
         return self._topics.all(tenant)
 
     def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
-        """Problem BUSINESS_RULE when a Subscription could not be served; `also`: topics that are just being written."""
-        wish = wish_of(tenant, "", subscription)
-        if wish.topic_url:
-            new = next((one for one in also if one.is_meant_by(wish.criteria)), None)
-            queries_for(wish, new or self.topic(tenant, wish.criteria))
+        """Problem BUSINESS_RULE when a Subscription cannot be served; `also`: topics of the same transaction."""
+        criteria = criteria_of(tenant, "", subscription)
+        if criteria.topic_url:
+            new = next((one for one in also if one.is_meant_by(criteria.criteria)), None)
+            queries_for(criteria, new or self.topic(tenant, criteria.criteria))
 
     def match(self, change: Change) -> list[int]:
         """rids of the subscriptions that `change` fires, in ascending order.
 
-        Deletions fire no subscription by criteria; topics say themselves what fires them.
+        A deletion fires topic subscriptions only, when a trigger of the topic says so.
         """
         kind = change.tenant, change.version.resource_type
         found: set[int] = set()
-        shelf = self._shelves.get(kind)
-        if shelf is not None and not change.version.deleted:
-            found.update(_listening(change, shelf))
-        for drawer in self._topics.drawers(kind, change):
-            found.update(_told(change, drawer))
+        index = self._by_search.get(kind)
+        if index is not None and not change.version.deleted:
+            found.update(_matching(change, index))
+        for bucket in self._topics.triggers(kind, change):
+            found.update(_fired_by_topic(change, bucket))
         return sorted(found)
 
 
-def _told(change: Change, drawer: TriggerBucket[Filed]) -> Iterator[int]:
-    """The subscriptions of a topic, when one of them would hear of the change and the trigger means it."""
-    listening = list(_listening(change, drawer.audience))
-    if listening and fires(drawer.trigger, change):
-        yield from listening
+def _fired_by_topic(change: Change, bucket: TriggerBucket[IndexedSubscription]) -> Iterator[int]:
+    """rids of the topic's subscriptions with matching filters, when the trigger fires."""
+    matching = list(_matching(change, bucket.subscribers))
+    if matching and fires(bucket.trigger, change):
+        yield from matching
 
 
-def _listening(change: Change, shelf: Shelf[Filed]) -> Iterator[int]:
-    """rids on the shelf whose search the resource meets; for a deletion, the resource as it was."""
+def _matching(change: Change, index: CriteriaIndex[IndexedSubscription]) -> Iterator[int]:
+    """rids of the subscriptions with a search that the resource matches; for a deletion, its previous version."""
     version = change.version
-    at, id = version.last_updated, version.id
-    entries, whole = (change.before, change.previous) if version.deleted else (change.after, change.resource)
-    seen: set[int] = set()
-    for filed in shelf.candidates(id, entries):
-        if filed.number in seen:
+    changed_at, id = version.last_updated, version.id
+    entries, resource = (change.before, change.previous) if version.deleted else (change.after, change.resource)
+    checked: set[int] = set()
+    for subscription in index.candidates(id, entries):
+        if subscription.number in checked:
             continue
-        seen.add(filed.number)
-        if filed.ends_at is not None and filed.ends_at <= at:
+        checked.add(subscription.number)
+        if subscription.ends_at is not None and subscription.ends_at <= changed_at:
             continue
-        if matches(filed.query, entries, id=id, last_updated=at, resource=whole):
-            yield filed.number
+        if matches(subscription.query, entries, id=id, last_updated=changed_at, resource=resource):
+            yield subscription.number
 
 
 _: type[Matcher] = MatchingIndex

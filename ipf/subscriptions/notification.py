@@ -1,8 +1,8 @@
-"""Events and the Subscription they belong to in, what its channel is given out (not sent here).
+"""Notifications: what a channel sends for events of a Subscription.
 
-By criteria, as the interface specification shows it: with a payload `PUT {endpoint}/{Type}/{id}` carrying the stored
-bytes of the version that fired (as XML when that is the payload); without one an empty `POST {endpoint}`.  To a topic:
-a Bundle (`notification_topic.py`), posted to the endpoint under the very MIME type of the payload.
+Subscription by criteria: with a payload, `PUT {endpoint}/{Type}/{id}` with the stored bytes of the version that fired
+(as XML when the payload says so); without one, an empty `POST {endpoint}`.  Topic subscription: a Bundle
+(`notification_topic.py`), posted to the endpoint with the MIME type of the payload.
 
 Source: interface specification "Notification shapes"; http://hl7.org/fhir/uv/subscriptions-backport.
 """
@@ -28,9 +28,9 @@ XML_CONTENT_TYPE = ("Content-Type", "application/fhir+xml; charset=UTF-8")
 
 @dataclass(frozen=True, slots=True)
 class NotificationTemplate:
-    """What is the same in every notification of one version of a Subscription.
+    """The parts that all notifications of one version of a Subscription share.
 
-    `before`, `after`: around `Type/id` in the URL of a PUT; None: everything is posted to `endpoint`.
+    `url_prefix`, `url_suffix`: the URL of a PUT before and after `Type/id`; None: `endpoint` takes POSTs.
     """
 
     terms: Terms
@@ -39,12 +39,12 @@ class NotificationTemplate:
     endpoint: str
     headers: Sequence[Header]
     content_type: str | None
-    before: str | None
-    after: str
+    url_prefix: str | None
+    url_suffix: str
 
 
-def letterhead_of(subscription: Json) -> NotificationTemplate:
-    """Read once for each version; never raises for a stored Subscription."""
+def template_of(subscription: Json) -> NotificationTemplate:
+    """The template of a Subscription version; never raises for a stored Subscription."""
     channel = subscription.get("channel")
     channel = channel if isinstance(channel, dict) else {}
     terms, form, payload = terms_of(subscription), form_of(subscription), payload_of(channel)
@@ -52,59 +52,59 @@ def letterhead_of(subscription: Json) -> NotificationTemplate:
     if payload is not None:
         kind = XML_CONTENT_TYPE if payload.is_xml else CONTENT_TYPE
         if terms.is_topic and form is not Form.PLAIN and not payload.is_text:
-            kind = ("Content-Type", payload.written)  # the guide: the very MIME type that was asked for
+            kind = ("Content-Type", payload.text)  # the guide: exactly the requested MIME type
         headers = [kind, *(header for header in headers if header[0].lower() != "content-type")]
-    content_type = None if kind is None or payload is None else payload.written if payload.is_text else kind[1]
-    before, after = None, ""
+    content_type = None if kind is None or payload is None else payload.text if payload.is_text else kind[1]
+    url_prefix, url_suffix = None, ""
     if payload is not None and not terms.is_topic and channel.get("type") == "rest-hook":
-        before, after = _around(terms.endpoint)
-    return NotificationTemplate(terms, form, payload, terms.endpoint, headers, content_type, before, after)
+        url_prefix, url_suffix = _split_at_path(terms.endpoint)
+    return NotificationTemplate(terms, form, payload, terms.endpoint, headers, content_type, url_prefix, url_suffix)
 
 
 def notification(
     subscription: Json,
     events: Sequence[Event],
-    telling: NotificationContext,
+    context: NotificationContext,
     tenant: str = "",
-    head: NotificationTemplate | None = None,
+    template: NotificationTemplate | None = None,
 ) -> Notification:
-    """What the subscriber is told of these events; of none by a handshake or heartbeat.  `head`: of this very one."""
-    head = head or letterhead_of(subscription)
-    is_topic, payload = head.terms.is_topic, head.payload
-    method, url, body = "POST", head.endpoint, None
+    """The notification of these events; a handshake or heartbeat has none.  `template`: of the same version."""
+    template = template or template_of(subscription)
+    is_topic, payload = template.terms.is_topic, template.payload
+    method, url, body = "POST", template.endpoint, None
     if payload is not None:
-        body = bundle(subscription, events, telling) if is_topic else events[0].body
+        body = bundle(subscription, events, context) if is_topic else events[0].body
         if payload.is_xml:
             body = to_xml(loads(body))
-        if head.before is not None:
-            method, url = "PUT", f"{head.before}{events[0].resource_type}/{events[0].id}{head.after}"
+        if template.url_prefix is not None:
+            method, url = "PUT", f"{template.url_prefix}{events[0].resource_type}/{events[0].id}{template.url_suffix}"
     return Notification(
         method,
         url,
-        head.headers,
+        template.headers,
         body,
         events[-1].correlation_id if events else str(uuid4()),
         tenant,
         str(subscription.get("id", "")),
-        head.content_type,
-        telling.kind if is_topic else EVENT,
-        telling.content,
+        template.content_type,
+        context.kind if is_topic else EVENT,
+        context.content,
         tuple(events),
-        head.terms.timeout_seconds,
+        template.terms.timeout_seconds,
     )
 
 
 def registered_headers(channel: Json) -> list[Header]:
-    """`channel.header` as pairs, in the subscriber's order and spelling."""
+    """`channel.header` as (name, value) pairs, in the subscriber's order and spelling."""
     pairs = (header.partition(":") for header in channel.get("header", ()))
     return [(name, value.strip()) for name, _, value in pairs]
 
 
-def _around(endpoint: str) -> tuple[str, str]:
-    """`endpoint` in two: a path is added before its query string."""
+def _split_at_path(endpoint: str) -> tuple[str, str]:
+    """`endpoint` before and after the place where a path is inserted, in front of its query string."""
     try:
         url = urlsplit(endpoint)
     except ValueError:
         return f"{endpoint.rstrip('/')}/", ""
-    after = (f"?{url.query}" if url.query else "") + (f"#{url.fragment}" if url.fragment else "")
-    return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/", query="", fragment="")), after
+    url_suffix = (f"?{url.query}" if url.query else "") + (f"#{url.fragment}" if url.fragment else "")
+    return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/", query="", fragment="")), url_suffix

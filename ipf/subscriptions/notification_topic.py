@@ -1,10 +1,11 @@
-"""Notifications of topic subscriptions: what happened in, the JSON text of a history Bundle out.
+"""Notification Bundles of topic subscriptions, as JSON text.
 
-Three forms (decisions section 6): of a subscription with a content level, the published guide's for R4 (first entry a
-Parameters resource), or with `fhirVersion=4.3` in the payload R4B's (first entry a SubscriptionStatus); of any other,
-the interface specification's (a SubscriptionStatus, then the resource).  Stored bodies are spliced in as they are.
+There are three forms (decisions section 6).  With a content level: the guide's form for R4 (the first entry is a
+Parameters resource), or with `fhirVersion=4.3` in the payload the form for R4B (the first entry is a
+SubscriptionStatus).  Without one: the form of the interface specification (a SubscriptionStatus, then the resource).
+Stored bodies are inserted unchanged.
 
-References are absolute in the guide's forms, since the first entry has no URL that they could be relative to.
+References are absolute in the guide's forms, because the first entry has no base URL.
 
 Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0; https://hl7.org/fhir/R4B/subscriptionstatus.html;
 https://hl7.org/fhir/R4/bundle.html#history; interface specification "Notification shapes".
@@ -22,13 +23,13 @@ from ipf.fhir.model.bundle import etag, instant
 from ipf.fhir.model.json import dumps
 from ipf.ports import EVENT, Event, Json, Version
 from ipf.subscriptions.guide import NOTIFICATION_R4, NOTIFICATION_R4B, STATUS_R4, topic_url
-from ipf.subscriptions.terms import is_guided, payload_of
+from ipf.subscriptions.terms import follows_guide, payload_of
 
 _R4B = "4.3"
 
 
 class Form(Enum):
-    """How a topic subscription is told."""
+    """The form of notification Bundles."""
 
     PLAIN = "plain"
     R4 = "r4"
@@ -36,8 +37,8 @@ class Form(Enum):
 
 
 def form_of(subscription: Json) -> Form:
-    """The form that a topic Subscription asks for."""
-    if not is_guided(subscription):
+    """The notification form of a topic Subscription."""
+    if not follows_guide(subscription):
         return Form.PLAIN
     payload = payload_of(subscription.get("channel", {}))
     return Form.R4B if payload is not None and payload.fhir_version == _R4B else Form.R4
@@ -45,10 +46,10 @@ def form_of(subscription: Json) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class NotificationContext:
-    """What a Bundle says besides its events.
+    """The content of a notification Bundle besides its events.
 
-    `kind`: handshake, heartbeat, event-notification, query-status or query-event.  `total`: the events since the
-    subscription was created.  `includes`: by event number, what goes along with its resource.
+    `kind`: handshake, heartbeat, event-notification, query-status or query-event.  `total`: number of events since the
+    subscription was created.  `includes`: included resources by event number.
     """
 
     base_url: str
@@ -60,28 +61,28 @@ class NotificationContext:
     includes: Mapping[int, Sequence[Version]] = field(default_factory=dict)
 
 
-def bundle(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> bytes:
+def bundle(subscription: Json, events: Sequence[Event], context: NotificationContext) -> bytes:
     """The notification Bundle."""
-    entries = [_status_entry(subscription, events, telling)]
-    if telling.content != "empty":
-        entries += _entries(events, telling)
+    entries = [_status_entry(subscription, events, context)]
+    if context.content != "empty":
+        entries += _entries(events, context)
     head: Json = {"resourceType": "Bundle", "id": str(uuid4())}
-    if telling.form is not Form.PLAIN:
-        head["meta"] = {"profile": [NOTIFICATION_R4 if telling.form is Form.R4 else NOTIFICATION_R4B]}
-    head |= {"type": "history", "timestamp": instant(telling.now)}
+    if context.form is not Form.PLAIN:
+        head["meta"] = {"profile": [NOTIFICATION_R4 if context.form is Form.R4 else NOTIFICATION_R4B]}
+    head |= {"type": "history", "timestamp": instant(context.now)}
     return dumps(head)[:-1] + b',"entry":[' + b",".join(entries) + b"]}"
 
 
-def status_of(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
-    """The status that leads a Bundle, and that `$status` answers."""
-    return (_parameters if telling.form is Form.R4 else _status)(subscription, events, telling)
+def status_of(subscription: Json, events: Sequence[Event], context: NotificationContext) -> Json:
+    """The status resource: first entry of a Bundle, and result of `$status`."""
+    return (_parameters if context.form is Form.R4 else _status)(subscription, events, context)
 
 
-def _status_entry(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> bytes:
-    url = f"{telling.base_url}/Subscription/{subscription.get('id')}/$status"
+def _status_entry(subscription: Json, events: Sequence[Event], context: NotificationContext) -> bytes:
+    url = f"{context.base_url}/Subscription/{subscription.get('id')}/$status"
     entry = {
         "fullUrl": f"urn:uuid:{uuid4()}",
-        "resource": status_of(subscription, events, telling),
+        "resource": status_of(subscription, events, context),
         "request": {"method": "GET", "url": url},
         "response": {"status": "200"},
     }
@@ -91,92 +92,94 @@ def _status_entry(subscription: Json, events: Sequence[Event], telling: Notifica
 # -- the status
 
 
-def _says_topic(telling: NotificationContext) -> bool:
-    return telling.content != "empty"
+def _names_topic(context: NotificationContext) -> bool:
+    return context.content != "empty"
 
 
-def _parameters(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
-    """As Parameters, the guide's form for R4."""
-    said: list[Json] = [{"name": "subscription", "valueReference": {"reference": _url(telling, _own(subscription))}}]
-    topic = topic_url(subscription)
-    if topic is not None and _says_topic(telling):
-        said.append({"name": "topic", "valueCanonical": topic})
-    said += [
-        {"name": "status", "valueCode": str(subscription.get("status"))},
-        {"name": "type", "valueCode": telling.kind},
-        {"name": "events-since-subscription-start", "valueString": str(telling.total)},
+def _parameters(subscription: Json, events: Sequence[Event], context: NotificationContext) -> Json:
+    """The status as Parameters, the guide's form for R4."""
+    parameters: list[Json] = [
+        {"name": "subscription", "valueReference": {"reference": _url(context, _subscription_reference(subscription))}}
     ]
-    said += [{"name": "notification-event", "part": list(_parts(event, telling))} for event in events]
+    topic = topic_url(subscription)
+    if topic is not None and _names_topic(context):
+        parameters.append({"name": "topic", "valueCanonical": topic})
+    parameters += [
+        {"name": "status", "valueCode": str(subscription.get("status"))},
+        {"name": "type", "valueCode": context.kind},
+        {"name": "events-since-subscription-start", "valueString": str(context.total)},
+    ]
+    parameters += [{"name": "notification-event", "part": list(_parts(event, context))} for event in events]
     if subscription.get("error"):
-        said.append({"name": "error", "valueCodeableConcept": {"text": subscription["error"]}})
+        parameters.append({"name": "error", "valueCodeableConcept": {"text": subscription["error"]}})
     head = {"resourceType": "Parameters", "id": str(uuid4()), "meta": {"profile": [STATUS_R4]}}
-    return {**head, "parameter": said}
+    return {**head, "parameter": parameters}
 
 
-def _parts(event: Event, telling: NotificationContext) -> Iterator[Json]:
+def _parts(event: Event, context: NotificationContext) -> Iterator[Json]:
     yield {"name": "event-number", "valueString": str(event.number)}
     yield {"name": "timestamp", "valueInstant": instant(event.occurred_at)}
-    if telling.content != "empty":
-        yield {"name": "focus", "valueReference": _reference(event, telling)}
-        for one in telling.includes.get(event.number, ()):
-            yield {"name": "additional-context", "valueReference": _reference(one, telling)}
+    if context.content != "empty":
+        yield {"name": "focus", "valueReference": _reference(event, context)}
+        for one in context.includes.get(event.number, ()):
+            yield {"name": "additional-context", "valueReference": _reference(one, context)}
 
 
-def _status(subscription: Json, events: Sequence[Event], telling: NotificationContext) -> Json:
-    """As SubscriptionStatus, R4B's form."""
+def _status(subscription: Json, events: Sequence[Event], context: NotificationContext) -> Json:
+    """The status as SubscriptionStatus, the form for R4B."""
     status: Json = {
         "resourceType": "SubscriptionStatus",
         "id": str(uuid4()),
         "status": str(subscription.get("status")),
-        "type": telling.kind,
-        "eventsSinceSubscriptionStart": str(telling.total),
+        "type": context.kind,
+        "eventsSinceSubscriptionStart": str(context.total),
     }
     if events:
-        status["notificationEvent"] = [_event(event, telling) for event in events]
-    status["subscription"] = {"reference": _url(telling, _own(subscription))}
+        status["notificationEvent"] = [_event(event, context) for event in events]
+    status["subscription"] = {"reference": _url(context, _subscription_reference(subscription))}
     topic = topic_url(subscription)
-    if topic is not None and (_says_topic(telling) or telling.form is Form.PLAIN):
+    if topic is not None and (_names_topic(context) or context.form is Form.PLAIN):
         status["topic"] = topic
     if subscription.get("error"):
         status["error"] = [{"text": subscription["error"]}]
     return status
 
 
-def _event(event: Event, telling: NotificationContext) -> Json:
-    said: Json = {"eventNumber": str(event.number), "timestamp": instant(event.occurred_at)}
-    if telling.content != "empty":
-        said["focus"] = _reference(event, telling)
-        others = [_reference(one, telling) for one in telling.includes.get(event.number, ())]
+def _event(event: Event, context: NotificationContext) -> Json:
+    found: Json = {"eventNumber": str(event.number), "timestamp": instant(event.occurred_at)}
+    if context.content != "empty":
+        found["focus"] = _reference(event, context)
+        others = [_reference(one, context) for one in context.includes.get(event.number, ())]
         if others:
-            said["additionalContext"] = others
-    return said
+            found["additionalContext"] = others
+    return found
 
 
-def _own(subscription: Json) -> str:
+def _subscription_reference(subscription: Json) -> str:
     return f"Subscription/{subscription.get('id')}"
 
 
-def _reference(one: Event | Version, telling: NotificationContext) -> Json:
-    return {"reference": _url(telling, f"{one.resource_type}/{one.id}"), "type": one.resource_type}
+def _reference(one: Event | Version, context: NotificationContext) -> Json:
+    return {"reference": _url(context, f"{one.resource_type}/{one.id}"), "type": one.resource_type}
 
 
-def _url(telling: NotificationContext, reference: str) -> str:
-    return reference if telling.form is Form.PLAIN else f"{telling.base_url}/{reference}"
+def _url(context: NotificationContext, reference: str) -> str:
+    return reference if context.form is Form.PLAIN else f"{context.base_url}/{reference}"
 
 
 # -- the resources
 
 
-def _entries(events: Sequence[Event], telling: NotificationContext) -> Iterator[bytes]:
-    """The resources of the events in their order, then what goes along, each version once."""
+def _entries(events: Sequence[Event], context: NotificationContext) -> Iterator[bytes]:
+    """The resources of the events in order, then the included resources; each version once."""
     seen: set[tuple[str, str, int]] = set()
     focused = [_version(event) for event in events]
-    others = [one for event in events for one in telling.includes.get(event.number, ())]
+    others = [one for event in events for one in context.includes.get(event.number, ())]
     for version in (*focused, *others):
         key = version.resource_type, version.id, version.version_id
         if key not in seen:
             seen.add(key)
-            yield _entry(version, telling)
+            yield _entry(version, context)
 
 
 def _version(event: Event) -> Version:
@@ -185,13 +188,13 @@ def _version(event: Event) -> Version:
     return Version(0, *named, event.occurred_at, event.body, deleted, event.method)
 
 
-def _entry(version: Version, telling: NotificationContext) -> bytes:
+def _entry(version: Version, context: NotificationContext) -> bytes:
     reference = f"{version.resource_type}/{version.id}"
     url = version.resource_type if version.method == "POST" else reference
     status = "204" if version.deleted else "201" if version.version_id == 1 else "200"
     request = {"method": version.method, "url": url}
     answer = {"status": status, "etag": etag(version), "lastModified": instant(version.last_updated)}
-    is_shown = telling.content == "full-resource" and not version.deleted
+    is_shown = context.content == "full-resource" and not version.deleted
     resource = b',"resource":' + version.body if is_shown else b""
-    full_url = dumps(f"{telling.base_url}/{reference}")
+    full_url = dumps(f"{context.base_url}/{reference}")
     return b'{"fullUrl":%s%s,"request":%s,"response":%s}' % (full_url, resource, dumps(request), dumps(answer))

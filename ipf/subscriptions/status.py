@@ -1,7 +1,7 @@
-"""The life of a Subscription's status, as rows that can be read aloud.
+"""The state machine of `Subscription.status`, as a transition table.
 
-The subscriber submits `requested` (serve me) or `off` (pause); the service moves `requested` to `active` when the
-channel is ready, and to `error` when activation failed or the delivery retries ran out; an operator may set anything.
+The subscriber submits `requested` or `off` (paused).  The service moves `requested` to `active` when the channel is
+ready, and to `error` when activation fails or the delivery retries are used up.  An operator may set any status.
 
 Source: interface specification "FHIR Subscription status"; https://hl7.org/fhir/R4/subscription.html (status codes).
 """
@@ -14,17 +14,17 @@ REQUESTED, ACTIVE, OFF, ERROR = "requested", "active", "off", "error"
 STATUSES = frozenset({REQUESTED, ACTIVE, OFF, ERROR})
 SUBMITTABLE = frozenset({REQUESTED, OFF})
 FIRING = frozenset({REQUESTED, ACTIVE, ERROR})
-"""Statuses in which matching changes are numbered as events; only `active` has them delivered."""
+"""Statuses in which matching changes become numbered events; they are delivered in status `active` only."""
 
 
 class Trigger(Enum):
-    """What moves a subscription."""
+    """A cause of a transition."""
 
     SUBMITTED_REQUESTED = "the subscriber writes status requested"
     SUBMITTED_OFF = "the subscriber writes status off"
     ACTIVATED = "the channel is ready"
     ACTIVATION_FAILED = "the channel cannot be made ready"
-    EXHAUSTED = "the delivery retries ran out"
+    EXHAUSTED = "the delivery retries are used up"
     ENDED = "the time in Subscription.end has come"
 
 
@@ -51,7 +51,7 @@ TRANSITIONS: dict[tuple[str, Trigger], str] = {
 
 
 def follow(status: str, trigger: Trigger) -> str | None:
-    """The status after `trigger`, or None when the trigger means nothing in this status (it came too late)."""
+    """The status after `trigger`; None when the trigger has no effect in this status."""
     return TRANSITIONS.get((status, trigger))
 
 

@@ -1,7 +1,6 @@
-"""What a stored Subscription asks of its delivery: channel, form, batches, limits of time, heartbeats, handshake.
+"""Delivery terms of a stored Subscription: channel, payload, batch size, timeout, heartbeat period, handshake.
 
-Read from the resource as it is stored, so that nothing here can fail: what does not say what it should counts as not
-said (registration has refused it, or it was stored by an older version).
+Reading them never fails.  Values that registration would refuse (stored by an older version) count as absent.
 
 Source: https://hl7.org/fhir/R4/subscription.html; http://hl7.org/fhir/uv/subscriptions-backport; decisions section 6.
 """
@@ -22,14 +21,14 @@ _TEXT = frozenset({"text/plain", "text/html"})
 _MOST_EVENTS = 1000
 _LONGEST_TIMEOUT = 300
 _LIMITS = {"backport-max-count": MAX_COUNT, "backport-timeout": TIMEOUT, "backport-heartbeat-period": HEARTBEAT}
-_SHAKING = frozenset({"rest-hook", "message"})
+_HANDSHAKE_CHANNELS = frozenset({"rest-hook", "message"})
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`channel.payload`: `written` as it is, `mime` without parameters, `fhir_version` such as `4.3` or ""."""
+    """`channel.payload`: its `text`, the `mime` type without parameters, `fhir_version` such as `4.3` or ""."""
 
-    written: str
+    text: str
     mime: str
     fhir_version: str
     attach: str = ""
@@ -41,34 +40,34 @@ class Payload:
 
     @property
     def is_text(self) -> bool:
-        """Whether it names a text for people."""
+        """Whether it is plain text or HTML."""
         return self.mime in _TEXT
 
     @property
-    def fits_email(self) -> bool:
-        """Whether an email can be made of it."""
+    def can_be_mailed(self) -> bool:
+        """Whether an email can carry it."""
         return not self.attach or self.attach in _JSON | _XML
 
 
 def payload_of(channel: Json) -> Payload | None:
-    """The payload; None when it is omitted or of a type that is not served."""
-    written = channel.get("payload")
-    return _payload(written) if isinstance(written, str) else None
+    """The payload; None when it is omitted or of a type that is not supported."""
+    text = channel.get("payload")
+    return _payload(text) if isinstance(text, str) else None
 
 
 @lru_cache(maxsize=256)
-def _payload(written: str) -> Payload | None:
+def _payload(text: str) -> Payload | None:
     header = Message()
-    header["content-type"] = written
-    mime = written.partition(";")[0].strip().lower()
+    header["content-type"] = text
+    mime = text.partition(";")[0].strip().lower()
     if mime not in _JSON | _XML | _TEXT:
         return None
     version, attach = header.get_param("fhirVersion", ""), header.get_param("attach", "")
-    return Payload(written, mime, str(version), str(attach).lower())
+    return Payload(text, mime, str(version), str(attach).lower())
 
 
 def limits_of(channel: Json) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The guide's extensions on a channel that hold a number, by name; and (name, reason) of those that cannot be."""
+    """The guide's numeric extensions on a channel, by name; and (name, reason) of invalid ones."""
     found: dict[str, int] = {}
     refused = []
     for name, url in _LIMITS.items():
@@ -76,25 +75,25 @@ def limits_of(channel: Json) -> tuple[dict[str, int], list[tuple[str, str]]]:
             if type(value) is int and value > 0:
                 found.setdefault(name, value)
             else:
-                refused.append((name, "write a whole number, 1 or more"))
+                refused.append((name, "the value must be a whole number, 1 or more"))
     return found, refused
 
 
-def is_guided(subscription: Json) -> bool:
-    """Whether it follows the published guide for R4: a topic, with a content level."""
+def follows_guide(subscription: Json) -> bool:
+    """Whether the Subscription follows the guide for R4: it names a topic and a content level."""
     return topic_url(subscription) is not None and content_of(subscription) is not None
 
 
 def terms_of(subscription: Json) -> Terms:
-    """The terms.  Without a content level: one event a notification, no handshake, no heartbeats."""
+    """The delivery terms.  Without a content level: one event per notification, no handshake, no heartbeats."""
     channel = subscription.get("channel")
     if not isinstance(channel, dict):
         return Terms("", "")
     kind, endpoint = str(channel.get("type", "")), str(channel.get("endpoint", ""))
     is_topic, content = topic_url(subscription) is not None, content_of(subscription)
     if not is_topic or content not in CONTENTS:
-        bare = "full-resource" if payload_of(channel) is not None else "empty"
-        return Terms(kind, endpoint, is_topic, content=bare)
+        content_level = "full-resource" if payload_of(channel) is not None else "empty"
+        return Terms(kind, endpoint, is_topic, content=content_level)
     limits = limits_of(channel)[0]
     timeout = limits.get("backport-timeout")
     return Terms(
@@ -104,6 +103,6 @@ def terms_of(subscription: Json) -> Terms:
         max_count=min(limits.get("backport-max-count", 1), _MOST_EVENTS),
         timeout_seconds=None if timeout is None else float(min(timeout, _LONGEST_TIMEOUT)),
         heartbeat_seconds=limits.get("backport-heartbeat-period"),
-        needs_handshake=kind in _SHAKING,
+        needs_handshake=kind in _HANDSHAKE_CHANNELS,
         content=content,
     )

@@ -1,4 +1,4 @@
-"""The matching index gives the same answer as trying every subscription, and looks at few of them."""
+"""The matching index agrees with evaluating every subscription, and evaluates few of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CRITERIA = [
 
 
 def change(resource: Json, tenant: str = "default", deleted: bool = False) -> Change:
-    """A change that made this resource."""
+    """A change with this resource as the new version."""
     version = Version(1, resource["resourceType"], resource["id"], 1, NOW, b"" if deleted else b"{}", deleted)
     after = EMPTY if deleted else extract(resource)
     return Change(tenant, version, None if deleted else resource, EMPTY, after, "c", "create")
@@ -64,7 +64,7 @@ def subscriptions(criteria: list[str], tenant: str = "default") -> list[ActiveSu
 
 
 def index(*rows: ActiveSubscription) -> MatchingIndex:
-    """An index of these."""
+    """An index of these subscriptions."""
     made = MatchingIndex()
     made.load(1, Changes(rows))
     return made
@@ -90,7 +90,7 @@ PATIENTS = optional(
 class MatchingTests(TestCase):
     @settings(max_examples=60, deadline=None)
     @given(PATIENTS, st.sampled_from(["p1", "p2", "p3"]), st.lists(st.sampled_from(CRITERIA), max_size=30))
-    def test_as_trying_each(self, members: Json, id: str, criteria: list[str]) -> None:
+    def test_agrees_with_brute_force(self, members: Json, id: str, criteria: list[str]) -> None:
         """The index and brute force agree."""
         resource = {"resourceType": "Patient", "id": id, **members}
         one = change(resource)
@@ -118,8 +118,8 @@ class MatchingTests(TestCase):
         self.assertEqual(rows.epoch, 5)
         self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [])
 
-    def test_much_is_taken_in_slices(self) -> None:
-        """Others have their turns between them, those who need the new epoch wait, and read nothing of their own."""
+    def test_large_loads_run_in_slices(self) -> None:
+        """The reactor runs between slices; writers that need the new epoch wait and do not read it again."""
         pauses: list[Deferred[None]] = []
 
         def pause() -> Deferred[None]:
@@ -128,11 +128,11 @@ class MatchingTests(TestCase):
 
         rows, read = MatchingIndex(pause), []
 
-        async def news(since: int) -> Changes:
+        async def changes(since: int) -> Changes:
             read.append(since)
             return Changes(iter(subscriptions(["Patient?"] * (2 * SLICE))))
 
-        first, second = [Deferred.fromCoroutine(rows.bring_to(7, news)) for _ in range(2)]
+        first, second = [Deferred.fromCoroutine(rows.bring_to(7, changes)) for _ in range(2)]
         for step in range(4):
             self.assertEqual((len(pauses), rows.epoch), (step + 1, -1))
             self.assertNoResult(first)
@@ -142,39 +142,39 @@ class MatchingTests(TestCase):
         self.successResultOf(second)
         self.assertEqual((rows.epoch, read), (7, [-1]))
         self.assertEqual(len(rows.match(change({"resourceType": "Patient", "id": "a"}))), 2 * SLICE)
-        older = Deferred.fromCoroutine(rows.bring_to(3, news))  # of a database that was restored
+        older = Deferred.fromCoroutine(rows.bring_to(3, changes))  # of a database that was restored
         for step in range(4, 8):
             pauses[step].callback(None)
         self.successResultOf(older)
         self.assertEqual((rows.epoch, read), (3, [-1, -1]))
 
-    def test_an_index_is_never_left_half_made(self) -> None:
-        """Who brings it up to date may be cancelled; a failure to read leaves it as it was."""
+    def test_cancelled_or_failed_load_leaves_a_complete_index(self) -> None:
+        """Cancelling a load completes it; a failed read leaves the index as it was."""
         rows = MatchingIndex(Deferred)
 
-        async def news(since: int) -> Changes:
+        async def changes(since: int) -> Changes:
             return Changes(subscriptions(["Patient?"] * (SLICE + 1)))
 
         async def broken(since: int) -> Changes:
             raise StoreUnreachable
 
-        cancelled = Deferred.fromCoroutine(rows.bring_to(7, news))
+        cancelled = Deferred.fromCoroutine(rows.bring_to(7, changes))
         cancelled.cancel()
         self.failureResultOf(cancelled, CancelledError)
         self.assertEqual(rows.epoch, 7)
         self.failureResultOf(Deferred.fromCoroutine(rows.bring_to(8, broken)), StoreUnreachable)
         self.assertEqual((rows.epoch, len(rows.match(change({"resourceType": "Patient", "id": "a"})))), (7, SLICE + 1))
 
-    def test_a_row_that_cannot_be_read_does_not_stop_the_others(self) -> None:
+    def test_unreadable_subscription_does_not_affect_others(self) -> None:
         rows = index(*subscriptions(["Patient?nonsense=1", "Patient?"]))
         self.assertEqual(rows.match(change({"resourceType": "Patient", "id": "a"})), [2])
 
-    def test_few_candidates_are_looked_at(self) -> None:
-        """Of subscriptions that differ in one equality, a change looks only at its own, whatever the order of terms."""
+    def test_few_candidates_are_evaluated(self) -> None:
+        """Subscriptions that differ in one equality term are separated by it, whatever the order of terms."""
         criteria = [f"Observation?code=http://loinc.org|8480-6&subject=Patient/p{number}" for number in range(500)]
         criteria += [f"Observation?subject=Patient/q{number}&code=8480-6" for number in range(500)]
         rows = index(*subscriptions(criteria))
-        drawer = rows._shelves["default", "Observation"]
+        searches = rows._by_search["default", "Observation"]
         coding = [{"system": "http://loinc.org", "code": "8480-6"}]
         resource = {
             "resourceType": "Observation",
@@ -184,25 +184,27 @@ class MatchingTests(TestCase):
         }
         one = change(resource)
         self.assertEqual(rows.match(one), [508])
-        self.assertLessEqual(len(list(drawer.candidates("o", one.after))), 4)
+        self.assertLessEqual(len(list(searches.candidates("o", one.after))), 4)
 
     @settings(max_examples=60, deadline=None)
     @given(st.data())
-    def test_learning_step_by_step_is_reading_all(self, data: st.DataObject) -> None:
-        """After any course of changes of subscriptions and topics, the index answers as one that was built anew."""
+    def test_incremental_loads_equal_a_full_load(self, data: st.DataObject) -> None:
+        """After any sequence of changes, the index gives the same matches as a new one."""
         stepwise, epoch = MatchingIndex(), 1
         stepwise.load(epoch, Changes())
         rows: dict[int, Json | None] = {}
         topics: dict[int, Json | None] = {}
         for _ in range(data.draw(st.integers(1, 8))):
-            news = Changes(
+            changes = Changes(
                 [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in data.draw(CHANGED_ROWS).items()],
                 [ServedTopic("default", 1000 + rid, one) for rid, one in data.draw(CHANGED_TOPICS).items()],
             )
-            rows.update((one.rid, one.resource) for one in news.subscriptions)
-            topics.update((one.rid, one.resource) for one in news.topics)
-            stepwise.load(epoch + 1, news, epoch)
-            stepwise.load(epoch, Changes([ActiveSubscription("default", 1, "s1", None)]), epoch - 1)  # it came too late
+            rows.update((one.rid, one.resource) for one in changes.subscriptions)
+            topics.update((one.rid, one.resource) for one in changes.topics)
+            stepwise.load(epoch + 1, changes, epoch)
+            stepwise.load(
+                epoch, Changes([ActiveSubscription("default", 1, "s1", None)]), epoch - 1
+            )  # older than the index
             epoch += 1
         anew = MatchingIndex()
         kept = [ActiveSubscription("default", rid, f"s{rid}", one) for rid, one in sorted(rows.items()) if one]

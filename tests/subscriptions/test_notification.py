@@ -1,4 +1,4 @@
-"""Events as requests to subscribers."""
+"""Notifications of subscriptions by criteria, as HTTP requests."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def made(**channel: Any) -> Notification:
 
 class NotificationTests(TestCase):
     def test_with_payload(self) -> None:
-        told = made(payload="application/fhir+json", header=["Authorization: Bearer a:b", "X-Key:  1 "])
-        self.assertEqual((told.method, told.url), ("PUT", "https://hook.example.org/in/Patient/p1"))
-        self.assertEqual(told.headers, [CONTENT_TYPE, ("Authorization", "Bearer a:b"), ("X-Key", "1")])
+        sent = made(payload="application/fhir+json", header=["Authorization: Bearer a:b", "X-Key:  1 "])
+        self.assertEqual((sent.method, sent.url), ("PUT", "https://hook.example.org/in/Patient/p1"))
+        self.assertEqual(sent.headers, [CONTENT_TYPE, ("Authorization", "Bearer a:b"), ("X-Key", "1")])
         self.assertEqual(CONTENT_TYPE, ("Content-Type", "application/fhir+json; charset=UTF-8"))
-        self.assertEqual((told.body, told.correlation_id), (EVENT.body, "c-1"))
+        self.assertEqual((sent.body, sent.correlation_id), (EVENT.body, "c-1"))
 
     def test_without_payload(self) -> None:
-        told = made(header=["X-Key: 1"])
-        self.assertEqual((told.method, told.url), ("POST", "https://hook.example.org/in"))
-        self.assertEqual((told.headers, told.body), ([("X-Key", "1")], None))
+        sent = made(header=["X-Key: 1"])
+        self.assertEqual((sent.method, sent.url), ("POST", "https://hook.example.org/in"))
+        self.assertEqual((sent.headers, sent.body), ([("X-Key", "1")], None))
 
     def test_urls(self) -> None:
         for endpoint, url in (
@@ -43,6 +43,6 @@ class NotificationTests(TestCase):
         ):
             self.assertEqual(made(endpoint=endpoint, payload="application/fhir+json").url, url)
 
-    def test_the_content_type_is_ours(self) -> None:
-        told = made(payload="application/fhir+json;fhirVersion=4.0", header=["content-type: text/plain"])
-        self.assertEqual(told.headers, [CONTENT_TYPE])
+    def test_registered_content_type_is_ignored(self) -> None:
+        sent = made(payload="application/fhir+json;fhirVersion=4.0", header=["content-type: text/plain"])
+        self.assertEqual(sent.headers, [CONTENT_TYPE])

@@ -1,4 +1,4 @@
-"""Channel security as a table: mode, channel, and what is said about it."""
+"""Channel security as a table: mode, channel, violations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AUTH = "Authorization: Bearer abc"
 GOOD = {"type": "rest-hook", "endpoint": "https://hook.example.org/fhir", "header": [AUTH]}
 
 
-def said(policy: ChannelPolicy, **changes: Any) -> list[str]:
+def violations(policy: ChannelPolicy, **changes: Any) -> list[str]:
     """Texts of the violations of the good channel with some members changed (None removes one)."""
     channel = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
     return [issue.text for issue in policy.violations({"resourceType": "Subscription", "channel": channel})]
@@ -23,7 +23,7 @@ class ModeTests(TestCase):
     def test_modes(self) -> None:
         https = "the endpoint must be HTTPS"
         header = "channel.header must hold an Authorization entry"
-        inside = "the endpoint's host is private, local or not a plain name"
+        private_host = "the host of the endpoint is private, local or not a plain name"
         missing = "a rest-hook channel needs an endpoint"
         table: list[tuple[dict[str, Any], list[str], list[str], list[str]]] = [
             ({}, [], [], []),
@@ -31,18 +31,18 @@ class ModeTests(TestCase):
             ({"header": None}, [header], [], []),
             ({"header": ["X-Key: 1"]}, [header], [], []),
             ({"header": ["authorization: Basic eDp5"]}, [], [], []),
-            ({"endpoint": "http://10.0.0.1/", "header": None}, [https, inside, header], [https], []),
+            ({"endpoint": "http://10.0.0.1/", "header": None}, [https, private_host, header], [https], []),
             ({"endpoint": None}, [missing], [missing], [missing]),
             ({"type": "websocket", "endpoint": None}, [], [], []),
         ]
         for changes, *expected in table:
             for mode, texts in zip((STRICT, RELAXED, PERMISSIVE), expected, strict=True):
-                self.assertEqual(said(ChannelPolicy(mode), **changes), texts, (mode, changes))
+                self.assertEqual(violations(ChannelPolicy(mode), **changes), texts, (mode, changes))
 
     def test_an_unknown_mode_is_strict(self) -> None:
-        self.assertEqual(len(said(ChannelPolicy("off"), endpoint="http://10.0.0.1/", header=None)), 3)
+        self.assertEqual(len(violations(ChannelPolicy("off"), endpoint="http://10.0.0.1/", header=None)), 3)
 
-    def test_issues_name_the_place(self) -> None:
+    def test_issues_have_a_location(self) -> None:
         (issue,) = ChannelPolicy().violations({"channel": {**GOOD, "endpoint": "http://hook.example.org"}})
         self.assertEqual((issue.place, issue.category), ("Subscription.channel.endpoint", Category.BUSINESS_RULE))
 
@@ -59,11 +59,11 @@ class EndpointTests(TestCase):
             "db.internal 224.0.0.1"
         )
         for host in refused.split():
-            self.assertEqual(len(said(ChannelPolicy(), endpoint=f"https://{host}/x")), 1, host)
+            self.assertEqual(len(violations(ChannelPolicy(), endpoint=f"https://{host}/x")), 1, host)
         for host in ("example.org", "8.8.8.8", "[2001:4860:4860::8888]", "3com.example", "example.org:8443"):
-            self.assertEqual(said(ChannelPolicy(), endpoint=f"https://{host}/x"), [], host)
+            self.assertEqual(violations(ChannelPolicy(), endpoint=f"https://{host}/x"), [], host)
 
-    def test_what_is_no_endpoint_in_any_mode(self) -> None:
+    def test_invalid_endpoints_in_every_mode(self) -> None:
         for endpoint in (
             "",
             "hook",
@@ -78,7 +78,7 @@ class EndpointTests(TestCase):
             "https://[::1/",
             7,
         ):
-            self.assertTrue(said(ChannelPolicy(PERMISSIVE), endpoint=endpoint), endpoint)
+            self.assertTrue(violations(ChannelPolicy(PERMISSIVE), endpoint=endpoint), endpoint)
 
     def test_allow_list(self) -> None:
         policy = ChannelPolicy(STRICT, ("*.example.org", "10.1.0.0/16", "sink"))
@@ -92,11 +92,11 @@ class EndpointTests(TestCase):
             ("sink", True),
             ("8.8.8.8", False),
         ):
-            self.assertEqual(said(policy, endpoint=f"https://{host}/") == [], allowed, host)
-        self.assertEqual(len(said(ChannelPolicy(PERMISSIVE, ("sink",)), endpoint="http://other/")), 1)
+            self.assertEqual(violations(policy, endpoint=f"https://{host}/") == [], allowed, host)
+        self.assertEqual(len(violations(ChannelPolicy(PERMISSIVE, ("sink",)), endpoint="http://other/")), 1)
 
-    def test_addresses_of_names(self) -> None:
-        """What a name resolves to, judged at the time of sending."""
+    def test_resolved_addresses(self) -> None:
+        """Addresses that a host name resolves to, checked at connection time."""
         names, hook = ("*.example.org",), "hook.example.org"
         for policy, host, address, permitted in (
             (ChannelPolicy(STRICT), hook, "10.0.0.1", False),
@@ -121,8 +121,8 @@ class EndpointTests(TestCase):
         ):
             self.assertEqual(policy.permits(host, address), permitted, (policy, host, address))
 
-    def test_forms_of_an_address(self) -> None:
-        """IPv4 carried in IPv6, and what is of IPv6 no public address, whatever the library calls it."""
+    def test_ipv6_forms_of_ipv4_addresses(self) -> None:
+        """IPv4 addresses in IPv6 forms, and IPv6 networks that are not public."""
         for address in (
             "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "64:ff9b:1:2::1", "fec0::1", "5f00::1", "3fff::1",
             "2001:db8::1", "2001::80ff:fffe", "100::1", "::", "0.0.0.0", "255.255.255.255", "192.0.0.8", "198.18.0.1",
@@ -136,19 +136,21 @@ class EndpointTests(TestCase):
         for address in ("2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"):
             self.assertTrue(ChannelPolicy(STRICT).permits("hook.example.org", address), address)
 
-    def test_credentials_of_a_cloud_in_every_mode(self) -> None:
+    def test_cloud_metadata_is_refused_in_every_mode(self) -> None:
         for mode in (STRICT, RELAXED, PERMISSIVE):
-            self.assertEqual(len(said(ChannelPolicy(mode), endpoint="https://169.254.169.254/latest")), 1, mode)
+            self.assertEqual(len(violations(ChannelPolicy(mode), endpoint="https://169.254.169.254/latest")), 1, mode)
 
 
 class OtherChannelTests(TestCase):
-    def test_message_is_judged_like_rest_hook(self) -> None:
-        self.assertEqual(said(ChannelPolicy(), type="message"), [])
-        self.assertEqual(said(ChannelPolicy(), type="message", endpoint=None), ["a message channel needs an endpoint"])
-        self.assertEqual(len(said(ChannelPolicy(), type="message", endpoint="http://10.0.0.1/", header=None)), 3)
+    def test_message_has_the_rules_of_rest_hook(self) -> None:
+        self.assertEqual(violations(ChannelPolicy(), type="message"), [])
+        self.assertEqual(
+            violations(ChannelPolicy(), type="message", endpoint=None), ["a message channel needs an endpoint"]
+        )
+        self.assertEqual(len(violations(ChannelPolicy(), type="message", endpoint="http://10.0.0.1/", header=None)), 3)
 
     def test_websocket_needs_no_header(self) -> None:
-        self.assertEqual(said(ChannelPolicy(), type="websocket", endpoint=None, header=None), [])
+        self.assertEqual(violations(ChannelPolicy(), type="websocket", endpoint=None, header=None), [])
 
     def test_email(self) -> None:
         allowed = ChannelPolicy(STRICT, ("example.org", "*.example.org"))
@@ -164,7 +166,7 @@ class OtherChannelTests(TestCase):
             (allowed, "mailto:ward@mail.EXAMPLE.org", True),
             (allowed, "mailto:ward@example.net", False),
         ):
-            self.assertEqual(said(policy, type="email", endpoint=endpoint, header=None) == [], good, endpoint)
+            self.assertEqual(violations(policy, type="email", endpoint=endpoint, header=None) == [], good, endpoint)
 
 
 class HeaderTests(TestCase):
@@ -187,5 +189,5 @@ class HeaderTests(TestCase):
             ("X-Key: żółw", False),
             (5, False),
         ):
-            self.assertEqual(said(ChannelPolicy(), header=[AUTH, header]) == [], good, header)
-        self.assertEqual(said(ChannelPolicy(PERMISSIVE), header="X: y"), ["header must be a list of texts"])
+            self.assertEqual(violations(ChannelPolicy(), header=[AUTH, header]) == [], good, header)
+        self.assertEqual(violations(ChannelPolicy(PERMISSIVE), header="X: y"), ["header must be a list of strings"])

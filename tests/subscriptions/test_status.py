@@ -1,4 +1,4 @@
-"""The status table, row by row."""
+"""The transition table of `Subscription.status`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipf.subscriptions.status import (
 
 
 class StatusTests(TestCase):
-    def test_rows_of_the_specification(self) -> None:
+    def test_transitions_of_the_specification(self) -> None:
         for before, trigger, after in (
             (NEW, Trigger.SUBMITTED_REQUESTED, REQUESTED),
             (NEW, Trigger.SUBMITTED_OFF, OFF),
@@ -32,7 +32,7 @@ class StatusTests(TestCase):
         ):
             self.assertEqual(follow(before, trigger), after)
 
-    def test_triggers_that_come_too_late_have_no_effect(self) -> None:
+    def test_late_triggers_have_no_effect(self) -> None:
         for before, trigger in (
             (OFF, Trigger.ACTIVATED),
             (ERROR, Trigger.ACTIVATED),

@@ -26,7 +26,7 @@ from ipf.ports import (
     Version,
 )
 from ipf.rest.operations.notification_includes import included_resources
-from ipf.subscriptions.notification import NotificationTemplate, letterhead_of, notification
+from ipf.subscriptions.notification import NotificationTemplate, notification, template_of
 from ipf.subscriptions.notification_topic import NotificationContext
 from ipf.subscriptions.terms import terms_of
 
@@ -73,8 +73,8 @@ class Composer:
         head = self._head(lease)
         total = max(lease.last_event_number, events[-1].number if events else 0)
         content = head.terms.content
-        telling = NotificationContext(self._base_url, self._clock(), total, kind, content, head.form, along or {})
-        return notification(lease.resource, events, telling, lease.tenant, head)
+        context = NotificationContext(self._base_url, self._clock(), total, kind, content, head.form, along or {})
+        return notification(lease.resource, events, context, lease.tenant, head)
 
     def _head(self, lease: Lease) -> NotificationTemplate:
         """Read once for as long as the same resource is told of."""
@@ -83,7 +83,7 @@ class Composer:
             return known[1]
         if len(self._heads) >= MOST_KEPT:
             self._heads.clear()
-        head = letterhead_of(lease.resource)
+        head = template_of(lease.resource)
         self._heads[lease.subscription_rid] = lease.resource, head
         return head
 

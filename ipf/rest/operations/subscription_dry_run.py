@@ -27,7 +27,7 @@ from ipf.rest.write.admit import admit
 from ipf.rest.write.commit import refresh
 from ipf.rest.write.permission import searchable, visible
 from ipf.rest.write.repository import Repository
-from ipf.subscriptions.dry_run import Trial
+from ipf.subscriptions.dry_run import DryRun
 from ipf.subscriptions.guide import topic_url
 
 MOST_VERSIONS = 20_000
@@ -59,7 +59,7 @@ async def dry_run(request: Request, repository: Repository) -> Answer:
     await refresh(repository.store, repository.matcher)
     canonical = topic_url(subscription)
     topic = repository.matcher.topic(request.tenant, canonical) if canonical is not None else None
-    trial = Trial(request.tenant, subscription, topic)
+    trial = DryRun(request.tenant, subscription, topic)
     searchable(request.caller, trial.resource_types, trial.resource_types)
     until = repository.clock()
     since = until - timedelta(days=days)
@@ -92,7 +92,7 @@ async def _asked(request: Request, repository: Repository) -> tuple[Json, Argume
 
 
 async def _look_back(
-    request: Request, repository: Repository, trial: Trial, name: str, since: datetime, most: int, found: _Found
+    request: Request, repository: Repository, trial: DryRun, name: str, since: datetime, most: int, found: _Found
 ) -> None:
     """Put every version of a type since then to the trial, newest first."""
     mark: HistoryMark | None = None
@@ -113,7 +113,7 @@ async def _look_back(
             return
 
 
-async def _change(version: Version, tenant: str, trial: Trial, repository: Repository) -> Change | None:
+async def _change(version: Version, tenant: str, trial: DryRun, repository: Repository) -> Change | None:
     """The change that a version was, as far as the trial needs to know it; None when it cannot fire."""
     resource = None if version.deleted else loads(version.body)
     after = EMPTY if resource is None else extract(resource)

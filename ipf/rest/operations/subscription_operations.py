@@ -50,9 +50,9 @@ async def status(request: Request, repository: Repository) -> Answer:
     entries: list[Json] = []
     for one in found:
         content = terms_of(one.resource).content
-        telling = NotificationContext(request.base_url, now, one.last_event_number, "query-status", content)
+        context = NotificationContext(request.base_url, now, one.last_event_number, "query-status", content)
         said = {**one.resource, "status": one.status}
-        entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(said, (), telling),
+        entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(said, (), context),
                         "search": {"mode": "match"}})  # fmt: skip
     made: Json = {"resourceType": "Bundle", "type": "searchset", "total": len(entries)}
     return Answer(200, dumps({**made, "entry": entries} if entries else made))
@@ -74,10 +74,10 @@ async def events(request: Request, repository: Repository) -> Answer:
                   within=(request.caller,))  # fmt: skip
     along = await included_resources(lease, shown, repository.store, repository.matcher, request.base_url)
     said = {**health.resource, "status": health.status}
-    telling = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
+    context = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
     content,
                       Form.R4, along)  # fmt: skip
-    return Answer(200, bundle(said, shown, telling))
+    return Answer(200, bundle(said, shown, context))
 
 
 def _visible(read: Sequence[Event], request: Request) -> list[Event]:
