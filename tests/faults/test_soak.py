@@ -19,6 +19,7 @@ from tests.bench.messages import END, VT
 from tests.bench.messages_results import oru
 from tests.bench.sink import Sink
 from tests.corpus import samples
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
@@ -45,11 +46,9 @@ class FailingSink(Sink):
 
 
 class SoakTests(TestCase):
-    timeout = SECONDS + 180
-
     def test_everything_agrees_at_the_end(self) -> None:
         """Acknowledgements, rows, FHIR versions, events, deliveries, what the subscriber saw, and the metrics."""
-        asyncio.run(self._soak())
+        run(self._soak(), seconds=SECONDS + LIMIT)
 
     async def _soak(self) -> None:
         chosen = {

@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
@@ -16,11 +17,9 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class WebhookFaultTests(TestCase):
-    timeout = 300
-
     def test_others_are_not_delayed_and_nothing_is_lost(self) -> None:
         """A good subscriber beside one that is down, one that never answers and one that resets."""
-        asyncio.run(self._faults())
+        run(self._faults())
 
     async def _faults(self) -> None:
         # It converts by itself: another process may take long to load its maps, and nothing is told meanwhile.

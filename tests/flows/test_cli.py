@@ -10,16 +10,15 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.service_process import ROOT
 
 
 class CtlFlowTests(TestCase):
-    timeout = 60
-
     def test_commands(self) -> None:
         """Send, look, follow; exit status 1 for what is refused and 2 for wrong usage."""
-        asyncio.run(self._commands())
+        run(self._commands())
 
     async def _commands(self) -> None:
         async with Scenario() as scenario:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
@@ -47,11 +48,9 @@ def keys_of(page: Json, *modes: str) -> list[str]:
 
 
 class FhirClientFlowTests(TestCase):
-    timeout = 120
-
     def test_clients_at_once(self) -> None:
         """One resource for one match key, pages that hold still, loops that end, and an export that outlives a kill."""
-        asyncio.run(self._flow())
+        run(self._flow())
 
     async def _flow(self) -> None:
         folder = scratch()

@@ -7,6 +7,7 @@ import shutil
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows.hostile import Generator, Sent, attack, wrong_with
 from tests.service_process import ServiceProcess
@@ -17,11 +18,9 @@ REQUESTS = 1_500
 
 
 class HostileTests(TestCase):
-    timeout = 120
-
     def test_hostile_requests(self) -> None:
         """From two clients at once; the seed is in the message, so that they can be sent again."""
-        asyncio.run(self._flow())
+        run(self._flow())
 
     def test_the_same_again(self) -> None:
         """A seed stands for its requests."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 import sysconfig
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
@@ -21,15 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class InstalledTests(TestCase):
-    timeout = 180
-
     def test_installed_elsewhere(self) -> None:
         """`pip install .` into a fresh environment; the dependencies come from the one that runs the tests."""
         folder = Path(tempfile.mkdtemp(prefix="ipf-installed-"))
         folder.chmod(0o755)
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         twistd = _install(folder)
-        asyncio.run(self._works(twistd))
+        run(self._works(twistd))
 
     async def _works(self, twistd: Path) -> None:
         scenario = Scenario()

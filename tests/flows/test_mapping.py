@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
@@ -101,11 +102,9 @@ class Running:
 
 
 class UnmappedCodeTests(TestCase):
-    timeout = 120
-
     def test_an_operator_maps_a_code_once(self) -> None:
         """Recorded, answered, converted again in order; the original rows stay as they are."""
-        asyncio.run(self._unmapped())
+        run(self._unmapped())
 
     async def _unmapped(self) -> None:
         async with Running() as running:
@@ -164,11 +163,9 @@ class UnmappedCodeTests(TestCase):
 
 
 class ReloadTests(TestCase):
-    timeout = 120
-
     def test_maps_are_read_again(self) -> None:
         """In every process; a broken map is refused with its line and the working one stays."""
-        asyncio.run(self._reload())
+        run(self._reload())
 
     async def _reload(self) -> None:
         async with Running() as running:
@@ -231,11 +228,9 @@ class ReloadTests(TestCase):
 
 
 class RemoteMappingTests(TestCase):
-    timeout = 120
-
     def test_a_second_ipf_maps(self) -> None:
         """As if it were in the process: codes are queued and answered here, and an outage is only waited for."""
-        asyncio.run(self._remote())
+        run(self._remote())
 
     async def _remote(self) -> None:
         async with Running(IPF_WORKER_ENABLED="false") as far:

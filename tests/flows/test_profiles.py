@@ -11,6 +11,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests.bench.limits import psql
+from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_mapping import Running
@@ -27,11 +28,9 @@ def framed(raw: bytes) -> bytes:
 
 
 class ProfileFlowTests(TestCase):
-    timeout = 120
-
     def test_a_vendor_of_its_own(self) -> None:
         """From the profile's port to resources of its tenant; and no message is lost while profiles change."""
-        asyncio.run(self._flow())
+        run(self._flow())
 
     async def _flow(self) -> None:
         folder = scratch()

@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 from tests.bench.flow import subscribe
 from tests.bench.notify import activated
 from tests.bench.websocket import Client, register_websocket
+from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
@@ -18,11 +19,9 @@ from tests.waiting import PATIENCE
 
 
 class ReplicaTests(TestCase):
-    timeout = 120
-
     def test_disjoint_work(self) -> None:
         """Both receive and convert; one of them is killed in the middle; what it held goes on in the other."""
-        asyncio.run(self._replicas())
+        run(self._replicas())
 
     async def _replicas(self) -> None:
         async with Scenario() as scenario:
@@ -53,7 +52,7 @@ class ReplicaTests(TestCase):
 
     def test_receive_only_beside_a_worker(self) -> None:
         """IPF_WORKER_ENABLED=false: what one takes the other converts, rung for within milliseconds, not polled."""
-        asyncio.run(self._receive_only())
+        run(self._receive_only())
 
     async def _receive_only(self) -> None:
         async with Scenario(IPF_WORKER_POLL_MS="60000") as scenario:
@@ -84,7 +83,7 @@ class ReplicaTests(TestCase):
 
     def test_a_websocket_at_one_hears_of_what_is_written_at_the_other(self) -> None:
         """Clients at both, writes at both: each hears of each at once, rung for, not polled, and once."""
-        asyncio.run(self._websockets())
+        run(self._websockets())
 
     async def _websockets(self) -> None:
         async with Scenario(IPF_WORKER_PROCESSES="0", IPF_WORKER_POLL_MS="3600000") as scenario:

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests.bench.messages_results import oru
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
@@ -31,11 +32,9 @@ async def _search(service: ServiceProcess, query: str) -> dict[str, Any]:
 
 
 class ResultFlowTests(TestCase):
-    timeout = 60
-
     def test_results_arrive(self) -> None:
         """Report and observations by search; the subscriber to one code hears of that code only."""
-        asyncio.run(self._results())
+        run(self._results())
 
     async def _results(self) -> None:
         async with _Glucose() as scenario:

@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
@@ -131,11 +132,9 @@ STRANGERS = {
 
 
 class SecretsTests(TestCase):
-    timeout = 180
-
     def test_every_path(self) -> None:
         """Messages, FHIR requests, subscriptions, `$transform`, the admin API."""
-        asyncio.run(self._every_path())
+        run(self._every_path())
 
     async def _every_path(self) -> None:
         scenario = Scenario(**SETTINGS)
@@ -227,7 +226,7 @@ class SecretsTests(TestCase):
 
     def test_a_start_that_fails(self) -> None:
         """Wrong settings are named without their values."""
-        asyncio.run(self._failing_starts())
+        run(self._failing_starts())
 
     async def _failing_starts(self) -> None:
         gone = f"postgresql://ipf:{SECRET}db@127.0.0.1:{free_port()}/ipf?connect_timeout=1"

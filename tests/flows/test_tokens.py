@@ -11,6 +11,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
@@ -22,11 +23,9 @@ ADMIN, READER = "only-operators-know", "only-readers-know"
 
 
 class TokenFlowTests(TestCase):
-    timeout = 120
-
     def test_from_message_to_notification_with_tokens(self) -> None:
         """MLLP in, FHIR behind tokens, notifications within the grants of whoever subscribed."""
-        asyncio.run(self._flow(idp.start()))
+        run(self._flow(idp.start()))
 
     async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
         folder = scratch()

@@ -14,6 +14,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
@@ -39,11 +40,9 @@ class Hook(Sink):
 
 
 class TwoTenantsTests(TestCase):
-    timeout = 120
-
     def test_two_hospitals(self) -> None:
         """Each sends, reads and is told its own, and nothing else."""
-        asyncio.run(self._flow(idp.start()))
+        run(self._flow(idp.start()))
 
     async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
         folder = scratch()

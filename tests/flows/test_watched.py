@@ -24,6 +24,7 @@ QUEUE = "STATUS=0 messages in the queue"
 # As systemd does it: descriptors from 3 on, and the variables of the process that is then executed.
 EXEC = """
 import os, sys
+from tests.event_loop import run
 held = [os.dup(int(one)) for one in sys.argv[1].split(",")]
 for place, one in enumerate(held, 3):
     os.dup2(one, place)
@@ -57,10 +58,8 @@ class Activated(ServiceProcess):
 
 
 class WatchedTests(TestCase):
-    timeout = 120
-
     def test_a_service_under_systemd(self) -> None:
-        asyncio.run(self.watched())
+        run(self.watched())
 
     async def watched(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="ipf-watched-"))

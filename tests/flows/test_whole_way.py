@@ -16,6 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
@@ -37,11 +38,9 @@ async def answer_to(port: int, frame: bytes) -> list[bytes]:
 
 
 class WholeWayTests(TestCase):
-    timeout = 120
-
     def test_messages_become_resources_and_notifications(self) -> None:
         """What `bin/demo` shows, asserted."""
-        asyncio.run(self._whole_way())
+        run(self._whole_way())
 
     async def _whole_way(self) -> None:
         async with Scenario(IPF_MAX_ATTEMPTS="2") as scenario:
@@ -191,7 +190,7 @@ class WholeWayTests(TestCase):
 
     def test_stop_and_start_again(self) -> None:
         """SIGTERM ends it with status 0 and stops PostgreSQL; what was stored is there at the next start."""
-        asyncio.run(self._again())
+        run(self._again())
 
     async def _again(self) -> None:
         async with Scenario() as scenario:
@@ -215,7 +214,7 @@ class WholeWayTests(TestCase):
 
     def test_a_wrong_setting_stops_the_start(self) -> None:
         """The variable is named, and the status is not 0."""
-        asyncio.run(self._wrong_setting())
+        run(self._wrong_setting())
 
     async def _wrong_setting(self) -> None:
         scenario = Scenario(IPF_MLLP_LISTEN="tcp:2575 tcp:2575")
@@ -228,11 +227,9 @@ class WholeWayTests(TestCase):
 
 
 class OneProcessTests(TestCase):
-    timeout = 60
-
     def test_converted_in_the_main_process(self) -> None:
         """IPF_WORKER_PROCESSES=0."""
-        asyncio.run(self._one_process())
+        run(self._one_process())
 
     async def _one_process(self) -> None:
         async with Scenario(IPF_WORKER_PROCESSES="0") as scenario:
@@ -246,11 +243,9 @@ class OneProcessTests(TestCase):
 
 
 class DaemonTests(TestCase):
-    timeout = 60
-
     def test_as_a_daemon(self) -> None:
         """`twistd ipf` in the background: log lines, also of the converter process, go to twistd.log as JSON."""
-        asyncio.run(self._daemon())
+        run(self._daemon())
 
     async def _daemon(self) -> None:
         scenario = Scenario()
