@@ -35,6 +35,10 @@ from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]
 
+FAST_RUN = os.environ.get("IPF_TEST_FAST") == "true"
+"""Whether this is `bin/test --fast`: suites run on the stores in memory alone."""
+PostgresTestCase: type = object if FAST_RUN else TestCase  # trial does not collect a suite on plain objects
+
 STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS)}
 _PREFIX = "ipf-test-"
 _YOUNG_SECONDS = 600.0

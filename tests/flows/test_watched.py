@@ -15,6 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
+from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.flows.test_whole_way import answer_to
 from tests.service_process import ServiceProcess
@@ -24,7 +25,6 @@ QUEUE = "STATUS=0 messages in the queue"
 # As systemd does it: descriptors from 3 on, and the variables of the process that is then executed.
 EXEC = """
 import os, sys
-from tests.event_loop import run
 held = [os.dup(int(one)) for one in sys.argv[1].split(",")]
 for place, one in enumerate(held, 3):
     os.dup2(one, place)

@@ -146,7 +146,7 @@ class OnMemory(TestCase):
         self.world = World()
 
 
-class OnPostgres(TestCase):
+class OnPostgres(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
     """Runs a suite on a fresh PostgreSQL database."""
 
     timeout = 300
