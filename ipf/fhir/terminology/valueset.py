@@ -8,11 +8,11 @@ Source: https://hl7.org/fhir/R4/valueset.html#compositions
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.codesystem import CodeSystem, Concept
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 
@@ -26,12 +26,13 @@ class Membership:
     """The members of a value set.
 
     `codes`: system -> code -> display ("" when not known).  `tests`: system -> test.  `unknown`: systems of which some
-    codes may belong to it; "" when even the system is not known.
+    codes may belong to it; "" when even the system is not known.  `errors`: filters that could not be applied, and why.
     """
 
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     tests: dict[str, Callable[[str], bool]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+    errors: set[str] = field(default_factory=set)
 
     def contains(self, system: str | None, code: str) -> bool | None:
         """Whether the code is a member; without a system, whether it is one of any.  None: it cannot be known."""
@@ -90,10 +91,13 @@ def _from_system(include: Json, systems: Systems) -> Membership:
         if url in OPEN_SYSTEMS and "filters" not in include:
             return Membership(tests={url: OPEN_SYSTEMS[url]})
         return Membership(unknown={url})
-    tests = [_filter(system, *one) for one in include.get("filters", ())]
-    if None in tests:
-        return Membership(unknown={url})
-    chosen = [one for one in system.concepts.values() if all(test(one) for test in tests if test is not None)]
+    try:
+        tests = [_filter(system, *one) for one in include.get("filters", ())]
+        if None in tests:
+            return Membership(unknown={url})
+        chosen = [one for one in system.concepts.values() if all(test(one) for test in tests if test is not None)]
+    except PatternError as error:
+        return Membership(unknown={url}, errors={f"filter on codes of {url}: {error}"})
     found = Membership({url: {one.code: one.display for one in chosen}})
     if not system.complete:
         found.unknown.add(url)
@@ -120,7 +124,7 @@ def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callabl
         own = operator == "is-a"
         return lambda concept: concept.code in below or (own and concept.code == value)
     if operator == "regex" and name in ("code", "concept"):
-        return _by_pattern(value)
+        return _by_pattern(system, value)
     if operator == "=" and name in ("parent", "concept"):
         return lambda concept: value in concept.parents if name == "parent" else concept.code == value
     if operator in ("=", "in") and any(name in one.properties for one in system.concepts.values()):
@@ -129,12 +133,11 @@ def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callabl
     return None
 
 
-def _by_pattern(value: str) -> Callable[[Concept], bool] | None:
-    try:
-        pattern = re.compile(value)
-    except re.error:
-        return None
-    return lambda concept: pattern.fullmatch(concept.code) is not None
+def _by_pattern(system: CodeSystem, value: str) -> Callable[[Concept], bool]:
+    """A test for codes that the pattern matches wholly.  PatternError for a pattern that cannot be run on them all."""
+    compiled = pattern(value)
+    compiled.check_length(sum(map(len, system.concepts)))
+    return lambda concept: compiled.is_all_of(concept.code)
 
 
 def _add(found: Membership, more: Membership) -> None:
@@ -144,6 +147,7 @@ def _add(found: Membership, more: Membership) -> None:
         earlier = found.tests.get(system)
         found.tests[system] = test if earlier is None else _either(earlier, test)
     found.unknown |= more.unknown
+    found.errors |= more.errors
 
 
 def _either(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str], bool]:
@@ -159,6 +163,7 @@ def _remove(found: Membership, less: Membership) -> None:
     if "" in less.unknown:
         found.unknown.add("")
     found.unknown |= {system for system in less.unknown if system in found.codes}
+    found.errors |= less.errors
 
 
 def _without(test: Callable[[str], bool], system: str, less: Membership) -> Callable[[str], bool]:
@@ -169,9 +174,12 @@ def _common(found: Membership | None, other: Membership) -> Membership:
     """What is in both; of what is only perhaps in one, the system is unknown."""
     if found is None:
         return Membership(
-            {system: dict(codes) for system, codes in other.codes.items()}, dict(other.tests), set(other.unknown)
+            {system: dict(codes) for system, codes in other.codes.items()},
+            dict(other.tests),
+            set(other.unknown),
+            set(other.errors),
         )
-    both = Membership(unknown=set(found.unknown))
+    both = Membership(unknown=set(found.unknown), errors=found.errors | other.errors)
     for system, code, display in found.members():
         answer = other.contains(system, code)
         if answer:

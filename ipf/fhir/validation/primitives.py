@@ -23,7 +23,10 @@ _LARGEST_INTEGER = 2**31 - 1
 _LONGEST_TEXT = 1024 * 1024
 
 _FORMS: dict[str, tuple[str, str]] = {
-    "base64Binary": (r"(\s*([0-9a-zA-Z+/]){4}\s*)*\s*([0-9a-zA-Z+/]{2}==|[0-9a-zA-Z+/]{3}=)?\s*", "no valid Base64"),
+    "base64Binary": (
+        r"\s*(?:[0-9a-zA-Z+/]{4}\s*)*(?:(?:[0-9a-zA-Z+/]{2}==|[0-9a-zA-Z+/]{3}=)\s*)?",
+        "no valid Base64",
+    ),
     "instant": (rf"({_YEAR})-{_MONTH}-{_DAY}T{_CLOCK}{_ZONE}", "no instant: date, time to the second, and offset"),
     "date": (rf"({_YEAR})(-{_MONTH}(-{_DAY})?)?", "no date: YYYY, YYYY-MM or YYYY-MM-DD"),
     "dateTime": (

@@ -57,6 +57,9 @@ def listed(members: Membership | None, url: str) -> Membership:
     if members is None:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
     open_ends = sorted({*members.unknown, *(set(members.tests) - set(members.codes))})
+    if members.errors:
+        text = f"the value set {url[:200]} cannot be listed: {'; '.join(sorted(members.errors))[:600]}"
+        raise Problem(Category.VALUE, text)
     if open_ends:
         named = ", ".join(one or "another value set" for one in open_ends)
         raise Problem(Category.NOT_SUPPORTED, f"the value set {url[:200]} cannot be listed: not loaded: {named[:300]}")

@@ -143,7 +143,14 @@ class AnswerTest(unittest.TestCase):
             "'John Smith'.replaceMatches('(\\\\w+) (\\\\w+)', '$2 $1')": ["Smith John"],
         }
         self.answers({}, table)
-        self.assertRaises(FhirPathError, compile("'a'.matches('(')").evaluate, {})
+        self.answers({"text": "a\nb"}, {"text.matches('a.b')": [True]})  # single-line mode: the dot matches line ends
+        for text in ("'a'.matches('(')", "'a'.matchesFull('(?=a)a')", "'aa'.replaceMatches('(a)\\\\1', '')"):
+            error = self.assertRaises(FhirPathError, compile(text).evaluate, {})
+            self.assertIn("regular expression is not valid", str(error))
+        for new in ("$2", "${2}", "${b}"):
+            error = self.assertRaises(FhirPathError, compile(f"'a'.replaceMatches('(?<a>a)', '{new}')").evaluate, {})
+            self.assertIn(new, str(error))
+        self.answers({}, {"'ab'.replaceMatches('(?<x>a)(c)?', '[$0$1$2${x}]')": ["[aaa]b"]})
 
     def test_test(self) -> None:
         self.assertTrue(compile("name.exists()").test(PATIENT))

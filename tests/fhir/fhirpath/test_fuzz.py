@@ -141,15 +141,6 @@ class LimitTest(unittest.TestCase):
         numbers = "(" + "|".join(map(str, range(100))) + ")"
         self.refused(f"{numbers}.select({numbers}.select({numbers}.select({numbers}.count())))")
 
-    def test_patterns_that_blow_up(self) -> None:
-        for pattern in ("(a+)+$", "(a|aa)+$", "(a*)*b", "([a-zA-Z]+)*$", "(.*a){20}$", "(a|a|b)*c"):
-            started = time.process_time()
-            try:
-                compile(f"'{'a' * 40}!'.matches('{pattern}')").evaluate({})
-            except FhirPathError:
-                pass
-            self.assertLess(time.process_time() - started, SECONDS, pattern)
-
     def test_deep_data(self) -> None:
         data: Any = {"x": 1}
         for _ in range(20_000):

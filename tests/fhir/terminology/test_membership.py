@@ -82,6 +82,22 @@ class Membership(TestCase):
         for name, system, code, expected in rows:
             self.assertIs(known.contains(f"http://x.test/{name}", system, code), expected, (name, code))
 
+    def test_invalid_patterns_are_named(self) -> None:
+        rows = {
+            "(a+": "missing )",
+            "(?=a)a": "look-ahead",
+            "a{1000}{1000}": "repetition",
+            "a" * 1001: "1000 characters",
+        }
+        for pattern, reason in rows.items():
+            known = terminology(it={"include": [include(("code", "regex", pattern))]})
+            members = known.members("http://x.test/it")
+            assert members is not None
+            self.assertIsNone(members.contains(CS, "a"))
+            [error] = members.errors
+            self.assertIn(reason, error)
+            self.assertIn(CS, error)
+
     def test_open_systems(self) -> None:
         known = Terminology()
         rows = [

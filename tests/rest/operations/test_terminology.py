@@ -98,6 +98,13 @@ class TerminologySuite(Suite):
             answer = await self.world.send("GET", url)
             codes = {one["code"] for one in loads(answer.body)["expansion"]["contains"]}
             self.assertEqual(codes, {"a", "a1"}, url)
+        hostile = {"system": "http://x.test/cs", "filter": [{"property": "code", "op": "regex", "value": "(?=a)a"}]}
+        sent = {**OWN_SET, "compose": {"include": [hostile]}}
+        body = {"resourceType": "Parameters", "parameter": [{"name": "valueSet", "resource": sent}]}
+        answer = await self.world.send("POST", "ValueSet/$expand", body)
+        text = loads(answer.body)["issue"][0]["diagnostics"]
+        self.assertEqual(answer.status, 400)
+        self.assertIn("http://x.test/vs cannot be listed: filter on codes of http://x.test/cs: the regular", text)
         answer = await self.world.send("GET", "CodeSystem/$lookup?system=http://x.test/cs&code=a")
         self.assertEqual(said(answer)["display"], "Letter A")
         self.assertEqual(said(answer)["property"][1]["valueCode"], "a2")
