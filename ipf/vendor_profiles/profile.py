@@ -14,9 +14,8 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import loads
 from ipf.hl7.message import Message
 from ipf.mapping.language.model import StructureMap
-from ipf.mapping.library.maps import Library
+from ipf.mapping.library.maps import Library, ProfiledMessage
 from ipf.mapping.library.mapset import read_map
-from ipf.mapping.library.profiled import ProfiledMessage
 from ipf.ports import Claimed, Json
 from ipf.ports.mapping import Origin
 from ipf.security.audit import clean

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipf.hl7.header import Header, scan_header
-from ipf.mapping.library.profiled import ProfiledMessage, Vendors
+from ipf.mapping.library.maps import ProfiledMessage, Vendors
 from ipf.ports import Claimed
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings

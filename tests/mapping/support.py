@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ipf.hl7.message import Message
-from ipf.mapping.compiler.compile import Compiler, Environment, Program
-from ipf.mapping.compiler.kinds import Models
+from ipf.mapping.compiler.compile import Compiler, Program
+from ipf.mapping.compiler.groups import Environment
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.runtime.run import Run

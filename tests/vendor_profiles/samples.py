@@ -7,7 +7,7 @@ import tarfile
 from functools import cache
 from pathlib import Path
 
-from ipf.mapping.compiler.compile import Environment
+from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.texts import Maps
 from ipf.vendor_profiles.archive import pack

@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipf.mapping.compiler.kinds import STRING
 from ipf.mapping.compiler.v2 import look
-from ipf.mapping.runtime.run import Frame
-from ipf.mapping.runtime.scope import NOTHING, Act, Value
+from ipf.mapping.runtime.run import Act
 
 Block = Callable[["Writer"], None]
 
@@ -159,23 +157,3 @@ def sequence(blocks: Iterable[Block]) -> Block:
 
 def nothing(writer: Writer) -> None:
     """A block without statements."""
-
-
-def value_source(writer: Writer, value: Value) -> str:
-    """An expression for a compiled value."""
-    if value.write is not None:
-        return value.write(writer)
-    if value.constant is not NOTHING:
-        return writer.constant(value.constant)
-    if value.is_variable:
-        return f"{var(value.slot)}"
-    return f"{writer.constant(value.get)}({FRAME})"
-
-
-def text_source(writer: Writer, value: Value, text: Callable[[Frame], str | None]) -> str:
-    """An expression for the text of a value; `text` computes it in general."""
-    if value.write is not None and value.kind == STRING:
-        return value.write(writer)
-    if value.kind.is_text and value.is_variable:
-        return f"{var(value.slot)}.text" if value.kind.is_v2 else f"{var(value.slot)}"
-    return f"{writer.constant(text)}({FRAME})"

@@ -7,58 +7,37 @@ Variables live in places of the frame that are chosen here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 from ipf.hl7.message import number_of
-from ipf.mapping.compiler import loops
-from ipf.mapping.compiler.calls import invocation
-from ipf.mapping.compiler.compile import BUNDLE, Compiler, Unit
+from ipf.mapping.compiler.context import GroupContext
 from ipf.mapping.compiler.emit import Block, Writer, sequence, var
-from ipf.mapping.compiler.kinds import STRING, TEXT, UNKNOWN, V2, Kind
-from ipf.mapping.compiler.sources import Fetch, compile_path, compile_steps
-from ipf.mapping.compiler.target_actions import TargetCompiler
-from ipf.mapping.compiler.usage import needs_node
-from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
-from ipf.mapping.runtime.memo import Remembered
-from ipf.mapping.runtime.scope import Act, Scope, Value, Variable, constant
-from ipf.mapping.runtime.trace import At
+from ipf.mapping.compiler.kinds import TEXT, UNKNOWN, V2, Kind
+from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.sources import loops
+from ipf.mapping.compiler.sources.paths import Fetch, compile_path, compile_steps
+from ipf.mapping.compiler.sources.usage import needs_node
+from ipf.mapping.compiler.targets.actions import TargetCompiler
+from ipf.mapping.language.model import Rule, Source
+from ipf.mapping.runtime.trace import RulePosition
 
 Loop = Callable[[Block], Block]
 """Turns the body of a rule into a block that runs it for each item."""
-
-_LITERAL_KINDS = {
-    "string": STRING,
-    "boolean": Kind("fhir", "boolean"),
-    "integer": Kind("fhir", "integer"),
-    "decimal": Kind("fhir", "decimal"),
-    "date": Kind("fhir", "date"),
-    "dateTime": Kind("fhir", "dateTime"),
-    "time": Kind("fhir", "time"),
-}
-
-
-_MAKING = ("", "create")
 
 
 class RuleCompiler:
     """Compiles the rules of one group of one map."""
 
-    def __init__(self, compiler: Compiler, unit: Unit, group: Group) -> None:
-        self.compiler = compiler
-        self.unit = unit
-        self.group = group
-        self.models = compiler.environment.models
-
-    def fail(self, text: str, place: Place) -> FmlError:
-        """A mistake in the map."""
-        return FmlError(text, self.unit.content.file, place)
+    def __init__(self, context: GroupContext) -> None:
+        self.context = context
+        self.unit = context.unit
+        self.group = context.group
+        self.models = context.models
 
     def rule(self, rule: Rule, outer: Scope) -> Block:
         """One rule as a block."""
         scope = outer.child()
-        if self.compiler.traced:
+        if self.context.groups.traced:
             return self._traced_rule(rule, scope)
         found = [self._loop(source, rule, scope) for source in rule.sources]
         body = sequence(self._body(rule, scope, found[0][1]))
@@ -70,9 +49,11 @@ class RuleCompiler:
     def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
         """The same, which tells the trace that the rule is begun, and of each item that it is run for."""
         place = rule.place
-        at = At(self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column)
-        paths = [scope.layout.place() for _ in rule.sources]
-        step = scope.layout.place()
+        at = RulePosition(
+            self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column
+        )
+        paths = [scope.layout.new_slot() for _ in rule.sources]
+        step = scope.layout.new_slot()
         found = [self._traced_loop(one, rule, scope, path) for one, path in zip(rule.sources, paths, strict=True)]
         named = ", ".join(f"{var(path)}" for path in paths)
 
@@ -90,7 +71,7 @@ class RuleCompiler:
         return write
 
     def _traced_loop(self, source: Source, rule: Rule, scope: Scope, path: int) -> tuple[Loop, Variable]:
-        context = self.variable(source.context, scope, source.place)
+        context = self.context.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         if source.element:
             steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
@@ -103,27 +84,19 @@ class RuleCompiler:
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
         """What is done for each item.  `step`: where the trace's step is, in a traced program."""
-        targets = TargetCompiler(self, rule, scope, step)
+        targets = TargetCompiler(self.context, rule, scope, step)
         if rule.is_simple:
             return [targets.simple(rule.targets[0], item)]
         actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
-        actions += [self.call(one, rule, scope) for one in rule.dependents]
+        actions += [self.context.call(one, rule, scope) for one in rule.dependents]
         actions += [self.rule(one, scope) for one in rule.rules]
         return actions + targets.closers
-
-    def variable(self, name: str, scope: Scope, place: Place) -> Variable:
-        """A name in scope."""
-        found = scope.names.get(name)
-        if found is None:
-            known = ", ".join(sorted(scope.names))
-            raise self.fail(f"unknown variable '{name}' (in scope: {known})", place)
-        return found
 
     # ---------------------------------------------------------------------------------------------- sources
 
     def _loop(self, source: Source, rule: Rule, scope: Scope) -> tuple[Loop | None, Variable]:
         """How a source runs a body, and the variable for each item; no loop = the context itself, once."""
-        context = self.variable(source.context, scope, source.place)
+        context = self.context.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         only_where = not _is_restricted(source) and not source.list_mode
         only_first = not _is_restricted(source) and source.list_mode == "first" and "." not in source.element
@@ -148,7 +121,7 @@ class RuleCompiler:
         test = self._expression(source.condition, source, scope, kind).test_source if source.condition else None
         variable = scope.declare(source.variable, kind, is_source=True)
 
-        slots = [context.slot, *(scope.layout.place() for _ in way)]
+        slots = [context.slot, *(scope.layout.new_slot() for _ in way)]
 
         only_first = source.list_mode == "first"
         found = loops.Children(slots[-1], last, variable.slot, only_text, test, only_first)
@@ -197,73 +170,12 @@ class RuleCompiler:
         return (loops.picked(fetch, source.list_mode) if source.list_mode else fetch), kind
 
     def _expression(self, text: str, source: Source, scope: Scope, kind: Kind) -> Any:
-        return self.compiler.expression(self.unit, text, scope, kind, source.place, source.variable)
+        return self.context.expression(text, scope, kind, source.place, source.variable)
 
     def _place(self, rule: Rule, source: Source) -> str:
         """How a rule is named in a failure: map, group, rule and what it reads; never data."""
         path = f"{source.context}.{source.element}".rstrip(".").replace("_", "-")
         return f"{self.unit.content.name}.{self.group.name}.rule '{rule.name}' at {path}"
-
-    # ------------------------------------------------------------------------------------------- parameters
-
-    def value(self, parameter: Parameter, scope: Scope, place: Place) -> Value:
-        """An argument, compiled."""
-        if parameter.kind != "id":
-            return constant(parameter.value, _LITERAL_KINDS.get(parameter.kind, STRING))
-        name = str(parameter.value)
-        for one in self.unit.content.constants:
-            if one.name == name and name not in scope.names:
-                return self._constant(one.expression, scope, place)
-        variable = self.variable(name, scope, place)
-        slot = variable.slot
-        return Value(itemgetter(slot), variable.kind, slot=slot, is_source=variable.is_source, is_variable=True)
-
-    def _constant(self, expression: str, scope: Scope, place: Place) -> Value:
-        """A `let`: computed when the map is compiled, since it knows nothing of what is mapped."""
-        first = self.compiler.expression(self.unit, expression, Scope(scope.layout), UNKNOWN, place).first()
-        return constant(first([], None), UNKNOWN)
-
-    def call(self, dependent: Dependent, rule: Rule, scope: Scope) -> Block:
-        """`then Group(a, b)`"""
-        found = self.compiler.find_group(self.unit, dependent.name)
-        if found is None:
-            raise self.fail(f"no group '{dependent.name}' in this map or its imports", dependent.place)
-        content, group = found
-        wanted, given = len(group.inputs), len(dependent.parameters)
-        if wanted != given:
-            raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
-        values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
-        code = self.compiler.code(content, group, [one.kind for one in values])
-        return invocation(
-            code, values, self._remembering(dependent, rule, content, group, [one.kind for one in values])
-        )
-
-    def _remembering(
-        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
-    ) -> Callable[[Act], Act] | None:
-        """How a call remembers its results, when the group is pure.
-
-        What the same rule has made for it may hold plain values already, but nothing that something else still holds.
-        """
-        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
-        targets = [name for name, one in zip(names, group.inputs, strict=True) if one.mode == "target"]
-        if len(set(targets)) < len(targets):
-            return None
-        made = next((place for place, name in enumerate(names) if name in targets and _is_made(name, rule)), -1)
-        if made >= 0 and kinds[made] == BUNDLE:
-            return None
-        plan = self.compiler.plan(content, group, kinds, made)
-        if plan is None:
-            return None
-        memory = self.compiler.memory
-        return lambda run: Remembered(run, memory, plan)
-
-
-def _is_made(name: str, rule: Rule) -> bool:
-    """Whether a rule has just made what this variable names, and put nothing but values into it."""
-    made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
-    inside = [one for one in rule.targets if one.context == name]
-    return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)
 
 
 def _is_restricted(source: Source) -> bool:

@@ -3,7 +3,8 @@
 Each function of the table takes compiled arguments and gives a compiled `Value`, whose kind tells the target side what
 it will get.  `create` is not here: it makes something in a place, so it belongs to the target.
 
-Source: https://hl7.org/fhir/R4/terminologies-systems.html (map-transform), and https://hl7.org/fhir/R4/mapping-language.html#transforms.
+Source: https://hl7.org/fhir/R4/terminologies-systems.html (map-transform), and
+https://hl7.org/fhir/R4/mapping-language.html#transforms.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from operator import itemgetter
 from typing import Any
 
 from ipf.mapping.compiler.conversions import Convert, as_text, code
-from ipf.mapping.compiler.emit import text_source
-from ipf.mapping.compiler.kinds import STRING, TEXT, Kind, Models, fhir
+from ipf.mapping.compiler.kinds import STRING, TEXT, Kind, fhir
+from ipf.mapping.compiler.models import Models
+from ipf.mapping.compiler.values import NOTHING, Value, text_source
 from ipf.mapping.language.concepts import ConceptTables
-from ipf.mapping.runtime.run import Frame, Run, Unmapped
-from ipf.mapping.runtime.scope import NOTHING, Get, Value
+from ipf.mapping.runtime.run import Frame, Get, Run, Unmapped
 from ipf.ports import Json
 
 

@@ -7,10 +7,12 @@ are those of `children(name)` and `text`; a test holds them together.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
+from ipf.config.paths import folder
 from ipf.hl7.escape import NULL, Encoding
 from ipf.hl7.message import Component, Field, Segment, number_of
 
@@ -205,3 +207,20 @@ def first_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
         return found[0] if found else None
 
     return text
+
+
+_OLDER = {"CWE": ("CE", "IS"), "DTM": ("TS",), "CNE": ("CE",), "XCN": ("CN",), "XTN": ("TN",), "XAD": ("AD",)}
+
+
+@lru_cache(maxsize=1)
+def _types() -> dict[str, list[str]]:
+    tables = json.loads((folder("fhir") / "v2" / "datatypes.json").read_text(encoding="utf-8"))
+    return {name: types.split() for name, types in tables["types"].items()}
+
+
+def types_of(name: str) -> tuple[str, ...]:
+    """Names that the type of `PID_5` goes by, the newest first; none when it is not known."""
+    parts = _types().get(name[: max(name.rfind("_"), name.rfind("."), 0)], ())
+    number = number_of(name)
+    found = parts[number - 1] if 0 < number <= len(parts) else "-"
+    return () if found == "-" else (found, *_OLDER.get(found, ()))

@@ -21,24 +21,25 @@ from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import Transaction, finished
-from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
-from ipf.mapping.compiler.kinds import FHIR_CANONICAL, V2_CANONICAL, Models
+from ipf.mapping.compiler.groups import Environment
+from ipf.mapping.compiler.models import FHIR_CANONICAL, V2_CANONICAL, Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
-from ipf.mapping.library.profiled import Vendors
 from ipf.mapping.library.texts import Maps, read_folder, types_of
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
+from ipf.ports.mapping import Origin
 from ipf.records import quick
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
@@ -88,7 +89,6 @@ class Library:
         self._types = dict(types)
         self._programs: dict[str, Program] = {}
         self._by_type: dict[str, Program] = {}
-        self.memory = self._compiler.memory
         self.maps = maps
         self.tables = environment.tables
         self.environment = environment
@@ -233,6 +233,25 @@ class Library:
     def _canonical(self, name: str) -> str:
         table = self.tables.find(name)
         return table.url if table is not None and table.url else name
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledMessage:
+    """`message`: as the maps are to see it.  `library`: with the profile's map of its type; None = the general maps."""
+
+    message: Claimed
+    library: Library | None = None
+    origin: Origin | None = None
+
+
+class Vendors(Protocol):
+    """The profiles in use."""
+
+    def place(self, message: Claimed) -> ProfiledMessage | None:
+        """Where a message belongs; None = to no profile.  Problem MALFORMED when it cannot be read."""
+
+    def maps(self, message: Claimed) -> bool:
+        """Whether the profile of this message maps its type."""
 
 
 def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> Result:

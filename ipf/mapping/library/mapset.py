@@ -24,9 +24,10 @@ from ipf.fhir.fhirpath import Host
 from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import complete
-from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
-from ipf.mapping.compiler.kinds import Models
+from ipf.mapping.compiler.groups import Environment
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import StructureMap

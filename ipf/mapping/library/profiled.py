@@ -7,34 +7,11 @@ that its maps made.  A library without profiles has `vendors` None, and a messag
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
 
 from ipf.mapping.language.concepts import Overrides
+from ipf.mapping.library.maps import Library, Result
 from ipf.ports import Claimed, Mapped, Mapper
-from ipf.ports.mapping import Origin
-
-if TYPE_CHECKING:
-    from ipf.mapping.library.maps import Library, Result
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledMessage:
-    """`message`: as the maps are to see it.  `library`: with the profile's map of its type; None = the general maps."""
-
-    message: Claimed
-    library: Library | None = None
-    origin: Origin | None = None
-
-
-class Vendors(Protocol):
-    """The profiles in use."""
-
-    def place(self, message: Claimed) -> ProfiledMessage | None:
-        """Where a message belongs; None = to no profile.  Problem MALFORMED when it cannot be read."""
-
-    def maps(self, message: Claimed) -> bool:
-        """Whether the profile of this message maps its type."""
 
 
 def transform(library: Library, message: Claimed, overrides: Overrides | None) -> Mapped:

@@ -1,16 +1,15 @@
-"""By what a remembered result is found: a function, written for each group, that takes a frame and gives a key.
+"""Cache keys of pure groups: a function from a frame to the key of the group's result.
 
-The key holds all that the result depends on: the source texts that the group reads, how the message is written, what is
-in the targets already, and answers of operators.  None: that is too much, or not known, so the group is run.
+The key holds everything that the result depends on: the source text that the group reads, the encoding of the message,
+the content of the targets, and the codes that operators have mapped.  The key is None when one of these is too long or
+unknown; the group then runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
-from types import CodeType
 from typing import Any
 
 from ipf.hl7.message import Component, Field, Segment, Subcomponent
@@ -19,137 +18,130 @@ from ipf.ports import Json
 
 LONGEST_SOURCE = 512
 
-Key = Callable[[Frame], tuple[Any, ...] | None]
+Key = tuple[Any, ...]
+_SourceKey = Callable[[Any], Key | None]
 
-_NOT_AS_OTHERS = frozenset(("OBX", "NTE"))
-"""Segments of which one field says how another is read."""
+_SELF_TYPED = frozenset(("OBX", "NTE"))
+"""Segments in which one field decides how another is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """A target that the group adds to, with others.  `place`: where it is in the frame.
+class SharedTarget:
+    """A target to which other groups add as well.
 
-    `alone`: names that must not be there yet, since what the group does with them depends on what is there.  `lists`:
-    lists that it appends to.
+    `slot`: its place in the frame.  `exclusive`: names of elements that must be absent, since the group's effect
+    depends on their content.  `lists`: names of lists to which the group appends.
     """
 
-    place: int
-    alone: frozenset[str] = frozenset()
+    slot: int
+    exclusive: frozenset[str] = frozenset()
     lists: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Places in the frame of a pure group.
+class MemoPlan:
+    """The parameters of a pure group, each by its slot in the frame.
 
-    `sources`: its source arguments, each with the numbers of the fields that matter when it is a segment (None: all).
-    `target`: what its caller has just made for it to fill; 0 = nothing.  `bundle`: 0 = it has no Bundle.  `shared`: its
-    other targets.  `referred`: places of resources that it makes references to.
+    `sources`: source parameters, each with the numbers of the fields that the group reads when it is a segment (None:
+    all fields).  `target`: the element that the caller has just made; 0 = none.  `bundle`: 0 = no Bundle.
+    `shared`: the other targets.  `referenced`: resources to which the group makes references.
     """
 
     sources: tuple[tuple[int, tuple[int, ...] | None], ...]
     target: int
     bundle: int = 0
-    shared: tuple[Shared, ...] = ()
-    referred: tuple[int, ...] = ()
+    shared: tuple[SharedTarget, ...] = ()
+    referenced: tuple[int, ...] = ()
 
     @property
     def targets(self) -> tuple[int, ...]:
-        """Places of all targets but the Bundle."""
-        return (*((self.target,) if self.target else ()), *(one.place for one in self.shared))
+        """Slots of all targets but the Bundle."""
+        return (*((self.target,) if self.target else ()), *(one.slot for one in self.shared))
 
 
-def key_of(plan: Plan, group: Hashable) -> Key:
-    """The function for one group; `group` tells it from all others."""
-    names: dict[str, Any] = {
-        "group": group, "Field": Field, "Component": Component, "Subcomponent": Subcomponent, "Segment": Segment,
-        "stands": stands, "odd": _NOT_AS_OTHERS, "texts": _texts,
-    }  # fmt: skip
-    lines = ["r = f[0]", "if r.loose_references: return None"]
-    parts = ["group", "None if r.overrides is None else r.overrides.serial"]
-    if plan.target:
-        lines += _TARGET.format(place=plan.target).splitlines()
-        parts.append("t")
-    for one in plan.shared:
-        names[f"alone{one.place}"] = one.alone
-        lines += [f"t{one.place} = f[{one.place}]", f"if not alone{one.place}.isdisjoint(t{one.place}): return None"]
-        parts += [f"{name!r} in t{one.place}" for name in one.lists]
-    lines += [f"if not stands(f[{place}]): return None" for place in plan.referred]
-    for place, numbers in plan.sources:
-        enough = 0
-        if numbers is not None:
-            enough = numbers[-1] + 1 if numbers else 0
-            known: dict[int, Callable[[list[str]], Any]] = {}
-            names[f"known{place}"] = known
-            names[f"fields{place}"] = _getter(numbers, known, enough)
-        segment = _ALL_FIELDS if numbers is None else _SOME_FIELDS
-        lines += (_SOURCE + segment).format(place=place, longest=LONGEST_SOURCE, enough=enough).splitlines()
-        parts += [f"s{place}", f"e{place}", f"k{place}"]
-    body = "\n    ".join([*lines, f"return ({', '.join(parts)},)"])
-    exec(_compiled(f"def key(f):\n    {body}\n"), names)
-    made: Key = names["key"]
-    return made
+def key_function(plan: MemoPlan, group: Hashable) -> Callable[[Frame], Key | None]:
+    """The key function of one group.  `group` distinguishes it from all others in the cache."""
+    target, referenced = plan.target, plan.referenced
+    shared = [(one.slot, one.exclusive, one.lists) for one in plan.shared]
+    sources = [(slot, _text_key if fields is None else _segment_key(fields)) for slot, fields in plan.sources]
+
+    def key(frame: Frame) -> Key | None:
+        run = frame[0]
+        if run.loose_references:
+            return None
+        parts: list[Any] = [group, None if run.overrides is None else run.overrides.serial]
+        if target:
+            content = frame[target]
+            if len(content) > 2:
+                return None
+            parts.append(str(content) if content else "")
+        for slot, exclusive, lists in shared:
+            content = frame[slot]
+            if not exclusive.isdisjoint(content):
+                return None
+            for name in lists:
+                parts.append(name in content)
+        for slot in referenced:
+            if not _is_kept(frame[slot]):
+                return None
+        for slot, source_key in sources:
+            found = source_key(frame[slot])
+            if found is None:
+                return None
+            parts.append(found)
+        return tuple(parts)
+
+    return key
 
 
-@lru_cache(maxsize=4096)
-def _compiled(source: str) -> CodeType:
-    """Groups of one shape share their code; what is particular to each are the names that it runs with."""
-    return compile(source, "<key>", "exec")
+def _text_key(value: Any) -> Key | None:
+    """A text, or a node of a message below a segment."""
+    kind = type(value)
+    if kind is str:
+        return (kind, value) if len(value) <= LONGEST_SOURCE else None
+    if kind is Field or kind is Component:
+        if value.literal or len(value.raw) > LONGEST_SOURCE:
+            return None
+    elif kind is not Subcomponent or len(value.raw) > LONGEST_SOURCE:
+        return None
+    return kind, value.encoding, value.raw
 
 
-_TARGET = """t = f[{place}]
-if len(t) > 2: return None
-t = t['resourceType'] if len(t) == 1 and 'resourceType' in t else str(t) if t else ''"""
+def _segment_key(numbers: tuple[int, ...]) -> _SourceKey:
+    """The fields with these numbers (ascending) of a segment; other values as `_text_key`."""
+    enough = numbers[-1] + 1 if numbers else 0
+    getters: dict[int, Callable[[list[str]], Any]] = {}
+    """By the number of fields of a segment; more than `enough` count as `enough`."""
 
-_SOURCE = """v = f[{place}]
-s{place} = type(v)
-if s{place} is str:
-    e{place}, k{place} = None, v
-    if len(v) > {longest}: return None
-elif s{place} is Field or s{place} is Component or s{place} is Subcomponent:
-    e{place}, k{place} = v.encoding, v.raw
-    if len(k{place}) > {longest} or s{place} is not Subcomponent and v.literal: return None
-"""
-_ALL_FIELDS = "else: return None"
-_SOME_FIELDS = """elif s{place} is Segment and (s{place} := v.name) not in odd:
-    p = v._fields or v.fields
-    n = len(p)
-    g = known{place}.get(n if n < {enough} else {enough})
-    e{place}, k{place} = v.encoding, g(p) if g is not None else fields{place}(p)
-    if len(v.raw) > {longest} and texts(k{place}) > {longest}: return None
-else: return None"""
+    def source_key(value: Any) -> Key | None:
+        if type(value) is not Segment:
+            return _text_key(value)
+        if value.name in _SELF_TYPED:
+            return None
+        fields = value.fields
+        count = min(len(fields), enough)
+        getter = getters.get(count)
+        if getter is None:
+            getter = getters[count] = _getter([number for number in numbers if number < count])
+        read = getter(fields)
+        if len(value.raw) > LONGEST_SOURCE and sum(map(len, read)) > LONGEST_SOURCE:
+            return None
+        return value.name, value.encoding, read
+
+    return source_key
 
 
-def stands(resource: Json) -> bool:
-    """Whether a resource surely does not turn out empty, so that references to it stay."""
+def _getter(numbers: list[int]) -> Callable[[list[str]], Any]:
+    """A tuple of the fields with these numbers; `itemgetter` gives no tuple for fewer than two."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda fields: tuple([fields[number] for number in numbers])
+
+
+def _is_kept(resource: Json) -> bool:
+    """Whether a resource certainly has content when the run ends, so that references to it stay."""
     for name, value in resource.items():
         if type(value) is str and name != "resourceType":
             return True
     identifiers = resource.get("identifier")
     return type(identifiers) is list and len(identifiers) > 0 and "value" in identifiers[0]
-
-
-def _texts(values: tuple[str, ...]) -> int:
-    return sum(map(len, values))
-
-
-def _getter(
-    numbers: tuple[int, ...], known: dict[int, Callable[[list[str]], Any]], enough: int
-) -> Callable[[list[str]], Any]:
-    """The fields with these numbers, of which the last may not be there.
-
-    `known`: by the number of fields that a segment has, what gives them; filled here.  `enough`: more do not matter.
-    """
-
-    def get(fields: list[str]) -> Any:
-        count = min(len(fields), enough)
-        there = tuple(number for number in numbers if number < count)
-        found = known[count] = itemgetter(*there) if len(there) > 1 else _few(there)
-        return found(fields)
-
-    return get
-
-
-def _few(numbers: tuple[int, ...]) -> Callable[[list[str]], tuple[str, ...]]:
-    """The same of one number, or of none: `itemgetter` gives no tuple then."""
-    return lambda fields: tuple([fields[number] for number in numbers])

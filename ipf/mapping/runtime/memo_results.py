@@ -1,7 +1,7 @@
-"""What a pure group did, written down so that it can be done again for another message.
+"""Results of pure groups, recorded as JSON and replayed for other messages.
 
-Written down are, as JSON, what came into each of its targets and the new entries of the Bundle; with it the references
-between these, and what was noted.  Doing it again makes everything anew: no object belongs to two messages.
+A recording holds what the group put into each of its targets, the new entries of the Bundle, the references among
+these, and the notes of the run.  A replay decodes the JSON anew, so no object belongs to two messages.
 """
 
 from __future__ import annotations
@@ -13,84 +13,79 @@ from typing import Any
 
 import orjson
 
-from ipf.mapping.runtime.memo_keys import Plan
-from ipf.mapping.runtime.run import Frame, Run
-from ipf.mapping.runtime.scope import Act
+from ipf.mapping.runtime.memo_keys import MemoPlan
+from ipf.mapping.runtime.run import Act, Frame, Run
 from ipf.ports import Json
 
 LONGEST_RESULT = 4096
 
 Link = tuple[tuple[str | int, ...], str, int]
-"""A reference: the way to its holder, its name, and what it points at: the number of a new entry, or -1 - the number of
-a target.  Ways begin in [what came into each target ..., new entries, each target ...]."""
+"""A reference: path to its holder, name, and the resource: the number of a new entry, or -1 - the number of a target.
+Paths begin in [addition to each target ..., new entries, each target ...]."""
 
 
-@dataclass(slots=True)
-class Kept:
-    """A result as JSON, the references in it, and what was noted: unmapped codes, warnings, logs.
-
-    `found`: how often it was found.  `again`: does it again, once it was found often (`memo_code`).
-    """
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Content as JSON, the references in it, and notes: unmapped codes, warnings, logs."""
 
     text: bytes
     links: tuple[Link, ...] = ()
     notes: tuple[tuple[Any, ...], ...] | None = None
-    found: int = 0
-    again: Act | None = None
 
 
 class Recorder:
-    """Runs a group and writes down what it does."""
+    """Runs a group and records its effects."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MemoPlan) -> None:
         self._plan = plan
 
-    def __call__(self, frame: Frame, act: Act) -> Kept | None:
-        """None: what it did cannot be written down; it is done all the same."""
+    def __call__(self, frame: Frame, act: Act) -> Result | None:
+        """Run the group; None when its effects cannot be recorded."""
         run: Run = frame[0]
-        targets: list[Json] = [frame[place] for place in self._plan.targets]
+        targets: list[Json] = [frame[slot] for slot in self._plan.targets]
         bundle: Json = frame[self._plan.bundle] if self._plan.bundle else {}
         shared = targets[-len(self._plan.shared) :] if self._plan.shared else []
         before = [{name: _count(value) for name, value in one.items()} for one in shared]
         lists = (run.created, run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs)
         created, references, entries, urns, *notes = map(len, lists)
-        run.is_remembering = True
+        run.is_recording = True
         act(frame)
-        run.is_remembering = False
+        run.is_recording = False
         run.prune(created, (*targets, bundle))
-        added: list[Json] = bundle.get("entry", [])[entries:]
-        if run.loose_references or not all(len(one.get("resource", ())) > 1 for one in added):
+        entries_added: list[Json] = bundle.get("entry", [])[entries:]
+        if run.loose_references or not all(len(one.get("resource", ())) > 1 for one in entries_added):
             return None
         own = targets[: len(targets) - len(shared)]
-        made = [*own, *map(_news, shared, before, (one.lists for one in self._plan.shared))]
-        links = _links(run.references[references:], [*made, added], targets, islice(run.urns, urns, None))
-        text = _as_json([*made, added])
+        additions = [*own, *map(_additions, shared, before, (one.lists for one in self._plan.shared))]
+        content = [*additions, entries_added]
+        links = _links(run.references[references:], content, targets, islice(run.urns, urns, None))
+        text = _as_json(content)
         if links is None or text is None:
             return None
         noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs)
-        said = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
-        return Kept(text, links, said if any(said) else None)
+        new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
+        return Result(text, links, new_notes if any(new_notes) else None)
 
 
 def _count(value: Any) -> int:
     return len(value) if type(value) is list else 0
 
 
-def _news(target: Json, before: dict[str, int], lists: Sequence[str]) -> Json:
-    """What came into a target: new names, and the new items of lists."""
-    news: Json = {}
+def _additions(target: Json, before: dict[str, int], lists: Sequence[str]) -> Json:
+    """New elements of a target, and new items of its lists."""
+    added: Json = {}
     for name, value in target.items():
         if name not in before:
-            news[name] = value
+            added[name] = value
         elif name in lists and len(value) > before[name]:
-            news[name] = value[before[name] :]
-    return news
+            added[name] = value[before[name] :]
+    return added
 
 
 def _as_json(content: list[Any]) -> bytes | None:
     try:
-        text = bytes(memoryview(orjson.dumps(content)))  # a copy: what orjson gives holds 4 kB however short it is
-    except TypeError:  # such as a decimal, which keeps its digits in a class of its own
+        text = bytes(memoryview(orjson.dumps(content)))  # orjson allocates 4 kB for a shorter text
+    except TypeError:  # a decimal, which is no JSON type of orjson
         return None
     return text if len(text) <= LONGEST_RESULT else None
 
@@ -98,56 +93,56 @@ def _as_json(content: list[Any]) -> bytes | None:
 def _links(
     references: Sequence[tuple[Json, str, Json]], content: list[Any], targets: list[Json], urns: Iterator[int]
 ) -> tuple[Link, ...] | None:
-    """The references; None when one of them, or a new urn, has to do with something else."""
+    """The references; None when one of them, or a new urn, concerns an object outside the content and the targets."""
     if not references:
         return None if any(True for _ in urns) else ()
-    ways = dict(_ways(content, ()))
-    ways |= {id(one): (len(content) + number,) for number, one in enumerate(targets)}
+    paths = dict(_paths(content, ()))
+    paths |= {id(one): (len(content) + number,) for number, one in enumerate(targets)}
     numbers = {id(entry["resource"]): number for number, entry in enumerate(content[-1])}
     numbers |= {id(one): -1 - number for number, one in enumerate(targets)}
-    if not all(id(holder) in ways and id(resource) in numbers for holder, _, resource in references):
+    if not all(id(holder) in paths and id(resource) in numbers for holder, _, resource in references):
         return None
     if not {id(resource) for _, _, resource in references}.issuperset(urns):
         return None
-    return tuple((ways[id(holder)], name, numbers[id(resource)]) for holder, name, resource in references)
+    return tuple((paths[id(holder)], name, numbers[id(resource)]) for holder, name, resource in references)
 
 
-def _ways(value: Any, way: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[str | int, ...]]]:
-    """Every object in a value by its id(), and the way to it."""
+def _paths(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[str | int, ...]]]:
+    """The id() and the path of every object in a value."""
     if type(value) is dict:
-        yield id(value), way
+        yield id(value), path
     steps = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
     for step, one in steps:
-        yield from _ways(one, (*way, step))
+        yield from _paths(one, (*path, step))
 
 
 class Replay:
-    """Does for another message what was written down."""
+    """Applies a recorded result to the frame of another message."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MemoPlan) -> None:
         self._target = plan.target
         self._bundle = plan.bundle
         self._targets = plan.targets
         first = 1 if plan.target else 0
-        self._shared = [(number, one.place) for number, one in enumerate(plan.shared, first)]
+        self._shared = [(number, one.slot) for number, one in enumerate(plan.shared, first)]
 
-    def __call__(self, frame: Frame, kept: Kept) -> None:
-        links, notes = kept.links, kept.notes
-        content = orjson.loads(kept.text)
+    def __call__(self, frame: Frame, result: Result) -> None:
+        links, notes = result.links, result.notes
+        content = orjson.loads(result.text)
         if self._target:
             target: Json = frame[self._target]
             if target:
                 target.clear()
             target.update(content[0])
-        for number, place in self._shared:
-            _add(frame[place], content[number])
-        added = content[-1]
-        if added:
-            frame[self._bundle].setdefault("entry", []).extend(added)
+        for number, slot in self._shared:
+            _add(frame[slot], content[number])
+        entries = content[-1]
+        if entries:
+            frame[self._bundle].setdefault("entry", []).extend(entries)
         if links:
-            targets = [frame[place] for place in self._targets]
+            targets = [frame[slot] for slot in self._targets]
             content += targets
-            _link(frame[0], content, links, targets, added)
+            _link(frame[0], content, links, targets, entries)
         if notes is not None:
             run: Run = frame[0]
             unmapped, warnings, logs = notes
@@ -156,22 +151,22 @@ class Replay:
             run.logs += logs
 
 
-def _add(target: Json, news: Json) -> None:
-    """New names, and new items of lists that are there."""
-    for name, value in news.items():
+def _add(target: Json, additions: Json) -> None:
+    """Add new elements, and new items of lists."""
+    for name, value in additions.items():
         if name in target:
             target[name] += value
         else:
             target[name] = value
 
 
-def _link(run: Run, content: list[Any], links: Sequence[Link], targets: list[Json], added: list[Json]) -> None:
-    """Give the references in a result that was made anew, in the order in which they were made first."""
+def _link(run: Run, content: list[Any], links: Sequence[Link], targets: list[Json], entries: list[Json]) -> None:
+    """Fill in the references, in the order of the recording."""
     references = run.references
-    for way, name, number in links:
+    for path, name, number in links:
         owner: Any = content
-        for step in way:
+        for step in path:
             owner = owner[step]
-        resource = added[number]["resource"] if number >= 0 else targets[-1 - number]
+        resource = entries[number]["resource"] if number >= 0 else targets[-1 - number]
         owner[name] = run.urn(resource)
         references.append((owner, name, resource))

@@ -7,7 +7,7 @@ was made: elements that stayed empty are removed, references to resources that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -20,7 +20,10 @@ from ipf.records import quick
 _LAST = tuple(f"{number:04x}" for number in range(1024))
 
 Frame = list[Any]
-"""Variables of one group while it runs; place 0 is the Run."""
+"""Variables of one group while it runs; slot 0 holds the Run."""
+
+Get = Callable[[Frame], Any]
+Act = Callable[[Frame], None]
 
 
 @quick
@@ -38,7 +41,7 @@ class Run:
 
     `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
     `references`: every reference to a resource of this run, as (holder, name, resource).
-    `trace`: only when one was asked for.  `is_remembering`: what a group makes just now will be remembered (`memo`).
+    `trace`: only when one was asked for.  `is_recording`: what a group makes just now will be remembered (`memo`).
     """
 
     key: bytes
@@ -53,7 +56,7 @@ class Run:
     logs: list[str] = field(default_factory=list)
     trace: Trace | None = None
     loose_references: bool = False
-    is_remembering: bool = False
+    is_recording: bool = False
     overrides: Overrides | None = None
     _count: int = 0
     _stem: str = ""

@@ -36,7 +36,7 @@ MADE: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class RulePosition:
     """A rule, and where it is written."""
 
     map_url: str
@@ -81,7 +81,7 @@ class Translation:
 class Step:
     """One execution of one rule for one item; `produced` is filled when the result is finished."""
 
-    at: At
+    at: RulePosition
     sources: tuple[str, ...] = ()
     produced: list[Produced] = field(default_factory=list)
     translations: list[Translation] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Trace:
     """What a traced program writes to.  `at`: the rule that was begun last, for the text of a failure."""
 
     steps: list[Step] = field(default_factory=list)
-    at: At | None = None
+    at: RulePosition | None = None
     _paths: dict[int, str] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
     _made: dict[tuple[int, str, int], tuple[Step, Json, Any, bool]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Trace:
         """Path of an item of the source; empty for what is not of the source (a default)."""
         return self._paths.get(id(item), "")
 
-    def enter(self, at: At, sources: tuple[str, ...]) -> Step:
+    def enter(self, at: RulePosition, sources: tuple[str, ...]) -> Step:
         """A rule is run for an item."""
         step = Step(at, tuple(path for path in sources if path))
         self.steps.append(step)
@@ -294,4 +294,4 @@ def _parts(value: Json, place: Place) -> Iterator[tuple[int, Place]]:
                     yield from _below(one, (entry, resource_type, reference, f"{path}[{index}]"))
 
 
-__all__ = ["MADE", "At", "Produced", "Step", "Trace", "Translation"]
+__all__ = ["MADE", "Produced", "RulePosition", "Step", "Trace", "Translation"]

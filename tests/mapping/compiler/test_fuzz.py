@@ -14,7 +14,8 @@ from twisted.trial.unittest import TestCase
 from ipf.config.paths import folder
 from ipf.errors import Problem
 from ipf.hl7.message import Message
-from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.compile import Compiler, Program
+from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.printer import print_map

@@ -12,13 +12,13 @@ from ipf.fhir.fhirpath import compile
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.conversions import as_text, conversions, date_time, instant
 from ipf.mapping.compiler.emit import Writer
-from ipf.mapping.compiler.expressions import Expression
+from ipf.mapping.compiler.expressions.expression import Expression
+from ipf.mapping.compiler.expressions.native import condition, text
+from ipf.mapping.compiler.expressions.native_source import condition_source
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2
-from ipf.mapping.compiler.native import condition, text
-from ipf.mapping.compiler.native_source import condition_source
+from ipf.mapping.compiler.scope import Layout, Scope
 from ipf.mapping.compiler.v2 import children, first_text, is_present, look, presence, text_reader
 from ipf.mapping.language.concepts import ConceptTables, load_tables
-from ipf.mapping.runtime.scope import Layout, Scope
 from tests.mapping.support import message
 
 CONVERSIONS: list[tuple[str, str, Any]] = [

@@ -9,13 +9,13 @@ from twisted.trial.unittest import TestCase
 
 from ipf.config.paths import folder
 from ipf.hl7.message import Message
-from ipf.mapping.compiler.compile import Compiler, Environment
+from ipf.mapping.compiler.groups import Environment, Groups
 from ipf.mapping.compiler.kinds import Kind, fhir
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.library.maps import Library
-from ipf.mapping.runtime.memo import Memory, Plan, Remembered
-from ipf.mapping.runtime.memo_keys import key_of
-from ipf.mapping.runtime.memo_results import Kept
+from ipf.mapping.runtime.memo import MemoizedGroup, MemoPlan, ResultCache
+from ipf.mapping.runtime.memo_keys import key_function
+from ipf.mapping.runtime.memo_results import Result
 from ipf.mapping.runtime.run import Frame, Run
 from tests.bench.messages import adt
 from tests.mapping.support import HEAD
@@ -24,7 +24,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 
 
 class LibraryTests(TestCase):
-    def test_results_are_those_of_a_run_without_memory(self) -> None:
+    def test_results_are_those_of_a_run_without_cache(self) -> None:
         library = Library.load(folder("maps"))
         raws = [path.read_bytes() for path in sorted(CORPUS.glob("*.hl7"))]
         plain = adt("C1", "P1").strip(b"\x0b\x1c\r")
@@ -32,8 +32,7 @@ class LibraryTests(TestCase):
         raws.append(plain.replace(b"^", b"@"))  # other separators
         messages = [Message.parse(raw) for raw in raws]
         expected = [library.run(message, trace=True) for message in messages]
-        library.memory.often = 2
-        for _ in range(6):  # not kept, kept, found, found and compiled, found compiled
+        for _ in range(4):  # two misses, then hits
             for message, afresh in zip(messages, expected, strict=True):
                 remembered = library.run(message)
                 self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
@@ -71,10 +70,10 @@ OTHER = "\ngroup Other(source p, target n : HumanName) { p.PID_30 as x -> n.text
 
 
 class PurityTests(TestCase):
-    def plan(self, rule: str) -> Plan | None:
+    def plan(self, rule: str) -> MemoPlan | None:
         content = parse(HEAD + GROUP % rule + OTHER, "map.fml")
         kinds = [Kind("v2", "XPN"), fhir("HumanName"), Kind("v2", "PID")]
-        return Compiler([content], Environment()).plan(content, content.groups[1], kinds, 1)
+        return Groups([content], Environment()).memo_plan(content, content.groups[1], kinds, 1)
 
     def test_pure_groups_and_what_they_read_of_a_segment(self) -> None:
         for rule, (_, numbers) in PURE.items():
@@ -103,7 +102,7 @@ class KeyTests(TestCase):
     def key(self, text: str, numbers: tuple[int, ...]) -> Any:
         raw = b"MSH|^~\\&|S|F|R|F|20200101||ADT^A01|1|P|2.5\r" + text.encode()
         segment = Message.parse(raw).all_segments[1]
-        return key_of(Plan(((1, numbers),), 2), "group")([Run(b"k"), segment, {}])
+        return key_function(MemoPlan(((1, numbers),), 2), "group")([Run(b"k"), segment, {}])
 
     def test_segments_are_known_by_the_fields_that_are_read(self) -> None:
         for (one, other), same in SEGMENTS.items():
@@ -119,20 +118,20 @@ class KeyTests(TestCase):
 
 class MemoryTests(TestCase):
     def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
-        memory = Memory(10)
+        cache = ResultCache(10)
         for number in range(100):
-            memory.put((number,), Kept(b""))
-            memory.is_asked_again((number,))
-            self.assertIsNotNone(memory.get((0,)))
-            self.assertLessEqual(len(memory), 10)
-        self.assertIsNone(memory.get((50,)))
+            cache.put((number,), Result(b""))
+            cache.missed_before((number,))
+            self.assertIsNotNone(cache.get((0,)))
+            self.assertLessEqual(len(cache), 10)
+        self.assertIsNone(cache.get((50,)))
 
-    def remembered(self, memory: Memory, runs: list[str]) -> Any:
+    def remembered(self, cache: ResultCache, runs: list[str]) -> Any:
         def run(frame: Frame) -> None:
             runs.append(frame[1])
             frame[2]["given"] = [frame[1]]
 
-        group = Remembered(run, memory, Plan(((1, None),), 2, 0))
+        group = MemoizedGroup(run, cache, MemoPlan(((1, None),), 2, 0))
 
         def call(text: str, target: dict[str, Any]) -> dict[str, Any]:
             group([Run(b"k"), text, target])
@@ -142,7 +141,7 @@ class MemoryTests(TestCase):
 
     def test_a_result_is_made_once_and_given_as_a_copy(self) -> None:
         runs: list[str] = []
-        call = self.remembered(Memory(), runs)
+        call = self.remembered(ResultCache(), runs)
         call("Kari", {})
         for _ in range(2):
             call("Kari", {})["given"].append("Anne")
@@ -155,7 +154,7 @@ class MemoryTests(TestCase):
         def run(frame: Frame) -> None:
             frame[2]["text"] = frame[1].children("NK1_2")[0].text
 
-        group = Remembered(run, Memory(), Plan(((1, (2, 40)),), 2, 0))
+        group = MemoizedGroup(run, ResultCache(), MemoPlan(((1, (2, 40)),), 2, 0))
         for separators, text in ((b"^~\\&", "A@B"), (b"@~\\&", "A")) * 3:
             head = b"MSH|" + separators + b"|S|F|R|F|20200101||ADT@A01|1|P|2.5\r"
             target: dict[str, Any] = {}
@@ -163,18 +162,18 @@ class MemoryTests(TestCase):
             self.assertEqual(target, {"text": text})
 
     def test_long_texts_are_not_kept(self) -> None:
-        memory = Memory()
-        call = self.remembered(memory, [])
+        cache = ResultCache()
+        call = self.remembered(cache, [])
         for _ in range(3):
             call("x" * 1000, {})
-        self.assertEqual(len(memory), 0)
+        self.assertEqual(len(cache), 0)
 
     def test_a_group_whose_results_never_come_again_is_left_alone_for_a_while(self) -> None:
-        memory = Memory(100_000)
-        call = self.remembered(memory, [])
+        cache = ResultCache(100_000)
+        call = self.remembered(cache, [])
         for number in range(1024):
             call(str(number), {})
         for _ in range(2):  # it rests, and does not notice that they come again
             for number in range(1000):
                 call(str(number), {})
-        self.assertEqual(len(memory), 0)
+        self.assertEqual(len(cache), 0)

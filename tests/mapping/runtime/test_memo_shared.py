@@ -8,7 +8,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import complete
-from ipf.mapping.compiler.compile import Compiler, Environment, Program
+from ipf.mapping.compiler.compile import Compiler, Program
+from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.language.grammar import parse
 from tests.mapping.support import HEAD, V2
 
@@ -106,11 +107,10 @@ class SharedTests(TestCase):
     def check(self, before: str, rules: str) -> int:
         """Messages give what they give without a memory, also from what is compiled; how many results are kept then."""
         program, compiler = compiled(before, rules)
-        compiler.memory.often = 3
         for number in range(18):
             afresh = results(program, number, trace=True)  # which has no memory
             self.assertEqual(results(program, number, trace=False), afresh, rules)
-        return len(compiler.memory)
+        return len(compiler.results)
 
     def test_groups_that_are_remembered(self) -> None:
         for name, (before, rules) in KEPT.items():
@@ -124,7 +124,6 @@ class SharedTests(TestCase):
 
     def test_no_object_belongs_to_two_messages(self) -> None:
         program, compiler = compiled(*KEPT["a new entry, referred to"])
-        compiler.memory.often = 3
         texts = []
         for number in [4] * 9:
             bundle, _ = program.run(message(number), b"k")

@@ -14,7 +14,7 @@ from ipf.errors import Category, Problem
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
-from ipf.mapping.compiler.sources import LIST_MODES, Fetch, Items, Walk
+from ipf.mapping.compiler.sources.paths import LIST_MODES, Fetch, Items, Walk
 from ipf.mapping.compiler.v2 import reader, text_reader
 from ipf.mapping.runtime.run import Frame
 

@@ -13,12 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 from ipf.mapping.compiler.conversions import Convert, as_text
-from ipf.mapping.compiler.kinds import STRING, Kind, Member, Models, fhir
+from ipf.mapping.compiler.kinds import STRING, Kind, Member, fhir
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.transforms import REFERENCE_TEXT, converted, text_of
+from ipf.mapping.compiler.values import NOTHING, Value, constant
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Target
-from ipf.mapping.runtime.run import Frame
-from ipf.mapping.runtime.scope import NOTHING, Get, Value, constant
+from ipf.mapping.runtime.run import Frame, Get
 
 _JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
 _ALREADY: dict[str, tuple[type, ...]] = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from ipf.errors import Category, Problem
-from ipf.mapping.compiler.calls import invocation
-from ipf.mapping.compiler.emit import Block, Writer, act, function, nothing, sequence, value_source, var
-from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, Models, fhir
-from ipf.mapping.compiler.target_blocks import (
+from ipf.mapping.compiler.context import GroupContext, call_block
+from ipf.mapping.compiler.emit import Block, Writer, act, function, nothing, sequence, var
+from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, fhir
+from ipf.mapping.compiler.models import Models
+from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.targets.blocks import (
     keep,
     keep_primitive,
     keep_reference,
@@ -23,27 +24,14 @@ from ipf.mapping.compiler.target_blocks import (
     put_extended,
     put_placed,
 )
-from ipf.mapping.compiler.target_values import Fitted, Fitting
-from ipf.mapping.compiler.targets import (
-    Spot,
-    make_element,
-    maker,
-    merger,
-    put,
-    put_constant,
-    reuser,
-    spot,
-)
+from ipf.mapping.compiler.targets.storing import Spot, make_element, maker, merger, put, put_constant, reuser, spot
+from ipf.mapping.compiler.targets.values import Fitted, Fitting
 from ipf.mapping.compiler.transforms import REFERENCE_TEXT, Context, compile_transform
-from ipf.mapping.compiler.v2_types import types_of
+from ipf.mapping.compiler.v2 import types_of
+from ipf.mapping.compiler.values import NOTHING, Value, value_source
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
-from ipf.mapping.runtime.run import Frame
-from ipf.mapping.runtime.scope import NOTHING, Get, Scope, Value, Variable
-
-if TYPE_CHECKING:
-    from ipf.mapping.compiler.rules import RuleCompiler
-
+from ipf.mapping.runtime.run import Frame, Get
 
 SINGLE = (("single",), ("collate",))
 """List modes (R5, R4) that go on with the first item of the list."""
@@ -55,9 +43,9 @@ class TargetCompiler:
     `step`: the place of the trace's step in a traced program, else 0.
     """
 
-    def __init__(self, rules: RuleCompiler, rule: Rule, scope: Scope, step: int = 0) -> None:
-        self.rules = rules
-        self.models: Models = rules.models
+    def __init__(self, context: GroupContext, rule: Rule, scope: Scope, step: int = 0) -> None:
+        self.context = context
+        self.models: Models = context.models
         self.rule = rule
         self.scope = scope
         self.closers: list[Block] = []
@@ -65,13 +53,13 @@ class TargetCompiler:
 
     def fail(self, text: str, place: Place) -> FmlError:
         """A mistake in the map."""
-        return self.rules.fail(text, place)
+        return self.context.fail(text, place)
 
     def action(self, target: Target, position: int) -> Block:
         """One target as a block."""
         if not target.context:
             return self._assign(target, self._transformed(target))
-        context = self.rules.variable(target.context, self.scope, target.place)
+        context = self.context.variable(target.context, self.scope, target.place)
         if not target.element:
             return self._name_context(target, context)
         member = self._member(context, target)
@@ -89,7 +77,7 @@ class TargetCompiler:
             return block
         names = [target.element] if member is None else list(member.keys.values()) or [member.key]
         keys = tuple(names + ["_" + name for name in names])
-        mark, owner, step = self.scope.layout.place(), f"{var(context.slot)}", self._step
+        mark, owner, step = self.scope.layout.new_slot(), f"{var(context.slot)}", self._step
         made = target.transform in ("", "create") and not self.rule.is_simple
 
         def write(writer: Writer) -> None:
@@ -150,7 +138,7 @@ class TargetCompiler:
     def _only_one(self, target: Target, place: Spot) -> Block:
         """`only_one`: a second item is a failure of the rule."""
         key, parent = place.key, place.parent
-        where = f"{self.rules.unit.content.name}.{self.rules.group.name}.rule '{self.rule.name}'"
+        where = f"{self.context.unit.content.name}.{self.context.group.name}.rule '{self.rule.name}'"
 
         def check(frame: Frame) -> None:
             if frame[parent].get(key):
@@ -163,7 +151,7 @@ class TargetCompiler:
             parameter = target.parameters[0]
             if parameter.kind != "string":
                 raise self.fail("create takes the name of a type, in quotes", target.place)
-            kind = self.rules.unit.kind(str(parameter.value), target.place, is_source=False)
+            kind = self.context.unit.kind(str(parameter.value), target.place, is_source=False)
             self._must_allow(member, kind, target)
             return kind
         if member is None:
@@ -191,11 +179,11 @@ class TargetCompiler:
             return self._evaluated(target)
         if target.transform == "create":
             raise self.fail("create makes an element: write 'tgt.element = create(...)'", target.place)
-        values = [self.rules.value(one, self.scope, target.place) for one in target.parameters]
+        values = [self.context.value(one, self.scope, target.place) for one in target.parameters]
         context = Context(
             self.models,
-            self.rules.unit.tables,
-            self.rules.compiler.conversions,
+            self.context.unit.tables,
+            self.context.groups.conversions,
             lambda text: self.fail(f"{target.transform}: {text}", target.place),
         )
         value = compile_transform(context, target.transform, values)
@@ -209,10 +197,10 @@ class TargetCompiler:
             raise self.fail("evaluate takes an expression", target.place)
         item, focus = UNKNOWN, 0
         if len(target.parameters) > 1:
-            value = self.rules.value(target.parameters[0], self.scope, target.place)
+            value = self.context.value(target.parameters[0], self.scope, target.place)
             item, focus = value.kind, value.slot
         text = str(target.parameters[-1].value)
-        expression = self.rules.compiler.expression(self.rules.unit, text, self.scope, item, target.place)
+        expression = self.context.expression(text, self.scope, item, target.place)
         written = f"{var(focus)}" if focus else "None"
         if expression.is_text:
             text_of = expression.text()
@@ -251,7 +239,7 @@ class TargetCompiler:
         return not value.kind.is_known or self.models.is_primitive(value.kind)
 
     def _fitting(self, target: Target) -> Fitting:
-        conversions = self.rules.compiler.conversions
+        conversions = self.context.groups.conversions
         return Fitting(self.models, conversions, target, lambda text: self.fail(text, target.place))
 
     def _store_and_name(self, target: Target, place: Spot, kind: Kind, fitted: Fitted, position: int) -> Block:
@@ -274,11 +262,11 @@ class TargetCompiler:
 
     def simple(self, target: Target, item: Variable) -> Block:
         """`src.a -> tgt.b`: by the default group of the two types, else a copy."""
-        context = self.rules.variable(target.context, self.scope, target.place)
+        context = self.context.variable(target.context, self.scope, target.place)
         member = self._member(context, target)
         for given in self._source_kinds(item):
             for kind in _simple_kinds(member, given):
-                found = self.rules.compiler.typed_group(self.rules.unit, given, kind)
+                found = self.context.groups.typed_group(self.context.unit, given, kind)
                 if found is not None:
                     call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
                     return self._noted(call, target, context, member)
@@ -305,9 +293,9 @@ class TargetCompiler:
             begin, close = new_object(made.slot), act(primitive_closer(place, made.slot))
         else:
             begin, close = make_element(self.models, place, kind, made.slot), nothing
-        code = self.rules.compiler.code(content, group, [item.kind, kind])
+        code = self.context.compile_group(content, group, [item.kind, kind])
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
-        return sequence((begin, invocation(code, values), close))
+        return sequence((begin, call_block(code, values), close))
 
 
 def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:

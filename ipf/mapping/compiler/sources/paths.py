@@ -14,7 +14,8 @@ from itertools import zip_longest
 from typing import Any
 
 from ipf.fhir.fhirpath.nodes import FhirNode
-from ipf.mapping.compiler.kinds import UNKNOWN, V2, Kind, Member, Models
+from ipf.mapping.compiler.kinds import UNKNOWN, V2, Kind, Member
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.v2 import children
 from ipf.mapping.runtime.run import Frame
 

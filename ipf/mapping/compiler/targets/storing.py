@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.mapping.compiler.emit import Block, Writer, function, text_source, value_source, var
-from ipf.mapping.compiler.kinds import Kind, Member, Models
-from ipf.mapping.compiler.target_values import Fitted
+from ipf.mapping.compiler.emit import Block, Writer, function, var
+from ipf.mapping.compiler.kinds import Kind, Member
+from ipf.mapping.compiler.models import Models
+from ipf.mapping.compiler.targets.values import Fitted
+from ipf.mapping.compiler.values import text_source, value_source
 from ipf.mapping.runtime.run import Frame
 from ipf.ports import Json
 

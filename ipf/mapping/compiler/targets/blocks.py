@@ -9,11 +9,11 @@ from typing import Any
 from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
-from ipf.mapping.compiler.target_values import Fitted
-from ipf.mapping.compiler.targets import Make, Spot, Store, list_placer, store_source, storer, write_value
+from ipf.mapping.compiler.targets.storing import Make, Spot, Store, list_placer, store_source, storer, write_value
+from ipf.mapping.compiler.targets.values import Fitted
 from ipf.mapping.compiler.transforms import text_of
-from ipf.mapping.runtime.run import Frame, Run
-from ipf.mapping.runtime.scope import Act, Value
+from ipf.mapping.compiler.values import Value
+from ipf.mapping.runtime.run import Act, Frame, Run
 from ipf.mapping.runtime.trace import Translation
 from ipf.ports import Json
 

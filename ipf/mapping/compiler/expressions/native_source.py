@@ -13,8 +13,18 @@ from typing import Any
 from ipf.fhir.fhirpath import ast, patterns
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.emit import FRAME, Writer, var
+from ipf.mapping.compiler.expressions.native import (
+    FOCUS,
+    Names,
+    condition,
+    owner_slot,
+    piece,
+    pieces,
+    string,
+    strings,
+    text,
+)
 from ipf.mapping.compiler.kinds import STRING, Kind
-from ipf.mapping.compiler.native import FOCUS, Names, condition, owner_slot, piece, pieces, string, strings, text
 from ipf.mapping.compiler.v2 import first_text, is_present, only_text
 
 Reader = Callable[[str, str], Callable[[Any, Any], Any]]

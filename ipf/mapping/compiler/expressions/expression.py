@@ -14,13 +14,13 @@ from typing import Any
 
 from ipf.fhir.fhirpath import Expression as Compiled
 from ipf.fhir.fhirpath import FhirPathError, Host, ast, parse
-from ipf.mapping.compiler import native
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Writer
+from ipf.mapping.compiler.expressions import native
+from ipf.mapping.compiler.expressions.native_source import condition_source, text_source
 from ipf.mapping.compiler.kinds import Kind
-from ipf.mapping.compiler.native_source import condition_source, text_source
+from ipf.mapping.compiler.scope import Scope, Variable
 from ipf.mapping.runtime.run import Frame
-from ipf.mapping.runtime.scope import Scope, Variable
 
 Evaluate = Callable[[Frame, Any], list[Any]]
 Test = Callable[[Frame, Any], bool | None]

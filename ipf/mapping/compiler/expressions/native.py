@@ -15,9 +15,9 @@ from typing import Any
 
 from ipf.fhir.fhirpath import ast, patterns
 from ipf.mapping.compiler.kinds import STRING, Kind
+from ipf.mapping.compiler.scope import Variable
 from ipf.mapping.compiler.v2 import children, presence
 from ipf.mapping.runtime.run import Frame
-from ipf.mapping.runtime.scope import Variable
 
 FOCUS = "context"
 

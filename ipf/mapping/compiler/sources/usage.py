@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from ipf.fhir.fhirpath import FhirPathError, ast, parse
-from ipf.mapping.compiler.native import parts
+from ipf.mapping.compiler.expressions.native import parts
 from ipf.mapping.language.model import Parameter, Rule, Source, Target
 
 

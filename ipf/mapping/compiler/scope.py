@@ -1,22 +1,10 @@
-"""Names of a map while it is compiled: each becomes a place in the frame, so that nothing is looked up at run time."""
+"""Variables of a map at compile time: each name gets a slot in the frame, so no name is looked up at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from ipf.mapping.compiler.kinds import UNKNOWN, Kind
-from ipf.mapping.runtime.run import Frame
-
-if TYPE_CHECKING:
-    from ipf.mapping.compiler.emit import Writer
-
-Get = Callable[[Frame], Any]
-Act = Callable[[Frame], None]
-
-NOTHING: Any = object()
-"""Stands for "no constant"."""
+from ipf.mapping.compiler.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +20,14 @@ class Variable:
     is_json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A compiled expression.  `constant` is its value when that is known already, else NOTHING.
-
-    `slot`: the frame's place of the variable that it is, or (a reference) that it is made from; else -1.  `is_source`:
-    that variable belongs to the source side.  `is_variable`: the value is that variable, unchanged.  `write`: how it is
-    written out, where that is better than a call of `get`.
-    """
-
-    get: Get
-    kind: Kind = UNKNOWN
-    constant: Any = NOTHING
-    slot: int = -1
-    is_source: bool = False
-    is_variable: bool = False
-    write: Callable[[Writer], str] | None = None
-
-
 @dataclass(slots=True)
 class Layout:
     """Places in the frame of one group.  Place 0 is the Run."""
 
     size: int = 1
 
-    def place(self) -> int:
-        """A new place."""
+    def new_slot(self) -> int:
+        """The number of a new slot."""
         self.size += 1
         return self.size - 1
 
@@ -75,7 +45,7 @@ class Scope:
 
     def declare(self, name: str, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
         """A new variable; an older one of the same name is hidden."""
-        return self.bind(name, self.layout.place(), kind, is_source=is_source, is_json=is_json)
+        return self.bind(name, self.layout.new_slot(), kind, is_source=is_source, is_json=is_json)
 
     def bind(self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
         """A name for a place that is there already.  Without a name it can only be used by its place."""
@@ -83,8 +53,3 @@ class Scope:
         if name:
             self.names[name] = variable
         return variable
-
-
-def constant(value: Any, kind: Kind) -> Value:
-    """A value known when the map is compiled."""
-    return Value(lambda frame: value, kind, value)

@@ -1,11 +1,13 @@
-"""StructureDefinitions as models of maps: logical models, and FHIR types of other versions than R4.
+"""The models that maps refer to: FHIR R4, HL7 v2, logical models, and FHIR types of other versions.
 
-What arrives: StructureDefinition resources of any kind (logical, resource, complex-type), with a snapshot or only a
-differential, whose base may be among them.  What leaves: for each model the elements by path (`TLeft.a.b`).
+The elements of R4 types come from `ipf.fhir.model.definitions`.  Nodes of HL7 v2 messages have one kind for each
+segment and data type; their canonicals are `urn:ipf:v2:<message structure | segment | data type>`.  All other models
+come from StructureDefinition resources (logical, resource, complex-type) with a snapshot or a differential, with their
+bases among them.  The unknown kind is allowed everywhere; its elements are resolved at run time.
 
-A logical model is a model of its own, named by its url.  Types of another FHIR version share one model (`fhir-5.0`), as
-`uses "http://hl7.org/fhir/5.0/StructureDefinition/Patient"` names it; their own url counts for R4 only, since that is
-what it means in a map that says no version.
+A logical model is a model of its own, named by its url.  The types of another FHIR version share one model
+(`fhir-5.0`), as `uses "http://hl7.org/fhir/5.0/StructureDefinition/Patient"` names it.  A url without a version means
+R4.
 
 Source: https://hl7.org/fhir/R4/structuredefinition.html, https://hl7.org/fhir/R5/elementdefinition.html.
 """
@@ -18,7 +20,75 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.mapping.compiler.members import Kind, Member, fhir
+from ipf.fhir.model.definitions import definitions as r4_definitions
+from ipf.mapping.compiler.kinds import Kind, Member, fhir
+
+V2_CANONICAL = "urn:ipf:v2:"
+FHIR_CANONICAL = re.compile(r"http://hl7\.org/fhir/(?:(4\.0|R4)(?:\.\d)?/)?StructureDefinition/(\w+)")
+OTHER_FHIR = re.compile(r"http://hl7\.org/fhir/([\d.]+|R\w+)/StructureDefinition/(\w+)")
+ABSTRACT = frozenset(("", "Resource", "DomainResource", "Element", "BackboneElement", "Any"))
+
+
+class Models:
+    """Every model that maps may speak of."""
+
+    def __init__(self, structure_definitions: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._fhir = r4_definitions()
+        self._logical = read_definitions(structure_definitions)
+
+    def kind_of_url(self, url: str) -> Kind:
+        """The kind that a `uses` line names; a kind of an unknown model keeps its name, for matching groups."""
+        found = self._logical.by_url.get(url.partition("|")[0])
+        if found is not None:
+            return found
+        if url.startswith(V2_CANONICAL):
+            return Kind("v2", url.removeprefix(V2_CANONICAL))
+        match = FHIR_CANONICAL.fullmatch(url)
+        if match and self._fhir.is_type(match[2]):
+            return fhir(match[2])
+        match = OTHER_FHIR.fullmatch(url)
+        if match:
+            return Kind(f"fhir-{match[1]}", match[2])
+        return Kind("", url)
+
+    def kind_of_name(self, name: str) -> Kind | None:
+        """The FHIR type of this name, None when there is none."""
+        name = name.removeprefix("FHIR.")
+        return fhir(name) if self._fhir.is_type(name) or name in self._fhir.primitive_types else None
+
+    def is_modelled(self, kind: Kind) -> bool:
+        """Whether an element that is not found is a mistake in the map."""
+        if kind.model == "fhir":
+            return kind.name not in ABSTRACT and not self.is_primitive(kind)
+        return self._logical.is_modelled(kind) and not self.is_primitive(kind)
+
+    def is_primitive(self, kind: Kind) -> bool:
+        """Whether values of the kind are JSON scalars."""
+        return (kind.model.startswith("fhir") and kind.name in self._fhir.primitive_types) or kind == fhir("xhtml")
+
+    def is_resource(self, kind: Kind) -> bool:
+        """Whether JSON objects of the kind carry resourceType."""
+        if kind.model == "fhir":
+            return kind.name in self._fhir.resource_types
+        if kind.model.startswith("fhir-") and not self._logical.is_modelled(kind):
+            return kind.name in self._fhir.resource_types
+        return kind in self._logical.resources
+
+    def member(self, kind: Kind, name: str) -> Member | None:
+        """The element `name` of `kind`; None when it has none or the kind is not modelled."""
+        if kind.model == "fhir":
+            return self._fhir_member(kind.name, name)
+        members = self._logical.members.get(kind.model, {})
+        return members.get(f"{kind.name}.{name}") or members.get(f"{kind.name}.{name}[x]")
+
+    def _fhir_member(self, path: str, name: str) -> Member | None:
+        element = self._fhir.element(path, name)
+        if element is None:
+            return None
+        kinds = tuple(fhir(one) for one in element.types)
+        keys = {one: element.json_name(one) for one in element.types} if element.choice else {}
+        return Member(element.name, element.many, kinds, keys)
+
 
 _BASE = re.compile(r"http://hl7\.org/fhir/StructureDefinition/(\w+)")
 _INNER = frozenset(("", "BackboneElement", "Element", "Base", "BackboneType"))

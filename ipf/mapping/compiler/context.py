@@ -1,0 +1,156 @@
+"""Names and calls in the rules of one group: variables, arguments, expressions, and calls of other groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from ipf.mapping.compiler.emit import Block, Writer
+from ipf.mapping.compiler.expressions.expression import Expression
+from ipf.mapping.compiler.groups import Groups, Unit
+from ipf.mapping.compiler.kinds import BUNDLE, STRING, UNKNOWN, Kind
+from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.values import Value, constant, value_source
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, StructureMap
+from ipf.mapping.runtime.memo import MemoizedGroup, ResultCache
+from ipf.mapping.runtime.run import Act, Frame
+
+_LITERAL_KINDS = {
+    "string": STRING,
+    "boolean": Kind("fhir", "boolean"),
+    "integer": Kind("fhir", "integer"),
+    "decimal": Kind("fhir", "decimal"),
+    "date": Kind("fhir", "date"),
+    "dateTime": Kind("fhir", "dateTime"),
+    "time": Kind("fhir", "time"),
+}
+
+_MAKING = ("", "create")
+
+
+@dataclass(slots=True)
+class CompiledGroup:
+    """A compiled group.  `run` is set last, since groups may call each other recursively."""
+
+    name: str
+    run: Act | None = None
+
+    def call(self, frame: Frame) -> None:
+        """Run it on a frame that holds the Run and the arguments."""
+        if self.run is not None:
+            self.run(frame)
+
+
+CompileGroup = Callable[[StructureMap, Group, Sequence[Kind]], CompiledGroup]
+
+
+def call_block(code: CompiledGroup, values: Sequence[Value], memoize: Callable[[Act], Act] | None = None) -> Block:
+    """A call of a compiled group with these arguments, on a new frame.  `memoize`: wraps its function."""
+
+    def write(writer: Writer) -> None:
+        frame = ["r", *(value_source(writer, value) for value in values)]
+        if code.run is None:  # still being compiled: the group calls itself
+            writer.line(f"{writer.constant(code)}.call([{', '.join(frame)}])")
+            return
+        run = code.run if memoize is None else memoize(code.run)
+        writer.line(f"{writer.constant(run)}([{', '.join(frame)}])")
+
+    return write
+
+
+class GroupContext:
+    """The group and the map whose rules are compiled, and access to the other groups.
+
+    `compile_group`: compiles a group that a rule calls.  `results`: the cache of pure groups.
+    """
+
+    def __init__(
+        self, groups: Groups, unit: Unit, group: Group, results: ResultCache, compile_group: CompileGroup
+    ) -> None:
+        self.groups = groups
+        self.unit = unit
+        self.group = group
+        self.models = groups.environment.models
+        self.compile_group = compile_group
+        self._results = results
+
+    def fail(self, text: str, place: Place) -> FmlError:
+        """A mistake in the map."""
+        return FmlError(text, self.unit.content.file, place)
+
+    def variable(self, name: str, scope: Scope, place: Place) -> Variable:
+        """A name in scope."""
+        found = scope.names.get(name)
+        if found is None:
+            known = ", ".join(sorted(scope.names))
+            raise self.fail(f"unknown variable '{name}' (in scope: {known})", place)
+        return found
+
+    def expression(self, text: str, scope: Scope, item: Kind, place: Place, focus: str = "") -> Expression:
+        """A FHIRPath text of the map.  `item`: kind of the item in focus.  `focus`: the variable that names it."""
+
+        def fail(problem: str) -> FmlError:
+            return self.fail(f"in a FHIRPath expression: {problem}", place)
+
+        return Expression.read(text, scope, item, focus, fail, self.groups.environment.host)
+
+    def value(self, parameter: Parameter, scope: Scope, place: Place) -> Value:
+        """An argument, compiled."""
+        if parameter.kind != "id":
+            return constant(parameter.value, _LITERAL_KINDS.get(parameter.kind, STRING))
+        name = str(parameter.value)
+        for one in self.unit.content.constants:
+            if one.name == name and name not in scope.names:
+                return self._constant(one.expression, scope, place)
+        variable = self.variable(name, scope, place)
+        slot = variable.slot
+        return Value(itemgetter(slot), variable.kind, slot=slot, is_source=variable.is_source, is_variable=True)
+
+    def _constant(self, expression: str, scope: Scope, place: Place) -> Value:
+        """A `let`: computed when the map is compiled, since it knows nothing of what is mapped."""
+        first = self.expression(expression, Scope(scope.layout), UNKNOWN, place).first()
+        return constant(first([], None), UNKNOWN)
+
+    def call(self, dependent: Dependent, rule: Rule, scope: Scope) -> Block:
+        """`then Group(a, b)`"""
+        found = self.groups.find_group(self.unit, dependent.name)
+        if found is None:
+            raise self.fail(f"no group '{dependent.name}' in this map or its imports", dependent.place)
+        content, group = found
+        wanted, given = len(group.inputs), len(dependent.parameters)
+        if wanted != given:
+            raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
+        values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
+        code = self.compile_group(content, group, [one.kind for one in values])
+        memoize = self._memoize(dependent, rule, content, group, [one.kind for one in values])
+        return call_block(code, values, memoize)
+
+    def _memoize(
+        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
+    ) -> Callable[[Act], Act] | None:
+        """Wraps the function of a pure group with the result cache; None for other groups.
+
+        An element that the calling rule has just made may hold plain values, but no object with another reference to
+        it.
+        """
+        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
+        targets = [name for name, one in zip(names, group.inputs, strict=True) if one.mode == "target"]
+        if len(set(targets)) < len(targets):
+            return None
+        made = next((place for place, name in enumerate(names) if name in targets and _is_made(name, rule)), -1)
+        if made >= 0 and kinds[made] == BUNDLE:
+            return None
+        plan = self.groups.memo_plan(content, group, kinds, made)
+        if plan is None:
+            return None
+        results = self._results
+        return lambda run: MemoizedGroup(run, results, plan)
+
+
+def _is_made(name: str, rule: Rule) -> bool:
+    """Whether a rule has just made what this variable names, and put nothing but values into it."""
+    made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
+    inside = [one for one in rule.targets if one.context == name]
+    return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)

@@ -1,0 +1,187 @@
+"""Groups of maps, resolved: names of types and of groups, imports, default groups, and groups that extend others.
+
+An unknown name is an FmlError with file, line and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache, partial
+
+from ipf.fhir.fhirpath import Host
+from ipf.mapping.compiler.conversions import Convert, Offset, conversions
+from ipf.mapping.compiler.kinds import UNKNOWN, Kind
+from ipf.mapping.compiler.models import ABSTRACT, Models
+from ipf.mapping.compiler.purity import MemoPlanner
+from ipf.mapping.language.concepts import ConceptTables
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import NOWHERE, Group, Place, StructureMap
+from ipf.mapping.runtime.memo import MemoPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """All that maps are compiled against.  `offset`: zone of source times that name none (`conversions.Offset`).
+
+    `host`: what FHIRPath in maps may ask for beyond its data: value sets (`memberOf`), profiles, other resources.
+    """
+
+    models: Models = field(default_factory=Models)
+    tables: ConceptTables = field(default_factory=ConceptTables)
+    offset: Offset = "Z"
+    host: Host = field(default_factory=Host)
+
+
+class Unit:
+    """One map among the maps that it may refer to: resolves names of groups and types."""
+
+    def __init__(
+        self,
+        content: StructureMap,
+        maps: Mapping[str, StructureMap],
+        environment: Environment,
+        matching: Callable[[str], Sequence[str]],
+    ) -> None:
+        self.content = content
+        self.models = environment.models
+        self.tables = environment.tables
+        if content.concept_tables:
+            self.tables = environment.tables.with_local(content.concept_tables)
+        self.visible = list(_visible(content, maps, matching))
+        self._aliases = {one.alias: one.url for one in content.structures if one.alias}
+        self._names = {one.url.rpartition("/")[2].rpartition(":")[2]: one.url for one in content.structures}
+
+    def kind(self, name: str, place: Place, *, is_source: bool) -> Kind:
+        """The kind that a type name means in this map."""
+        if not name:
+            return UNKNOWN
+        url = self._aliases.get(name) or self._names.get(name)
+        if url is not None:
+            return self.models.kind_of_url(url)
+        found = self.models.kind_of_name(name)
+        if found is not None:
+            return found
+        if is_source:
+            return Kind("v2", name)
+        raise FmlError(f"unknown type '{name}': declare it with 'uses'", self.content.file, place)
+
+
+def _visible(
+    content: StructureMap, maps: Mapping[str, StructureMap], matching: Callable[[str], Sequence[str]]
+) -> Iterable[StructureMap]:
+    """The map itself, then its imports in order, then theirs; each once."""
+    seen: dict[str, StructureMap] = {content.url: content}
+    queue = [content]
+    while queue:
+        current = queue.pop(0)
+        for pattern in current.imports:
+            for url in matching(pattern):
+                if url not in seen:
+                    seen[url] = maps[url]
+                    queue.append(maps[url])
+    return seen.values()
+
+
+def _matching(maps: Mapping[str, StructureMap], pattern: str) -> list[str]:
+    if "*" in pattern:
+        return [url for url in maps if fnmatchcase(url, pattern.replace("[", "[[]").replace("?", "[?]"))]
+    plain = pattern.partition("|")[0]
+    return [plain] if plain in maps else []
+
+
+class Groups:
+    """The groups of a set of maps.  `traced`: the compiled rules write a trace, and no result is memoized."""
+
+    def __init__(
+        self,
+        maps: Iterable[StructureMap] | Mapping[str, StructureMap],
+        environment: Environment,
+        *,
+        traced: bool = False,
+    ) -> None:
+        self.maps = maps if isinstance(maps, Mapping) else {one.url: one for one in maps}
+        self.environment = environment
+        self.conversions: Mapping[str, Convert] = conversions(environment.offset)
+        self.traced = traced
+        self._matching = cache(partial(_matching, self.maps))  # all maps import the same few patterns
+        self._units: dict[str, Unit] = {}
+        self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
+        self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
+        self._planner = MemoPlanner(environment.models, lambda content, name: self.find_group(self.unit(content), name))
+
+    def unit(self, content: StructureMap) -> Unit:
+        """The map with its names resolved."""
+        found = self._units.get(content.url)
+        if found is None:
+            found = self._units[content.url] = Unit(content, self.maps, self.environment, self._matching)
+        return found
+
+    def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:
+        """A group by name: of the map itself, then of the maps that it sees."""
+        key = (unit.content.url, name)
+        if key not in self._found:  # few of the names that a map sees are asked for: no table of all of them
+            groups = (self._own(content).get(name) for content in unit.visible)
+            self._found[key] = next(filter(None, groups), None)
+        return self._found[key]
+
+    def _own(self, content: StructureMap) -> Mapping[str, tuple[StructureMap, Group]]:
+        """The groups of one map by name; of two with one name the first."""
+        found = self._groups.get(content.url)
+        if found is None:
+            found = self._groups[content.url] = {one.name: (content, one) for one in reversed(content.groups)}
+        return found
+
+    def typed_group(self, unit: Unit, source: Kind, target: Kind) -> tuple[StructureMap, Group] | None:
+        """The default group for a pair of types (`<<types>>`, `<<type+>>`)."""
+        for content in unit.visible:
+            other = self.unit(content)
+            for group in content.groups:
+                if group.type_mode != "none" and len(group.inputs) > 1 and _fits(other, group, source, target):
+                    return content, group
+        return None
+
+    def memo_plan(self, content: StructureMap, group: Group, kinds: Sequence[Kind], made: int = -1) -> MemoPlan | None:
+        """How results of a group are memoized; None when the group is not pure, or trivial.
+
+        `kinds`: of its arguments.  `made`: the number of the argument that its caller has just made, or -1.
+        """
+        if self.traced:
+            return None
+        kinds = self.parameter_kinds(self.unit(content), group, kinds)
+        return self._planner.plan(content, group, kinds, made)
+
+    def parameter_kinds(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
+        """Kind of each parameter: what is passed, unless what is declared says more."""
+        declared = [unit.kind(one.type, group.place, is_source=one.mode == "source") for one in group.inputs]
+        return [_more_exact(given, wanted) for given, wanted in zip(kinds, declared, strict=False)]
+
+    def lineage(self, unit: Unit, group: Group) -> list[tuple[Unit, Group]]:
+        """The groups that this one extends, the most general first, then itself."""
+        line = [(unit, group)]
+        while line[0][1].extends:
+            owner, part = line[0]
+            found = self.find_group(owner, part.extends)
+            if found is None:
+                raise FmlError(f"no group '{part.extends}' in this map or its imports", owner.content.file, part.place)
+            if any(found[1] is one for _, one in line):
+                raise FmlError(f"group '{part.extends}' extends itself", owner.content.file, part.place)
+            line.insert(0, (self.unit(found[0]), found[1]))
+        return line
+
+
+def _more_exact(given: Kind, declared: Kind) -> Kind:
+    if not given.is_known:
+        return declared if declared.is_known else given
+    return declared if given.name in ABSTRACT and declared.is_known else given
+
+
+def _fits(unit: Unit, group: Group, source: Kind, target: Kind) -> bool:
+    first, second = group.inputs[0], group.inputs[1]
+    if first.mode != "source" or second.mode != "target" or not first.type or not second.type:
+        return False
+    wanted = unit.kind(first.type, NOWHERE, is_source=True), unit.kind(second.type, NOWHERE, is_source=False)
+    if wanted == (source, target):
+        return True
+    return group.type_mode == "type-and-types" and wanted[0] == source and not target.is_known

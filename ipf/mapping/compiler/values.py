@@ -1,0 +1,57 @@
+"""Values of a map at compile time: how each is computed, its kind, and its source text where that is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ipf.mapping.compiler.emit import FRAME, Writer, var
+from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind
+from ipf.mapping.runtime.run import Frame, Get
+
+NOTHING: Any = object()
+"""Stands for "no constant"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A compiled expression.  `constant` is its value when that is known already, else NOTHING.
+
+    `slot`: the frame's place of the variable that it is, or (a reference) that it is made from; else -1.  `is_source`:
+    that variable belongs to the source side.  `is_variable`: the value is that variable, unchanged.  `write`: how it is
+    written out, where that is better than a call of `get`.
+    """
+
+    get: Get
+    kind: Kind = UNKNOWN
+    constant: Any = NOTHING
+    slot: int = -1
+    is_source: bool = False
+    is_variable: bool = False
+    write: Callable[[Writer], str] | None = None
+
+
+def constant(value: Any, kind: Kind) -> Value:
+    """A value known when the map is compiled."""
+    return Value(lambda frame: value, kind, value)
+
+
+def value_source(writer: Writer, value: Value) -> str:
+    """An expression for a compiled value."""
+    if value.write is not None:
+        return value.write(writer)
+    if value.constant is not NOTHING:
+        return writer.constant(value.constant)
+    if value.is_variable:
+        return f"{var(value.slot)}"
+    return f"{writer.constant(value.get)}({FRAME})"
+
+
+def text_source(writer: Writer, value: Value, text: Callable[[Frame], str | None]) -> str:
+    """An expression for the text of a value; `text` computes it in general."""
+    if value.write is not None and value.kind == STRING:
+        return value.write(writer)
+    if value.kind.is_text and value.is_variable:
+        return f"{var(value.slot)}.text" if value.kind.is_v2 else f"{var(value.slot)}"
+    return f"{writer.constant(text)}({FRAME})"

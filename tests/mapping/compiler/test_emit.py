@@ -1,0 +1,75 @@
+"""Texts of a map in the generated code: they are literals and constants, never statements."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import Problem
+from ipf.mapping.compiler.compile import Compiler, Program
+from ipf.mapping.compiler.groups import Environment
+from ipf.mapping.language.structuremap import from_json
+from tests.mapping.support import KEY
+
+_CODE = "setattr(__import__('builtins'), 'escaped_from_a_literal', 1)"
+HOSTILE = (
+    f"'] = 1; {_CODE} #",
+    f'"] = 1; {_CODE} #',
+    f"'''\"\"\"\n{_CODE}\n    {_CODE}\n",
+    f"\\'; {_CODE}; '\\",
+    f"{{{_CODE}}}",
+    f"\x001\x00\x00f\x00; {_CODE}",
+    f"\r\u2028\x0c{_CODE}",
+    f"%s{{0}}\\x27{_CODE}" + "x" * 300,
+)
+
+
+def _structure_map(text: str) -> dict[str, Any]:
+    """A StructureMap with the text in every name and literal."""
+
+    def source(context: str, **more: Any) -> list[dict[str, Any]]:
+        return [{"context": context, **more}]
+
+    def target(**more: Any) -> dict[str, Any]:
+        return {"context": "tgt", "contextType": "variable", **more}
+
+    literal, quoted = [{"valueString": text}], text.replace("\\", "\\\\").replace("'", "\\'")
+    copy = {"transform": "copy", "parameter": [{"valueId": text}]}
+    rules = [
+        {"name": text, "source": source("src"), "target": [target(element=text, transform="copy", parameter=literal)]},
+        {"name": text, "source": source("src", element=text, variable=text), "target": [target(element="b", **copy)]},
+        {
+            "name": text,
+            "source": source("src", condition=f"a = '{quoted}' or a.startsWith('{quoted}')", logMessage=f"'{quoted}'"),
+            "target": [target(element="c", transform="evaluate", parameter=[{"valueString": f"'{quoted}' & a"}])],
+        },
+        {"name": text, "source": source("src", defaultValueString=text, element="none", variable="d"), "target": []},
+        {"name": text, "source": source("src"), "target": [target(element=text + "2", variable=text + "2")]},
+        {"name": text, "source": source("src"), "dependent": [{"name": text, "variable": ["src", "tgt"]}]},
+    ]
+    inputs = [{"name": name, "mode": mode} for name, mode in (("src", "source"), ("tgt", "target"))]
+    groups = [
+        {"name": "main", "typeMode": "none", "input": inputs, "rule": rules},
+        {"name": text, "typeMode": "none", "input": inputs, "rule": rules[:1]},
+    ]
+    return {"resourceType": "StructureMap", "url": text, "name": text, "group": groups}
+
+
+class LiteralTests(TestCase):
+    def test_no_text_of_a_map_runs_as_code(self) -> None:
+        compiled = 0
+        for text in HOSTILE:
+            try:
+                content = from_json(_structure_map(text), text)
+                program = Program(Compiler([content], Environment()), content)
+            except Problem:  # refused at compile time
+                continue
+            compiled += 1
+            for trace in (False, True):
+                made, run = program.run({"a": text, text: text}, KEY, trace=trace)
+                self.assertEqual((made[text], made["b"], made["c"]), ([text, text], text, text + text), text)
+                self.assertEqual(run.logs, [text])
+        self.assertFalse(hasattr(builtins, "escaped_from_a_literal"))
+        self.assertGreater(compiled, 4)
