@@ -44,7 +44,7 @@ from ipf.config.settings import InvalidSetting, Settings, read
 from ipf.errors import Problem
 from ipf.mapping.library.installation import BELL, Installation
 from ipf.pipeline.audit_writer import AuditLog
-from ipf.pipeline.convert.batches import ALONE, BatchPolicy
+from ipf.pipeline.convert.batches import DEDICATED_PROCESS, BatchPolicy
 from ipf.pipeline.convert.convert import Converter
 from ipf.pipeline.maintenance.index_messages import IndexMessages
 from ipf.pipeline.tracing import TracedMapper, traced_submit
@@ -241,7 +241,13 @@ class ConvertingPart:
     """The convert stage with its workers, the renewal of its leases and the recovery of stale rows."""
 
     def __init__(
-        self, settings: Settings, stores: Stores, installation: Installation, reactor: Any, name: str, pace: BatchPolicy
+        self,
+        settings: Settings,
+        stores: Stores,
+        installation: Installation,
+        reactor: Any,
+        name: str,
+        policy: BatchPolicy,
     ) -> None:
         mapper = mapper_of(settings, installation, reactor)
         self._settings = settings
@@ -266,17 +272,17 @@ class ConvertingPart:
             passthrough_types=settings.passthrough_types,
             clock=now,
             notifier=notifier,
-            meter=ConversionMetrics(),
+            metrics=ConversionMetrics(),
             pause=ReactorYield(reactor),
             wait=lambda: deferLater(reactor, 0.25),
-            batch_size=settings.worker_batch_size,
-            pace=pace,
+            claim_size=settings.worker_batch_size,
+            policy=policy,
             dlq_level=level_named(settings.dlq_log_level),
             is_mapped=MappedByVendor(installation, now),
         )
         poll = settings.worker_poll_ms / 1000
         self._worker = Worker(
-            self.converter.step, notifier, "inbox", poll, reactor, name="convert", concurrency=pace.batches
+            self.converter.step, notifier, "inbox", poll, reactor, name="convert", concurrency=policy.concurrency
         )
         index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
         indexing = IndexMessages(index, partial(deferLater, reactor), reactor.seconds)
@@ -291,7 +297,7 @@ class ConvertingPart:
         self._renewal.start(self._settings.worker_stale_seconds / 3, now=False)
 
     async def stop(self, seconds: float) -> None:
-        """Finish the wave in hand, hand back the rest."""
+        """Finish the current batch and release the rest."""
         if self._renewal.running:
             self._renewal.stop()
         self.converter.stop()
@@ -343,12 +349,12 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     assert settings.db_url and settings.fhir_db_url
     serve_parameters(settings)
     urls = settings.db_url, settings.fhir_db_url
-    stores = await open_stores(*urls, reactor, size=ALONE.batches + 2, divided=is_divided(settings))
+    stores = await open_stores(*urls, reactor, size=DEDICATED_PROCESS.concurrency + 2, divided=is_divided(settings))
     stores.spans = open_spans(settings.otlp_url, __version__, "converter")
     profiles = accepted_profiles(settings)
     tune = partial(tune_collector, OF_WAVES)
     installation = await open_installation(settings, stores, reactor, profiles, tune, tune)
-    part = ConvertingPart(settings, stores, installation, reactor, name, ALONE)
+    part = ConvertingPart(settings, stores, installation, reactor, name, DEDICATED_PROCESS)
     tune()
     part.start()
     LoopingCall(metrics.flush).start(0.5)

@@ -28,8 +28,7 @@ from ipf.config.settings import Listener, Settings
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.service import MappingAdminService, as_claimed
 from ipf.pipeline.receive.group_commit import GroupCommit
-from ipf.pipeline.receive.receive import Listener as Entrance
-from ipf.pipeline.receive.receive import ListenerReceiver, Receiver
+from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.pipeline.tracing import TracedCommit, traced_handler
 from ipf.ports import ANONYMOUS, DEFAULT_TENANT, Answer, Authenticate, Handler, NoteBinding, Request, Session, SocketHub
 from ipf.rest.audit.audit_store import AuditedStore
@@ -289,7 +288,7 @@ class Doors:
             stores.inbox,
             reactor,
             writers=settings.inbox_writers,
-            patience=settings.inbox_timeout_seconds,
+            timeout=settings.inbox_timeout_seconds,
             committed=lambda: notifier.notify("inbox"),
         )
         if isinstance(commit, TracedCommit) and stores.spans is not None:
@@ -318,8 +317,8 @@ class Doors:
         settings = self._settings
         tenant = dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT)
 
-        def door(tenant: str) -> ListenerReceiver:
-            return receiver.door(Entrance(listener.name, settings.mllp_fallback_charset, tenant))
+        def receiver_for(tenant: str) -> ListenerReceiver:
+            return receiver.for_listener(MllpListener(listener.name, settings.mllp_fallback_charset, tenant))
 
         limits = Limits(
             message=settings.mllp_max_frame_bytes,
@@ -329,9 +328,9 @@ class Doors:
         )
         gate = sender_gate(settings, listener)
         factory = (
-            MllpFactory(listener.name, door(tenant), reactor, limits)
+            MllpFactory(listener.name, receiver_for(tenant), reactor, limits)
             if gate is None
-            else GatedMllpFactory(listener.name, door(tenant), reactor, limits, gate, door)
+            else GatedMllpFactory(listener.name, receiver_for(tenant), reactor, limits, gate, receiver_for)
         )
         factory.connections_changed = partial(metrics.mllp_connections, listener.name)
         port = await self._listen(listener.endpoint, factory, f"MLLP {listener.name}", variable)

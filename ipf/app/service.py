@@ -59,7 +59,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.mapping.library.installation import BELL, Installation
 from ipf.mapping.library.service import MappingAdminService
 from ipf.mapping.library.snapshot import Snapshot
-from ipf.pipeline.convert.batches import BESIDE_SENDERS
+from ipf.pipeline.convert.batches import SHARED_PROCESS
 from ipf.pipeline.convert.log_lines import report_recovery
 from ipf.pipeline.maintenance.audit_retention import EVERY_SECONDS, AuditRetention
 from ipf.pipeline.maintenance.export import Export
@@ -358,7 +358,7 @@ class Ipf(Service):
         """In converter processes, or in this one."""
         settings = self._settings
         if settings.worker_processes == 0:
-            part = ConvertingPart(settings, stores, installation, reactor, worker_name(), BESIDE_SENDERS)
+            part = ConvertingPart(settings, stores, installation, reactor, worker_name(), SHARED_PROCESS)
             part.start()
             self._on_stop("conversion", partial(part.stop, settings.stop_seconds))
             return

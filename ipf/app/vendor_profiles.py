@@ -22,8 +22,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.hl7.header import Header
 from ipf.mapping.library.installation import Installation, RunInThread
-from ipf.pipeline.receive.receive import Listener as Entrance
-from ipf.pipeline.receive.receive import Place, Receiver
+from ipf.pipeline.receive.receive import ApplyProfile, MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.profiles import ProfileAdmin
 from ipf.telemetry.logs import event_line
@@ -79,7 +78,7 @@ class Vendors:
         shelf = self.shelf
         self._tell(shelf)
         if self._receiver is not None:
-            self._receiver.place = placing(shelf) if shelf is not None else None
+            self._receiver.apply_profile = placing(shelf) if shelf is not None else None
             Deferred.fromCoroutine(self._ports()).addErrback(_not_expected)
 
     async def close(self) -> None:
@@ -210,11 +209,11 @@ def _not_expected(failure: Failure) -> None:
     log.failure("listeners of profiles could not be changed", failure)
 
 
-def placing(shelf: Shelf) -> Place:
+def placing(shelf: Shelf) -> ApplyProfile:
     """What the receiver asks for each message while there are profiles."""
-    made: dict[tuple[Entrance, int], Entrance] = {}
+    made: dict[tuple[MllpListener, int], MllpListener] = {}
 
-    def place(frame: bytes, header: Header, listener: Entrance) -> Entrance:
+    def place(frame: bytes, header: Header, listener: MllpListener) -> MllpListener:
         rule = shelf.rule_for(listener.name, header)
         if rule is None:
             return listener

@@ -1,7 +1,7 @@
-"""The stages with a span around what each does: the same interfaces, put in between where spans are wanted.
+"""Tracing wrappers of the stages: the same interfaces, with a span around each operation.
 
-A message's tree: `receive` (until its commit), below it `map`, `store` and `notify` with each attempt; a FHIR request
-is the root where no message is.
+Trace of a message: `receive` (until its commit) with the children `map`, `store` and one `notify` per attempt.  A FHIR
+request is the root of its own trace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ipf.errors import Problem
 from ipf.pipeline.convert.convert import Submit
-from ipf.pipeline.receive.group_commit import Done, GroupCommit
+from ipf.pipeline.receive.group_commit import GroupCommit, OnDone
 from ipf.ports import (
     Answer,
     Channel,
@@ -31,14 +31,14 @@ from ipf.telemetry.spans import Spans
 
 
 class TracedCommit(GroupCommit):
-    """`GroupCommit`; each stored message is the root of a trace.  Set `spans` before it is used."""
+    """`GroupCommit` with a root span for each stored message.  Set `spans` before use."""
 
     spans: Spans
 
-    def submit(self, received: Received, source: object, done: Done) -> None:
+    def submit(self, received: Received, source: object, done: OnDone) -> None:
         """See `GroupCommit.submit`."""
 
-        def ended(result: Outcome | Exception) -> None:
+        def on_done(result: Outcome | Exception) -> None:
             done(result)
             attributes = {
                 "ipf.listener": received.listener,
@@ -54,11 +54,11 @@ class TracedCommit(GroupCommit):
                     attributes=attributes, error=error,
                 )  # fmt: skip
 
-        super().submit(received, source, ended)
+        super().submit(received, source, on_done)
 
 
 class TracedMapper:
-    """`ports.Mapper` with a span for each conversion."""
+    """`ports.Mapper` with a span per conversion."""
 
     def __init__(self, mapper: Mapper, spans: Spans) -> None:
         self._mapper = mapper
@@ -88,7 +88,7 @@ class TracedMapper:
 
 
 def traced_submit(submit: Submit, spans: Spans) -> Submit:
-    """`Submit` with a span for each unit; units of one wave share its time."""
+    """`Submit` with a span per unit; units of one batch share its duration."""
 
     async def traced(units: Sequence[Unit]) -> list[UnitResult | Problem]:
         began = time()
@@ -103,7 +103,7 @@ def traced_submit(submit: Submit, spans: Spans) -> Submit:
 
 
 class TracedChannel:
-    """`ports.Channel` with a span for each attempt."""
+    """`ports.Channel` with a span per attempt."""
 
     def __init__(self, channel: Channel, name: str, spans: Spans) -> None:
         self._channel = channel
@@ -139,7 +139,7 @@ class TracedChannel:
 
 
 def traced_handler(handle: Handler, spans: Spans) -> Handler:
-    """A FHIR request as the root of its trace; resource types and operations are named, ids are not."""
+    """`handle` with a root span per FHIR request; the span name contains the resource type, never an id."""
 
     async def traced(request: Request) -> Answer:
         began, status = time(), 500

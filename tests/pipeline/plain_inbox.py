@@ -1,4 +1,4 @@
-"""The least inbox that receiving can be tried on: keys in a dict, answers when the test says so."""
+"""A minimal in-memory inbox for the receive stage: keys in a dict; a test can hold back results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipf.ports import Outcome, Received, Rejected
 
 
 class PlainInbox:
-    """`held` = batches that wait for :meth:`release`, when `hold` is set.  `fail`: raised by the next stores."""
+    """`held`: batches that wait for :meth:`release` when `hold` is set.  `fail`: raised by the next `store` calls."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Received] = {}
@@ -40,7 +40,7 @@ class PlainInbox:
         self.rejects.append(rejected)
 
     def release(self, number: int = 0) -> None:
-        """Let one held batch go on."""
+        """Release one held batch."""
         self.held.pop(number).callback(None)
 
     def _store(self, one: Received) -> Outcome:

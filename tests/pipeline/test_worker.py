@@ -1,4 +1,4 @@
-"""The stage runner on a clock of its own."""
+"""The worker on a `task.Clock`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
-from ipf.pipeline.worker import FailureLog, IdleWait, ReactorYield, Worker
+from ipf.pipeline.worker import FailureLog, ReactorYield, Sleep, Worker
 from ipf.ports import Notifier
 
 
 class MemoryNotifier:
-    """Rings in this process only."""
+    """Notifies in this process only."""
 
     def __init__(self) -> None:
         self.wakes: dict[str, list[Callable[[], None]]] = {}
@@ -31,8 +31,8 @@ class MemoryNotifier:
 _: type[Notifier] = MemoryNotifier
 
 
-class Stage:
-    """A step whose answers the test decides: `open` holds the steps that run now."""
+class ScriptedStep:
+    """A step with results that the test sets: `open` holds the running steps."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -59,7 +59,7 @@ class WorkerTests(TestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.notifier = MemoryNotifier()
-        self.stage = Stage()
+        self.stage = ScriptedStep()
 
     def worker(self, concurrency: int = 1) -> Worker:
         worker = Worker(self.stage.step, self.notifier, "work", 10.0, self.clock, name="stage", concurrency=concurrency)
@@ -75,7 +75,7 @@ class WorkerTests(TestCase):
         self.clock.advance(0.1)
         self.assertEqual(self.stage.started, 5)
 
-    def test_a_ring_wakes_it_in_the_next_turn(self) -> None:
+    def test_notification_wakes_it_in_the_next_turn(self) -> None:
         self.worker()
         self.stage.work = 1
         self.notifier.notify("work")
@@ -85,7 +85,7 @@ class WorkerTests(TestCase):
         self.assertEqual(self.stage.started, 3)
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
 
-    def test_a_ring_during_a_step_is_not_lost(self) -> None:
+    def test_notification_during_a_step_is_not_lost(self) -> None:
         self.stage.hold = True
         self.worker()
         self.notifier.notify("work")
@@ -93,7 +93,7 @@ class WorkerTests(TestCase):
         self.stage.open.pop().callback(False)
         self.assertEqual(self.stage.started, 2)
 
-    def test_a_failing_step_backs_off_and_goes_on(self) -> None:
+    def test_failing_step_backs_off_and_continues(self) -> None:
         self.stage.error = ValueError("broken")
         self.worker()
         for seconds, started in ((0.9, 1), (0.1, 2), (1.9, 2), (0.1, 3), (3.9, 3), (0.1, 4)):
@@ -106,7 +106,7 @@ class WorkerTests(TestCase):
         self.clock.advance(0)
         self.assertEqual(self.stage.started, 6)
 
-    def test_a_ring_does_not_hurry_a_worker_that_backs_off(self) -> None:
+    def test_notification_does_not_shorten_backoff(self) -> None:
         self.stage.error = StoreUnreachable()
         self.worker()
         self.notifier.notify("work")
@@ -116,7 +116,7 @@ class WorkerTests(TestCase):
             self.clock.advance(1.0)
         self.assertEqual(self.stage.started, 6)
 
-    def test_one_ring_wakes_one_of_several_and_a_backlog_wakes_all(self) -> None:
+    def test_notification_wakes_one_runner_and_a_backlog_wakes_all(self) -> None:
         self.worker(concurrency=3)
         self.assertEqual(self.stage.started, 3)
         self.stage.hold = True
@@ -128,7 +128,7 @@ class WorkerTests(TestCase):
         self.clock.advance(0)
         self.assertEqual(len(self.stage.open), 2)
 
-    async def test_stop_waits_for_the_step_in_hand(self) -> None:
+    async def test_stop_waits_for_running_steps(self) -> None:
         self.stage.hold = True
         worker = self.worker()
         stopping = Deferred.fromCoroutine(worker.stop(5.0))
@@ -138,7 +138,7 @@ class WorkerTests(TestCase):
         self.assertEqual(self.stage.started, 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    async def test_stop_ends_sleepers_and_those_that_back_off(self) -> None:
+    async def test_stop_ends_sleep_and_backoff(self) -> None:
         for error in (None, StoreUnreachable()):
             self.stage.error = error
             stopping = Deferred.fromCoroutine(self.worker().stop(5.0))
@@ -146,32 +146,32 @@ class WorkerTests(TestCase):
             self.assertTrue(self.successResultOf(stopping))
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    async def test_stop_cancels_after_its_bound(self) -> None:
+    async def test_stop_cancels_after_the_time_limit(self) -> None:
         self.stage.hold = True
         stopping = Deferred.fromCoroutine(self.worker().stop(5.0))
         self.clock.advance(5.0)
         self.assertFalse(self.successResultOf(stopping))
 
 
-class NapTests(TestCase):
+class SleepTests(TestCase):
     def test_ends_once(self) -> None:
         clock = Clock()
         for how in ("time", "end", "cancel"):
-            nap = IdleWait(clock, 1.0)
+            sleep = Sleep(clock, 1.0)
             if how == "cancel":
-                nap.over.cancel()
-                self.failureResultOf(nap.over)
+                sleep.finished.cancel()
+                self.failureResultOf(sleep.finished)
             else:
                 if how == "end":
-                    nap.end()
+                    sleep.end()
                 clock.advance(1.0 if how == "time" else 0)
-                self.assertIsNone(self.successResultOf(nap.over))
-            nap.end()
+                self.assertIsNone(self.successResultOf(sleep.finished))
+            sleep.end()
             self.assertEqual(clock.getDelayedCalls(), [])
 
 
-class BreatherTests(TestCase):
-    def test_gives_way_when_the_reactor_was_held(self) -> None:
+class ReactorYieldTests(TestCase):
+    def test_yields_after_holding_the_reactor(self) -> None:
         clock = Clock()
         breather = ReactorYield(clock)
         for held, waits in ((0.0, False), (0.001, False), (0.0009, False), (0.0002, True), (0.0, False), (0.5, True)):
@@ -184,7 +184,7 @@ class BreatherTests(TestCase):
 
 
 class FailureLogTests(TestCase):
-    def test_repeats_are_counted_instead_of_written(self) -> None:
+    def test_repeats_are_counted(self) -> None:
         clock, lines = Clock(), []
 
         def observe(event: dict[str, object]) -> None:
@@ -197,7 +197,7 @@ class FailureLogTests(TestCase):
         for _ in range(121):
             failures.failed(StoreUnreachable())
             clock.advance(1)
-        self.assertEqual([line["repeats"] for line in lines], ["", *[" (59 more like it since the last line)"] * 2])
+        self.assertEqual([line["repeats"] for line in lines], ["", *[" (repeated 59 times since the last line)"] * 2])
         failures.worked()
         self.assertEqual(lines[-1]["times"], 121)
         failures.worked()

@@ -14,7 +14,7 @@ from ipf.hl7.header import scan_header
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.texts import Maps
-from ipf.pipeline.receive.receive import Listener
+from ipf.pipeline.receive.receive import MllpListener
 from ipf.ports import Claimed
 from ipf.ports.mapping import Origin
 from ipf.vendor_profiles.folder import ProfileFolder, swept
@@ -214,13 +214,13 @@ class ShelfTests(FolderCase):
         """Tenant, charset and types; a tenant that is stated otherwise stays; a control id where there is none."""
         place = placing(self.shelf("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]"))
         header = scan_header(message(""))
-        east = place(message(""), header, Listener("tcp:2599"))  # its facility does not take it out of its tenant
+        east = place(message(""), header, MllpListener("tcp:2599"))  # its facility does not take it out of its tenant
         self.assertEqual((east.tenant, header.source_id[:4]), ("east", "sha-"))
         raw = message("C1").replace(b"|WEST|", b"|SOUTH|")
         for tenant, expected in (("default", "east"), ("north", "north")):
-            found = place(raw, scan_header(raw), Listener("tcp:2599", "cp1252", tenant))
+            found = place(raw, scan_header(raw), MllpListener("tcp:2599", "cp1252", tenant))
             self.assertEqual((found.tenant, found.mapped_types), (expected, frozenset({"ADT_A04"})))
-        main = Listener("main")
+        main = MllpListener("main")
         self.assertIs(place(raw, scan_header(raw), main), main)
 
     def test_ports_of_endpoints(self) -> None:

@@ -1,4 +1,4 @@
-"""Which messages of a backlog are converted together: a *wave* shares one transaction of the FHIR store."""
+"""Batches of the convert stage: the messages of a batch share one transaction of the FHIR store."""
 
 from __future__ import annotations
 
@@ -7,50 +7,49 @@ from dataclasses import dataclass
 
 from ipf.ports import Claimed
 
-WAVE_BYTES = 100_000
-"""Of the messages of one wave together: long ones make many resources, and a transaction of some thousand rows holds up
-others."""
+MAX_BATCH_BYTES = 100_000
+"""Message bytes of one batch: a transaction of thousands of rows delays other transactions."""
 
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How a process converts a backlog: `wave` messages share a transaction, so many batches are under way at once.
+    """`max_messages` share a transaction; `concurrency` batches are in progress at once.
 
-    One is mapped while others wait for PostgreSQL.  What a wave costs beside its messages is shared by more in a large
-    one; while its statements are made the reactor does nothing else.
+    One batch is mapped while others wait for PostgreSQL.  A large batch spreads its fixed cost over more messages, but
+    the reactor does nothing else while its statements are built.
     """
 
-    wave: int
-    batches: int
+    max_messages: int
+    concurrency: int
 
 
-BESIDE_SENDERS = BatchPolicy(wave=16, batches=2)
-ALONE = BatchPolicy(wave=50, batches=3)
-"""Measured on two cores, against 16 and 2: an eighth more of a backlog a second; while more comes in than is converted,
-acknowledgements wait longer for the log of a large transaction (p99 15 to 18 instead of 11 ms)."""
+SHARED_PROCESS = BatchPolicy(max_messages=16, concurrency=2)
+"""For a process that also serves listeners: acknowledgements wait less for the log of large transactions."""
+DEDICATED_PROCESS = BatchPolicy(max_messages=50, concurrency=3)
+"""For a converter process."""
 
 
-def even(count: int, most: int) -> int:
-    """The size of as few waves as hold `count` messages, about alike: a small one costs nearly as much as a large."""
-    return -(-count // max(1, -(-count // most)))
+def even_size(count: int, limit: int) -> int:
+    """The batch size that splits `count` messages evenly into as few batches of at most `limit` as possible."""
+    return -(-count // max(1, -(-count // limit)))
 
 
-def next_wave(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], list[Claimed]]:
-    """Split off at most `size` messages with at most one of each ordering key, in order; and the rest.
+def next_batch(waiting: Sequence[Claimed], size: int) -> tuple[list[Claimed], list[Claimed]]:
+    """The next batch and the remaining messages, both in order.
 
-    One message may be of any length; together they have no more than `WAVE_BYTES`.
+    A batch has at most `size` messages, one of each ordering key, and `MAX_BATCH_BYTES`; one message may be longer.
     """
-    wave: list[Claimed] = []
+    batch: list[Claimed] = []
     rest: list[Claimed] = []
     keys: set[int] = set()
-    left = WAVE_BYTES
+    left = MAX_BATCH_BYTES
     for message in waiting:
-        fits = len(wave) < size and (not wave or len(message.raw) <= left)
+        fits = len(batch) < size and (not batch or len(message.raw) <= left)
         if not fits or (message.ordering_key is not None and message.ordering_key in keys):
             rest.append(message)
         else:
-            wave.append(message)
+            batch.append(message)
             left -= len(message.raw)
         if message.ordering_key is not None:
             keys.add(message.ordering_key)
-    return wave, rest
+    return batch, rest

@@ -1,14 +1,14 @@
 """The convert stage: a stored message becomes FHIR resources.
 
-What arrives: rows of the inbox that are due.  `claim` commits them as TRANSFORMING before anything else happens.
-What leaves: one FHIR transaction a message, with a receipt key, and the row settled: DELIVERED, or FAILED with the time
-of the next attempt, or DEAD_LETTER.
-What survives a crash: everything.  Before the FHIR commit nothing happened, and stale recovery gives the row back;
-after it the receipt makes the repeated conversion change nothing.
+Input: due rows of the inbox.  `claim` commits them as TRANSFORMING first.
+Output: one FHIR transaction per message, with a receipt key, and the settled row: DELIVERED, FAILED with the time of
+the next attempt, or DEAD_LETTER.
+Crash: before the FHIR commit nothing has happened, and stale recovery releases the row; after it, the receipt makes a
+repeated conversion a no-op.
 
-Messages of one ordering key (a patient) never overtake each other: of each key at most one message is in a *wave*, and
-when it fails the later ones of the key are handed back untried.  A wave is mapped and then stored in one database
-transaction, in which every message still succeeds or fails for itself.
+Messages of one ordering key (a patient) stay in order: a batch has at most one message of each key, and when it fails,
+later messages of the key are released untried.  A batch is mapped and then stored in one database transaction, in which
+each message succeeds or fails individually.
 
 Sources: interface specification "Ingested message" (states), "Log events"; decisions section 4.
 """
@@ -27,8 +27,8 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure as Failed
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.pipeline.convert.batches import BESIDE_SENDERS, BatchPolicy, even, next_wave
-from ipf.pipeline.convert.log_lines import report_end, row_of
+from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
+from ipf.pipeline.convert.log_lines import message_fields, report_end
 from ipf.ports import (
     Backoff,
     Claimed,
@@ -47,36 +47,36 @@ from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
 
-MAPPING_STAGE = "matchbox"  # the specification's names of the two stages, whoever plays the part
+MAPPING_STAGE = "matchbox"  # the stage names of the specification
 FHIR_STAGE = "hapi"
 
 
 class Submit(Protocol):
-    """Stores FHIR transactions: one result or Problem a unit, in order."""
+    """Stores FHIR transactions: one result or Problem per unit, in order."""
 
     async def __call__(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        """StoreUnreachable when nothing is known to be stored."""
+        """StoreUnreachable when the outcome of every unit is unknown."""
 
 
 class ConversionMetrics(Protocol):
-    """Where the stage counts.  `outcome` is success or failure; durations are seconds."""
+    """Metrics of the stage.  `outcome` is success or failure; durations are in seconds."""
 
     def transformed(self, outcome: str, seconds: float) -> None:
-        """One mapping call."""
+        """A mapping call has ended."""
 
     def posted(self, outcome: str, seconds: float) -> None:
-        """One FHIR transaction (a message's share of its wave)."""
+        """A FHIR transaction has ended; `seconds`: the message's share of its batch."""
 
     def settled(self, message: Claimed, status: Status, seconds: float) -> None:
-        """A row reached a state, so long after its receipt."""
+        """A row reached `status`, `seconds` after its receipt."""
 
     def dead_lettered(self, reason: str) -> None:
-        """`reason`: the name of the failure's category, or stale."""
+        """A row became a dead letter.  `reason`: the category of the failure, or stale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed, and in which stage; and the codes that no table had, when it was mapped at all."""
+    """A failed attempt: its stage, the problem, and the unmapped codes when the message was mapped."""
 
     stage: str
     problem: Problem
@@ -84,13 +84,13 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """What goes into `last_error`: the stage's name, then the reason."""
+        """The text of `last_error`: stage name and reason."""
         return f"{self.stage}: {self.problem}"
 
 
 @dataclass(slots=True)
-class Attempt:
-    """A mapped message on its way into the FHIR store."""
+class MappedMessage:
+    """A mapped message, to be stored."""
 
     message: Claimed
     mapped: Mapped
@@ -99,7 +99,7 @@ class Attempt:
 
 
 class Converter:
-    """Claims, maps, stores, settles.  One instance serves any number of workers of one process."""
+    """Claims, maps, stores and settles messages.  All workers of a process share one instance."""
 
     def __init__(
         self,
@@ -112,15 +112,15 @@ class Converter:
         passthrough_types: Iterable[str],
         clock: Clock,
         notifier: Notifier,
-        meter: ConversionMetrics,
+        metrics: ConversionMetrics,
         pause: Callable[[], Awaitable[object]],
         wait: Callable[[], Awaitable[object]],
-        batch_size: int = 50,
-        pace: BatchPolicy = BESIDE_SENDERS,
+        claim_size: int = 50,
+        policy: BatchPolicy = SHARED_PROCESS,
         dlq_level: NamedConstant = LogLevel.warn,
         is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
     ) -> None:
-        """`is_mapped`: whether a vendor profile takes a message of `passthrough_types` out of that branch."""
+        """`is_mapped`: whether a vendor profile maps a message of `passthrough_types`."""
         self._inbox = inbox
         self._mapper = mapper
         self._submit = submit
@@ -129,81 +129,81 @@ class Converter:
         self._passthrough = frozenset(passthrough_types)
         self._clock = clock
         self._notifier = notifier
-        self._meter = meter
-        self._pause = pause
-        self._wait = wait
-        self._batch_size = batch_size
-        self._wave_size = pace.wave
+        self._metrics = metrics
+        self._yield_to_reactor = pause
+        self._wait_for_store = wait
+        self._claim_size = claim_size
+        self._max_batch_size = policy.max_messages
         self._dlq_level = dlq_level
         self._is_mapped = is_mapped
-        self._held: dict[int, Claimed] = {}
+        self._claimed: dict[int, Claimed] = {}
         self._reasons: dict[int, str] = {}
         self._stopping = False
-        self._gate = DeferredLock()
-        self._is_doubtful = False
+        self._claim_lock = DeferredLock()
+        self._claim_in_doubt = False
 
     async def step(self) -> bool:
-        """Claim one batch and bring every message of it to an end; False when nothing was due."""
+        """Claim messages and settle every one of them; False when nothing was due."""
         claims = await self._claim()
         waiting = list(claims)
-        size = even(len(claims), self._wave_size)
+        size = even_size(len(claims), self._max_batch_size)
         try:
             while waiting and not self._stopping:
-                wave, waiting = next_wave(waiting, size)
-                failed_keys = await self._convert_wave(wave)
-                waiting = await self._hand_back(waiting, failed_keys)
-            await self._hand_back(waiting, None)
+                batch, waiting = next_batch(waiting, size)
+                failed_keys = await self._convert_batch(batch)
+                waiting = await self._release(waiting, failed_keys)
+            await self._release(waiting, None)
         finally:
             for claim in claims:
-                self._held.pop(claim.id, None)
+                self._claimed.pop(claim.id, None)
         return bool(claims)
 
     async def _claim(self) -> Sequence[Claimed]:
-        """The next batch.  First, what a claim took whose answer never came goes back, and does not wait to be stale.
+        """Claim due messages.  When the result of the previous claim was lost, release its rows first.
 
-        One at a time, since nothing else tells a claim that was lost from one that is under way.
+        Claims run one at a time, because a lost claim cannot be told from one in progress.
         """
-        await self._gate.acquire()
+        await self._claim_lock.acquire()
         try:
-            if self._is_doubtful:
-                lost = await self._inbox.give_back(self._worker, list(self._held))
+            if self._claim_in_doubt:
+                lost = await self._inbox.give_back(self._worker, list(self._claimed))
                 if lost:
-                    log.warn("{count} messages are claimed again: the answer to their claim was lost", count=lost)
-            self._is_doubtful = True
-            claims = await self._inbox.claim(self._worker, self._batch_size)
-            self._is_doubtful = False
-            self._held.update((claim.id, claim) for claim in claims)
+                    log.warn("{count} messages are released: the result of their claim was lost", count=lost)
+            self._claim_in_doubt = True
+            claims = await self._inbox.claim(self._worker, self._claim_size)
+            self._claim_in_doubt = False
+            self._claimed.update((claim.id, claim) for claim in claims)
             return claims
         finally:
-            self._gate.release()
+            self._claim_lock.release()
 
     def stop(self) -> None:
-        """Hand back what is claimed and not begun; `step` then ends early."""
+        """Release claimed messages that are not started; `step` then ends early."""
         self._stopping = True
 
     async def renew(self) -> None:
-        """Put off staleness of what is held; called every third of the stale time."""
-        if self._held:
-            await self._inbox.renew(list(self._held.values()))
+        """Renew the claims; called at every third of the stale timeout."""
+        if self._claimed:
+            await self._inbox.renew(list(self._claimed.values()))
 
-    async def _convert_wave(self, wave: Sequence[Claimed]) -> set[int | None]:
-        """Convert and settle; the ordering keys of the messages that failed."""
-        ends: list[Settlement] = []
-        attempts: list[Attempt] = []
+    async def _convert_batch(self, batch: Sequence[Claimed]) -> set[int | None]:
+        """Convert and settle a batch; the ordering keys of failed messages."""
+        settlements: list[Settlement] = []
+        mapped_messages: list[MappedMessage] = []
         failures: list[tuple[Claimed, Failure]] = []
-        for message in wave:
+        for message in batch:
             if message.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
-                ends.append(self._pass_through(message))
+                settlements.append(self._pass_through(message))
                 continue
             outcome = await self._map(message)
-            if isinstance(outcome, Attempt):
-                attempts.append(outcome)
+            if isinstance(outcome, MappedMessage):
+                mapped_messages.append(outcome)
             else:
                 failures.append((message, outcome))
-            await self._pause()
-        ends += await self._store(attempts, failures)
-        ends += [self._failed(message, failure) for message, failure in failures]
-        await self._settle(wave, ends)
+            await self._yield_to_reactor()
+        settlements += await self._store(mapped_messages, failures)
+        settlements += [self._failure_settlement(message, failure) for message, failure in failures]
+        await self._settle(batch, settlements)
         return {message.ordering_key for message, _ in failures}
 
     def _pass_through(self, message: Claimed) -> Settlement:
@@ -219,7 +219,7 @@ class Converter:
         )
         return Settlement(message.id, message.fence, Status.DELIVERED, message.attempt_count)
 
-    async def _map(self, message: Claimed) -> Attempt | Failure:
+    async def _map(self, message: Claimed) -> MappedMessage | Failure:
         began = perf_counter()
         try:
             mapped = await self._mapper.transform(message)
@@ -232,110 +232,114 @@ class Converter:
                 origin=mapped.origin,
             )
         except Exception as error:
-            self._meter.transformed("failure", perf_counter() - began)
-            return Failure(MAPPING_STAGE, as_problem(error, message.correlation_id))
+            self._metrics.transformed("failure", perf_counter() - began)
+            return Failure(MAPPING_STAGE, problem_of(error, message.correlation_id))
         seconds = perf_counter() - began
-        self._meter.transformed("success", seconds)
+        self._metrics.transformed("success", seconds)
         line = event_line(
-            "transformed", **row_of(message), map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
+            "transformed", **message_fields(message), map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
         )
         log.info(line, correlation_id=message.correlation_id)
-        return Attempt(message, mapped, unit, seconds * 1000)
+        return MappedMessage(message, mapped, unit, seconds * 1000)
 
-    async def _store(self, attempts: Sequence[Attempt], failures: list[tuple[Claimed, Failure]]) -> list[Settlement]:
-        if not attempts:
+    async def _store(
+        self, mapped_messages: Sequence[MappedMessage], failures: list[tuple[Claimed, Failure]]
+    ) -> list[Settlement]:
+        if not mapped_messages:
             return []
         began = perf_counter()
         try:
-            results = await self._submit([attempt.unit for attempt in attempts])
+            results = await self._submit([mapped_message.unit for mapped_message in mapped_messages])
         except Exception as error:
-            results = [as_problem(error, attempts[0].message.correlation_id)] * len(attempts)
-        share = (perf_counter() - began) / len(attempts)
-        ends = []
-        for attempt, result in zip(attempts, results, strict=True):
+            results = [problem_of(error, mapped_messages[0].message.correlation_id)] * len(mapped_messages)
+        share = (perf_counter() - began) / len(mapped_messages)
+        settlements = []
+        for mapped_message, result in zip(mapped_messages, results, strict=True):
             if isinstance(result, Problem):
-                self._meter.posted("failure", share)
-                failures.append((attempt.message, Failure(FHIR_STAGE, result, attempt.mapped.unmapped)))
+                self._metrics.posted("failure", share)
+                failures.append((mapped_message.message, Failure(FHIR_STAGE, result, mapped_message.mapped.unmapped)))
             else:
-                self._meter.posted("success", share)
-                ends.append(self._stored(attempt))
-        if ends:
+                self._metrics.posted("success", share)
+                settlements.append(self._success_settlement(mapped_message))
+        if settlements:
             self._notifier.notify("delivery")
-        return ends
+        return settlements
 
-    def _stored(self, attempt: Attempt) -> Settlement:
-        message = attempt.message
+    def _success_settlement(self, mapped_message: MappedMessage) -> Settlement:
+        message = mapped_message.message
         return Settlement(
             message.id,
             message.fence,
             Status.DELIVERED,
             message.attempt_count,
-            map_url=attempt.mapped.map_url,
-            transform_ms=attempt.transform_ms,
-            unmapped=attempt.mapped.unmapped,
+            map_url=mapped_message.mapped.map_url,
+            transform_ms=mapped_message.transform_ms,
+            unmapped=mapped_message.mapped.unmapped,
         )
 
-    def _failed(self, message: Claimed, failure: Failure) -> Settlement:
-        """One attempt more: FAILED with the time of the next, or DEAD_LETTER when the budget is used up."""
+    def _failure_settlement(self, message: Claimed, failure: Failure) -> Settlement:
+        """FAILED with the time of the next attempt, or DEAD_LETTER after the last one."""
         count = message.attempt_count + 1
         self._reasons[message.id] = failure.problem.category.name
         if count >= self._backoff.max_attempts:
-            end = Settlement(message.id, message.fence, Status.DEAD_LETTER, count, failure.text)
-            return replace(end, unmapped=failure.unmapped)
+            settlement = Settlement(message.id, message.fence, Status.DEAD_LETTER, count, failure.text)
+            return replace(settlement, unmapped=failure.unmapped)
         due = self._clock() + timedelta(milliseconds=self._backoff.delay_ms(count))
         return Settlement(message.id, message.fence, Status.FAILED, count, failure.text, due)
 
-    async def _hand_back(self, waiting: Sequence[Claimed], failed_keys: set[int | None] | None) -> list[Claimed]:
-        """Give back untried what must wait for a failed one of its key (None: all); the rest is returned."""
-        held = (failed_keys or set()) - {None}
-        back = [message for message in waiting if failed_keys is None or message.ordering_key in held]
-        if back:
-            ends = [Settlement(m.id, m.fence, Status.RECEIVED, m.attempt_count) for m in back]
-            await self._settle(back, ends)
-        gone = {message.id for message in back}
-        return [message for message in waiting if message.id not in gone]
+    async def _release(self, waiting: Sequence[Claimed], failed_keys: set[int | None] | None) -> list[Claimed]:
+        """Release untried messages with a failed ordering key (None: all); the remaining messages."""
+        failed = (failed_keys or set()) - {None}
+        released = [message for message in waiting if failed_keys is None or message.ordering_key in failed]
+        if released:
+            settlements = [
+                Settlement(claim.id, claim.fence, Status.RECEIVED, claim.attempt_count) for claim in released
+            ]
+            await self._settle(released, settlements)
+        released_ids = {message.id for message in released}
+        return [message for message in waiting if message.id not in released_ids]
 
-    async def _settle(self, wave: Sequence[Claimed], ends: Sequence[Settlement]) -> None:
-        """Write the ends, however long the store is away; what was lost meanwhile is another's, and only said."""
-        kept = await self._settled(ends)
-        by_id = {message.id: message for message in wave}
-        for end, held in zip(ends, kept, strict=True):
-            self._held.pop(end.id, None)
-            self._report(by_id[end.id], end, held)
+    async def _settle(self, batch: Sequence[Claimed], settlements: Sequence[Settlement]) -> None:
+        """Write the settlements, waiting for the store when necessary; a lost lease is logged."""
+        kept = await self._settled(settlements)
+        by_id = {message.id: message for message in batch}
+        for settlement, is_kept in zip(settlements, kept, strict=True):
+            self._claimed.pop(settlement.id, None)
+            self._report(by_id[settlement.id], settlement, is_kept)
 
-    async def _settled(self, ends: Sequence[Settlement]) -> list[bool]:
+    async def _settled(self, settlements: Sequence[Settlement]) -> list[bool]:
         while True:
             try:
-                return await self._inbox.settle(ends)
+                return await self._inbox.settle(settlements)
             except StoreUnreachable:
                 if self._stopping:
                     raise
-                await self._wait()
+                await self._wait_for_store()
 
-    def _report(self, message: Claimed, end: Settlement, held: bool) -> None:
+    def _report(self, message: Claimed, settlement: Settlement, is_kept: bool) -> None:
         reason = self._reasons.pop(message.id, "")
-        if not held:
+        if not is_kept:
             log.warn(event_line("lease_lost", message_id=message.id), correlation_id=message.correlation_id)
             return
-        if end.status is Status.RECEIVED:
+        if settlement.status is Status.RECEIVED:
             return
         age = (self._clock() - message.received_at).total_seconds()
-        self._meter.settled(message, end.status, age)
-        if end.status is Status.DEAD_LETTER:
-            self._meter.dead_lettered(reason)
-        report_end(message, end, self._backoff, self._dlq_level)
+        self._metrics.settled(message, settlement.status, age)
+        if settlement.status is Status.DEAD_LETTER:
+            self._metrics.dead_lettered(reason)
+        report_end(message, settlement, self._backoff, self._dlq_level)
 
 
 def receipt_key(message: Claimed) -> str:
-    """Names this conversion in the FHIR database, also if the inbox is ever created anew with the same row numbers."""
+    """Key of this conversion in the FHIR database; unique also when a new inbox repeats the row ids."""
     key = f"message/{message.correlation_id}"
     return key if message.original_id is None else f"{key}/conversion/{message.id}"
 
 
-def as_problem(error: Exception, correlation_id: str) -> Problem:
-    """A Problem as it is; anything else is a fault of ours: logged with its trace, and a failed attempt like others.
+def problem_of(error: Exception, correlation_id: str) -> Problem:
+    """The error as a Problem.  Any other exception is logged with its traceback and counts as a failed attempt.
 
-    So a message that trips over a fault dead-letters after its budget, instead of coming back for ever.
+    A message that triggers a bug therefore becomes a dead letter after its last attempt instead of repeating for ever.
     """
     if isinstance(error, Problem):
         return error

@@ -1,4 +1,4 @@
-"""The convert stage's lines in the log, as the interface specification's "Log events" has them."""
+"""Log lines of the convert stage (interface specification, "Log events")."""
 
 from __future__ import annotations
 
@@ -13,45 +13,49 @@ from ipf.telemetry.logs import event_line
 log = Logger(namespace="ipf.convert")
 
 
-class Recoveries(Protocol):
-    """Where rows are counted whose worker was lost."""
+class RecoveryMetrics(Protocol):
+    """Metrics of stale recovery."""
 
     def recovered(self, row: StaleRecovery) -> None:
-        """It entered FAILED or DEAD_LETTER."""
+        """A stale row became FAILED or DEAD_LETTER."""
 
 
-def row_of(message: Claimed) -> dict[str, Any]:
-    """How log lines name a row: the message, and which further conversion of it this is."""
+def message_fields(message: Claimed) -> dict[str, Any]:
+    """The fields that identify a row: the message id and, for a replay, the conversion id."""
     if message.original_id is None:
         return {"message_id": message.id}
     return {"message_id": message.original_id, "conversion_id": message.id}
 
 
-def report_end(message: Claimed, end: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
-    """The specification's `event=` line of a settled row."""
+def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
+    """Log the `event=` line of a settled row."""
     common: dict[str, Any] = {
-        **row_of(message),
+        **message_fields(message),
         "source_system": message.source_system,
         "source_id": message.source_id,
         "message_type": message.message_type,
     }
-    if end.status is Status.DELIVERED:
-        line = event_line("delivered", **common, map_url=end.map_url)
+    if settlement.status is Status.DELIVERED:
+        line = event_line("delivered", **common, map_url=settlement.map_url)
         log.info(line, correlation_id=message.correlation_id)
-    elif end.status is Status.DEAD_LETTER:
-        line = event_line("dlq", **common, attempt_count=end.attempt_count, last_error=end.error)
+    elif settlement.status is Status.DEAD_LETTER:
+        line = event_line("dlq", **common, attempt_count=settlement.attempt_count, last_error=settlement.error)
         log.emit(dlq_level, line, correlation_id=message.correlation_id)
     else:
-        wait = backoff.delay_ms(end.attempt_count)
+        wait = backoff.delay_ms(settlement.attempt_count)
         line = event_line(
-            "retry_scheduled", **common, attempt_count=end.attempt_count, backoff_ms=wait, last_error=end.error
+            "retry_scheduled",
+            **common,
+            attempt_count=settlement.attempt_count,
+            backoff_ms=wait,
+            last_error=settlement.error,
         )
         log.info(line, correlation_id=message.correlation_id)
 
 
-def report_recovery(row: StaleRecovery, meter: Recoveries, backoff: Backoff, dlq_level: NamedConstant) -> None:
-    """Count a row whose worker was lost, and write its lines: it is an attempt that failed like any other."""
-    meter.recovered(row)
+def report_recovery(row: StaleRecovery, metrics: RecoveryMetrics, backoff: Backoff, dlq_level: NamedConstant) -> None:
+    """Count and log a stale row: a lost worker is a failed attempt."""
+    metrics.recovered(row)
     common: dict[str, Any] = {
         "message_id": row.id,
         "source_system": row.source_system,

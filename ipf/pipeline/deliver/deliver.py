@@ -49,7 +49,7 @@ from ipf.pipeline.deliver.attempts import (
 from ipf.pipeline.deliver.authorization import Outdated
 from ipf.pipeline.deliver.destinations import Destinations, Wait
 from ipf.pipeline.deliver.timer import Timer
-from ipf.pipeline.worker import FailureLog, IdleWait, Worker, finished_within
+from ipf.pipeline.worker import FailureLog, Sleep, Worker, finished_within
 from ipf.ports import (
     Attempt,
     Backoff,
@@ -144,8 +144,8 @@ class Deliver:
         self._at_once = at_once
         self._runs: dict[Run, Deferred[None]] = {}
         self._failures = FailureLog("deliver", clock)
-        self._room: IdleWait | None = None
-        self._pause: IdleWait | None = None
+        self._room: Sleep | None = None
+        self._pause: Sleep | None = None
         self._rings = 0
         self._stopping = False
         self._worker = Worker(self.step, notifier, BELL, poll_seconds, clock, name="deliver")
@@ -169,8 +169,8 @@ class Deliver:
         leases = await self._queue.lease(self._name, room, self._until())
         self._begin(leases)
         if self._runs and len(leases) < room:
-            self._pause = IdleWait(self._clock, LOOK_SECONDS)
-            await self._pause.over
+            self._pause = Sleep(self._clock, LOOK_SECONDS)
+            await self._pause.finished
             self._pause = None
         return len(leases) >= room
 
@@ -194,9 +194,9 @@ class Deliver:
         """Finish the request in hand of each lease, settle and give back; False when that took too long."""
         self._stopping = True
         self._alarm.stop()
-        for nap in (self._room, self._pause):
-            if nap is not None:
-                nap.end()
+        for sleep in (self._room, self._pause):
+            if sleep is not None:
+                sleep.end()
         idle = await self._worker.stop(within_seconds)
         await self._beats.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
@@ -216,8 +216,8 @@ class Deliver:
 
     async def _wait_for_room(self) -> int:
         while (room := self._free()) <= 0 and not self._stopping:
-            self._room = IdleWait(self._clock, ROOM_SECONDS)
-            await self._room.over
+            self._room = Sleep(self._clock, ROOM_SECONDS)
+            await self._room.finished
             self._room = None
         return room
 
@@ -404,5 +404,5 @@ class Deliver:
                 wait = self._failures.failed(error)
                 if self._stopping or (attempt and self._now() >= run.until):
                     raise
-                await IdleWait(self._clock, wait).over
+                await Sleep(self._clock, wait).finished
         raise AssertionError("unreachable")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from twisted.internet.interfaces import IReactorTime
 
-from ipf.pipeline.worker import IdleWait
+from ipf.pipeline.worker import Sleep
 from ipf.ports import Delivered
 
 AT_ONCE = 32
@@ -38,7 +38,7 @@ class Place:
     is_probed: bool = False
     answer_seconds: float = 0.0
     reason: str = ""
-    waiting: deque[IdleWait] = field(default_factory=deque)
+    waiting: deque[Sleep] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Destinations:
         place = self._places.setdefault(name, Place())
         refused = self._refusal(place)
         if refused is not None and refused.reason is None and place.answer_seconds < QUICK_SECONDS:
-            nap = IdleWait(self._clock, QUICK_SECONDS)
-            place.waiting.append(nap)
-            await nap.over
+            sleep = Sleep(self._clock, QUICK_SECONDS)
+            place.waiting.append(sleep)
+            await sleep.finished
             refused = self._refusal(place)
         if refused is None:
             place.in_flight += 1

@@ -1,13 +1,12 @@
-"""Natural group commit: many senders, few commits, no timer.
+"""Group commit of received messages: many senders share few commits, without a timer.
 
-A batch starts at the end of the reactor's turn, so that all messages of one pass over the sockets share it (at once,
-when the batch before it was a single message).  While it is being committed, whatever arrives queues; when it ends,
-the next batch is all of that.  A second batch beside one in flight starts only when as many messages wait as the
-smallest one in flight holds: a commit costs the database nearly the same whatever its size, so a small one beside a
-large one takes more from the large one than it gives.  A lone sender waits for nothing but its own commit, and under
-load one fsync serves hundreds of messages.
+A batch starts at the end of the reactor turn, so that all messages of one pass over the sockets share it (at once when
+the previous batch was a single message).  Messages that arrive during a commit form the next batch.  A second batch
+starts while one is in flight only when it is at least as large as the smallest one in flight: a commit costs the
+database nearly the same whatever its size.  A single sender waits for its own commit only; under load one fsync serves
+hundreds of messages.
 
-What waits here is not durable and was not acknowledged: a crash loses nothing that a sender believes to be taken.
+Queued messages are neither durable nor acknowledged: a crash loses nothing that was acknowledged.
 """
 
 from __future__ import annotations
@@ -25,57 +24,54 @@ from ipf.ports import Inbox, Outcome, Received
 
 log = Logger()
 
-Done = Callable[[Outcome | Exception], None]
-"""Takes what became of one message: its outcome, or the exception that kept it out of the store."""
+OnDone = Callable[[Outcome | Exception], None]
+"""Receives the outcome of one message, or the exception that prevented storing it."""
 
 
-class _Waiting:
-    """A message on its way into the inbox."""
+class _QueuedMessage:
+    """A message that waits for its commit."""
 
-    __slots__ = ("done", "received", "since", "size", "source")
+    __slots__ = ("arrived_at", "done", "received", "size", "source")
 
-    def __init__(self, received: Received, source: object, done: Done, since: float) -> None:
+    def __init__(self, received: Received, source: object, done: OnDone, arrived_at: float) -> None:
         self.received = received
         self.size = len(received.raw)
         self.source = source
-        self.done: Done | None = done
-        self.since = since
+        self.done: OnDone | None = done
+        self.arrived_at = arrived_at
 
-    def settle(self, result: Outcome | Exception) -> None:
-        """Tell the sender's side, once."""
+    def finish(self, result: Outcome | Exception) -> None:
+        """Call `done`, once."""
         done, self.done = self.done, None
         if done is not None:
             try:
                 done(result)
             except Exception:
-                log.failure("an acknowledgement could not be made", correlation_id=self.received.correlation_id)
+                log.failure("the acknowledgement failed", correlation_id=self.received.correlation_id)
 
 
-class _Flight(NamedTuple):
-    """A batch that is being committed."""
+class _InFlight(NamedTuple):
+    """The size and the sources of a batch in flight."""
 
     rows: int
     sources: set[object]
 
 
 SLOW_SECONDS = 0.5
-"""A message that has waited so long goes beside a batch in flight, however small its own would be."""
+"""After this wait a message starts a further batch, however small."""
 
 
 class GroupCommit:
-    """Natural group commit over `Inbox.store`: a batch is what came in one turn of the reactor, or while one ran.
+    """Group commit over `Inbox.store`.
 
-    `timer`: the reactor; :meth:`submit` stores at the end of the turn (`callLater(0)`), and within the call only what
-    comes alone after a batch of one.
-    `writers`: the most batches in flight at once; the first starts whatever its size, a further one only when at least
-    as many messages wait as the smallest one in flight holds, else when one in flight ends.  `batch_rows`,
-    `batch_bytes`: the most that shares a commit.  `waiting_rows`, `waiting_bytes`: above either, :attr:`full` asks the
-    wire to stop reading.  `patience`: seconds that a message may wait for its commit before its sender is told
-    StoreUnreachable; a commit that still succeeds makes the sender's repeat a duplicate.  `committed`: called after
-    each commit that stored something (rings the notifier).
+    `timer`: the reactor.  `writers`: maximum number of batches in flight.  `batch_rows`, `batch_bytes`: maximum size of
+    a batch.  `waiting_rows`, `waiting_bytes`: above either, :attr:`full` tells the listener to stop reading.
+    `timeout`: seconds after which a waiting message fails with StoreUnreachable; when its commit succeeds later, the
+    sender's repeat is a duplicate.  `committed`: called after each commit that stored a message (notifies the convert
+    stage).
 
     Messages of one `source` (a connection) are never in two batches at once, so their rows are numbered in order of
-    receipt.  A batch that the store refuses for another reason than being away is tried again row by row.
+    receipt.  When the store is reachable but refuses a batch, each row is stored on its own.
     """
 
     def __init__(
@@ -88,10 +84,10 @@ class GroupCommit:
         batch_bytes: int = 1024 * 1024,
         waiting_rows: int = 4000,
         waiting_bytes: int = 64 * 1024 * 1024,
-        patience: float = 10.0,
+        timeout: float = 10.0,
         committed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.patience = patience
+        self.timeout = timeout
         self._inbox = inbox
         self._timer = timer
         self._writers = writers
@@ -100,21 +96,21 @@ class GroupCommit:
         self._waiting_rows = waiting_rows
         self._waiting_bytes = waiting_bytes
         self._committed = committed
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_QueuedMessage] = deque()
         self._queued_bytes = 0
-        self._in_hand: deque[_Waiting] = deque()  # all that may be unanswered, in order of arrival
-        self._busy: list[_Flight] = []
-        self._due = False  # a launch is set for the end of this turn
-        self._alone = False  # the last batch was one message, so there is probably no other in this turn
-        self._launching = False
-        self._answering = False
-        self._wake: list[Callable[[], None]] = []
+        self._unanswered: deque[_QueuedMessage] = deque()  # in order of arrival; finished ones are removed lazily
+        self._in_flight: list[_InFlight] = []
+        self._is_scheduled = False  # a start is scheduled for the end of this turn
+        self._last_was_single = False  # then this turn probably has no further message
+        self._is_starting = False
+        self._is_answering = False
+        self._resume_callbacks: list[Callable[[], None]] = []
         self._idle: list[Deferred[None]] = []
         self._expiry: IDelayedCall | None = None
 
     @property
     def backlog(self) -> int:
-        """Messages that wait for a writer."""
+        """Number of messages that wait for a batch."""
         return len(self._queue)
 
     @property
@@ -123,29 +119,26 @@ class GroupCommit:
         return len(self._queue) >= self._waiting_rows or self._queued_bytes >= self._waiting_bytes
 
     def when_room(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, when half of what made it full is written."""
-        self._wake.append(resume)
+        """Call `resume` once the queue is at most half full."""
+        self._resume_callbacks.append(resume)
 
-    def submit(self, received: Received, source: object, done: Done) -> None:
-        """Store this message with the next batch; `done` gets its outcome, or the exception that kept it out.
-
-        `done` is called once, never within this call.
-        """
-        waiting = _Waiting(received, source, done, self._timer.seconds())
-        self._queue.append(waiting)
-        self._in_hand.append(waiting)
-        self._queued_bytes += waiting.size
+    def submit(self, received: Received, source: object, done: OnDone) -> None:
+        """Store the message with the next batch.  `done` is called once, never within this call."""
+        message = _QueuedMessage(received, source, done, self._timer.seconds())
+        self._queue.append(message)
+        self._unanswered.append(message)
+        self._queued_bytes += message.size
         if self._expiry is None:
-            self._expiry = self._timer.callLater(self.patience, self._expire)
-        if self._alone and not (self._busy or self._due or self._answering):
-            self._launch()
-        elif not self._due:
-            self._due = True
-            self._timer.callLater(0, self._launch)
+            self._expiry = self._timer.callLater(self.timeout, self._expire)
+        if self._last_was_single and not (self._in_flight or self._is_scheduled or self._is_answering):
+            self._start_batches()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._timer.callLater(0, self._start_batches)
 
     async def drained(self) -> None:
-        """Return when nothing is queued or in flight; the caller sets the bound, since a store may hang."""
-        if self._queue or self._busy:
+        """Return when nothing is queued or in flight; the caller sets a time limit."""
+        if self._queue or self._in_flight:
             idle: Deferred[None] = Deferred()
             self._idle.append(idle)
             await idle
@@ -154,110 +147,114 @@ class GroupCommit:
         self._expiry = None
 
     def _may_start(self) -> bool:
-        """A further batch beside those in flight pays only when it is not smaller, unless they take too long."""
-        busy = self._busy
-        if not busy or len(busy) >= self._writers:
-            return not busy
-        if len(self._queue) >= min(flight.rows for flight in busy):
+        """Whether to start another batch: it is not the smallest, or its first message waited too long."""
+        in_flight = self._in_flight
+        if not in_flight or len(in_flight) >= self._writers:
+            return not in_flight
+        if len(self._queue) >= min(running.rows for running in in_flight):
             return True
-        return self._timer.seconds() - self._queue[0].since > SLOW_SECONDS
+        return self._timer.seconds() - self._queue[0].arrived_at > SLOW_SECONDS
 
-    def _launch(self) -> None:
-        """Start what may start: at the end of a turn with submissions, and whenever a batch ends."""
-        self._due = False
-        if self._launching:
+    def _start_batches(self) -> None:
+        """Start batches; called at the end of a turn with submissions, and when a batch ends."""
+        self._is_scheduled = False
+        if self._is_starting:
             return
-        self._launching = True
+        self._is_starting = True
         while self._queue and self._may_start():
-            batch = self._take()
+            batch = self._next_batch()
             if not batch:
                 break
-            self._alone = len(batch) == 1
-            flight = _Flight(len(batch), {waiting.source for waiting in batch})
-            self._busy.append(flight)
-            Deferred.fromCoroutine(self._write(batch, flight))
-        self._launching = False
+            self._last_was_single = len(batch) == 1
+            running = _InFlight(len(batch), {message.source for message in batch})
+            self._in_flight.append(running)
+            Deferred.fromCoroutine(self._write(batch, running))
+        self._is_starting = False
 
-    def _take(self) -> list[_Waiting]:
-        """The next batch: in order, up to the bounds, leaving out sources that another batch in flight holds."""
-        batch: list[_Waiting] = []
-        left: list[_Waiting] = []
+    def _next_batch(self) -> list[_QueuedMessage]:
+        """The next batch: in order, up to the size limits, without sources of batches in flight."""
+        batch: list[_QueuedMessage] = []
+        skipped: list[_QueuedMessage] = []
         size = 0
-        queue, most = self._queue, self._batch_rows
-        held: set[object] = set().union(*[flight.sources for flight in self._busy])
-        while queue and len(batch) < most and len(left) < most:
-            waiting = queue[0]
-            if waiting.done is None:  # given up meanwhile
+        queue, max_rows = self._queue, self._batch_rows
+        busy_sources: set[object] = set().union(*[running.sources for running in self._in_flight])
+        while queue and len(batch) < max_rows and len(skipped) < max_rows:
+            message = queue[0]
+            if message.done is None:  # timed out
                 queue.popleft()
-                self._queued_bytes -= waiting.size
+                self._queued_bytes -= message.size
                 continue
-            if waiting.source in held:
-                left.append(queue.popleft())
+            if message.source in busy_sources:
+                skipped.append(queue.popleft())
                 continue
-            if batch and size + waiting.size > self._batch_bytes:
+            if batch and size + message.size > self._batch_bytes:
                 break
-            size += waiting.size
+            size += message.size
             batch.append(queue.popleft())
-        queue.extendleft(reversed(left))
+        queue.extendleft(reversed(skipped))
         self._queued_bytes -= size
         return batch
 
-    async def _write(self, batch: list[_Waiting], flight: _Flight) -> None:
-        """Write one batch, start the next, then answer: PostgreSQL works while the acknowledgements go out."""
+    async def _write(self, batch: list[_QueuedMessage], running: _InFlight) -> None:
+        """Write a batch, start the next, then call back: PostgreSQL works while acknowledgements are sent."""
         results: Sequence[Outcome | Exception]
         try:
-            results = await self._inbox.store([waiting.received for waiting in batch])
-        except StoreUnreachable as away:
-            results = [away] * len(batch)
-        except Exception as refused:
-            results = [refused] if len(batch) == 1 else await self._one_by_one(batch)
-        self._busy.remove(flight)
-        self._launch()
-        self._answering = True
-        for waiting, result in zip(batch, results, strict=True):
-            waiting.settle(result)
-        self._answering = False
+            results = await self._inbox.store([message.received for message in batch])
+        except StoreUnreachable as unreachable:
+            results = [unreachable] * len(batch)
+        except Exception as error:
+            results = [error] if len(batch) == 1 else await self._one_by_one(batch)
+        self._in_flight.remove(running)
+        self._start_batches()
+        self._is_answering = True
+        for message, result in zip(batch, results, strict=True):
+            message.finish(result)
+        self._is_answering = False
         if Outcome.STORED in results:
             self._committed()
-        self._after()
+        self._signal_room_and_idle()
 
-    async def _one_by_one(self, batch: list[_Waiting]) -> list[Outcome | Exception]:
-        """A row that cannot be stored must not keep the others out."""
+    async def _one_by_one(self, batch: list[_QueuedMessage]) -> list[Outcome | Exception]:
+        """Store each row on its own, so that one bad row does not block the others."""
         results: list[Outcome | Exception] = []
-        for waiting in batch:
+        for message in batch:
             try:
-                results += await self._inbox.store([waiting.received])
-            except StoreUnreachable as away:
-                results += [away] * (len(batch) - len(results))
+                results += await self._inbox.store([message.received])
+            except StoreUnreachable as unreachable:
+                results += [unreachable] * (len(batch) - len(results))
                 break
-            except Exception as refused:
-                results.append(refused)
+            except Exception as error:
+                results.append(error)
         return results
 
-    def _after(self) -> None:
-        in_hand = self._in_hand
-        while in_hand and in_hand[0].done is None:
-            in_hand.popleft()
-        if self._wake and len(self._queue) * 2 <= self._waiting_rows and self._queued_bytes * 2 <= self._waiting_bytes:
-            wake, self._wake = self._wake, []
-            for resume in wake:
+    def _signal_room_and_idle(self) -> None:
+        unanswered = self._unanswered
+        while unanswered and unanswered[0].done is None:
+            unanswered.popleft()
+        if (
+            self._resume_callbacks
+            and len(self._queue) * 2 <= self._waiting_rows
+            and self._queued_bytes * 2 <= self._waiting_bytes
+        ):
+            resume_callbacks, self._resume_callbacks = self._resume_callbacks, []
+            for resume in resume_callbacks:
                 resume()
-        if self._idle and not self._queue and not self._busy:
+        if self._idle and not self._queue and not self._in_flight:
             idle, self._idle = self._idle, []
-            for one in idle:
-                one.callback(None)
+            for waiter in idle:
+                waiter.callback(None)
 
     def _expire(self) -> None:
-        """Answer those that waited too long; one timer for all, and none while nobody waits."""
+        """Fail messages that waited longer than the timeout; one timer serves all messages."""
         self._expiry = None
         now = self._timer.seconds()
-        in_hand = self._in_hand
-        while in_hand and (in_hand[0].done is None or now - in_hand[0].since >= self.patience):
-            in_hand.popleft().settle(StoreUnreachable("the store does not answer in time"))
-        if in_hand:
-            self._expiry = self._timer.callLater(in_hand[0].since + self.patience - now, self._expire)
-        self._queue = deque(waiting for waiting in self._queue if waiting.done is not None)
-        self._queued_bytes = sum(waiting.size for waiting in self._queue)
-        if not self._busy:
-            self._launch()
-        self._after()
+        unanswered = self._unanswered
+        while unanswered and (unanswered[0].done is None or now - unanswered[0].arrived_at >= self.timeout):
+            unanswered.popleft().finish(StoreUnreachable("the store did not respond in time"))
+        if unanswered:
+            self._expiry = self._timer.callLater(unanswered[0].arrived_at + self.timeout - now, self._expire)
+        self._queue = deque(message for message in self._queue if message.done is not None)
+        self._queued_bytes = sum(message.size for message in self._queue)
+        if not self._in_flight:
+            self._start_batches()
+        self._signal_room_and_idle()

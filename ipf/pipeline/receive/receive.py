@@ -1,19 +1,16 @@
-"""Receive: a frame from a sender becomes a committed row, and only then an acknowledgement.
+"""The receive stage: a frame from a sender becomes a committed row, and only then an acknowledgement.
 
-What arrives: the bytes of one frame, from `wire/mllp/protocol.py`, through a :class:`ListenerReceiver`.  What leaves:
-a row of
-the inbox,
-a ring of its notifier, and the acknowledgement.  What survives a crash: everything that was acknowledged; anything else
-the sender sends again, and the inbox knows it by (source_system, source_id).
+Input: the bytes of one frame, from `wire/mllp/protocol.py`, through a :class:`ListenerReceiver`.  Output: a row of the
+inbox, a notification of the convert stage, and the acknowledgement.  Crash: acknowledged messages are durable; the
+sender repeats the others, and the inbox recognises them by (source_system, source_id).
 
-* Taken (AA): stored, or stored before.  The same key with other content is a sender's fault: AA, a WARN line, a count.
-* Refused (AR): no HL7 v2, a part missing, too large.  Kept among the rejects, never dropped silently.
-* Not taken (AE): the store cannot be reached, or the type needs a map that is not installed; the sender tries again.
-* An acknowledgement that is sent to us is kept among the rejects and never answered, or two engines would thank each
-  other for ever.
+* AA, accepted: stored now or before.  The same key with other content is accepted with a warning and counted.
+* AR, rejected: not HL7 v2, a missing field, too large.  The message is stored among the rejects.
+* AE, not stored: the store is unreachable, or the required map is not installed.  The sender repeats the message.
+* A received acknowledgement is stored among the rejects and never acknowledged.
 
-Messages are written by `group_commit.py`: what came while the last commit ran goes into the next one.  Callbacks,
-not coroutines, lead from the socket to the commit and back, since this runs for every message.
+`group_commit.py` writes the messages.  The path from socket to commit uses callbacks, not coroutines, because it runs
+for every message.
 
 Source: interface specification "Ingest rules" and "HL7 ACK codes"; decisions section 4; HL7 v2.9 section 2.9.
 """
@@ -42,21 +39,21 @@ from ipf.ports import DEFAULT_TENANT, Clock, Inbox, Outcome, Received, Rejected
 
 log = Logger()
 
-Answer = Callable[[bytes | None], None]
-"""Takes the acknowledgement to send, without framing; None = none is due.  Called exactly once for each frame."""
+SendAck = Callable[[bytes | None], None]
+"""Sends the acknowledgement, without framing; None = none is due.  Called exactly once per frame."""
 Observe = Callable[[str, str], None]
 """Counts (result, source_system); results: stored, duplicate, conflicting_duplicate, rejected, map_missing,
 unavailable, failed, acknowledgement."""
 
-_LONGEST_KEY = 255
-_CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # to look it up costs more than the comparison
+_MAX_KEY_LENGTH = 255
+_CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # looking up an Enum member costs more than the comparison
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """What is particular to one MLLP port.  `fallback_charset`: codec for bytes that are not what MSH-18 says.
+class MllpListener:
+    """The settings of one MLLP port.  `fallback_charset`: codec for bytes that do not match MSH-18.
 
-    `mapped_types`: message types that the vendor profile of a message has a map for.
+    `mapped_types`: message types for which the vendor profile of a message has a map.
     """
 
     name: str
@@ -65,16 +62,16 @@ class Listener:
     mapped_types: frozenset[str] = frozenset()
 
 
-Place = Callable[[bytes, Header, Listener], Listener]
-"""What a vendor profile makes of a message: the listener as it is for this one; it may give the header a control id."""
+ApplyProfile = Callable[[bytes, Header, MllpListener], MllpListener]
+"""Applies a vendor profile: the listener settings for this message; it may set the control id of the header."""
 
 
 class Receiver:
     """The rules of ingest, without sockets.
 
     `ordering`: `patient`, `sender` or `none` (IPF_ORDERING).  `map_missing(message_type)`: True when this type is
-    refused for want of a map (IPF_REQUIRE_MAP_TYPES).  `observe`: counts results.  `place`: set while there are vendor
-    profiles.
+    refused because its map is missing (IPF_REQUIRE_MAP_TYPES).  `observe`: counts results.  `apply_profile`: set when
+    vendor profiles are installed.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Receiver:
         observe: Observe = lambda result, source_system: None,
     ) -> None:
         self.commit = commit
-        self.place: Place | None = None
+        self.apply_profile: ApplyProfile | None = None
         self._inbox = inbox
         self._timer = timer
         self._now = now
@@ -101,34 +98,34 @@ class Receiver:
         self._control_prefix = secrets.token_hex(4)
         self._control_numbers = itertools.count(1)
 
-    def door(self, listener: Listener) -> ListenerReceiver:
-        """The entrance for the connections of one listener."""
+    def for_listener(self, listener: MllpListener) -> ListenerReceiver:
+        """The receiver of the connections of one listener."""
         return ListenerReceiver(self, listener)
 
-    async def receive(self, frame: bytes, listener: Listener, peer: str) -> bytes | None:
-        """One message in, its acknowledgement out (None = none is due), when it is decided."""
+    async def receive(self, frame: bytes, listener: MllpListener, peer: str) -> bytes | None:
+        """The acknowledgement of one message; None = none is due."""
         answered: Deferred[bytes | None] = Deferred()
         self.take(frame, listener, peer, answered, answered.callback)
         return await answered
 
-    def take(self, frame: bytes, listener: Listener, peer: str, source: object, answer: Answer) -> None:
-        """Read the header, and store, refuse or drop; `answer` is called when that is durable."""
+    def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
+        """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
         try:
             header = scan_header(frame)
         except Problem as problem:
-            self._refuse(problem, None, frame, len(frame), listener, peer, answer)
+            self._refuse(problem, None, frame, len(frame), listener, peer, send_ack)
             return
         if header.is_acknowledgement:
-            self._drop(frame, listener, peer, answer)
+            self._drop_acknowledgement(frame, listener, peer, send_ack)
             return
-        if self.place is not None:
-            listener = self.place(frame, header, listener)
-        unfit = missing_part(header) or _unusable(header)
-        if unfit is not None:
-            self._refuse(unfit, header, frame, len(frame), listener, peer, answer)
+        if self.apply_profile is not None:
+            listener = self.apply_profile(frame, header, listener)
+        refusal = missing_part(header) or _invalid_key(header)
+        if refusal is not None:
+            self._refuse(refusal, header, frame, len(frame), listener, peer, send_ack)
             return
         if self._map_missing(header.message_type) and header.message_type not in listener.mapped_types:
-            self._lacks_map(header, listener, peer, answer)
+            self._refuse_unmapped(header, listener, peer, send_ack)
             return
         received = Received(
             self._new_correlation_id(),
@@ -142,42 +139,54 @@ class Receiver:
             tenant=listener.tenant,
             ordering_key=ordering_key(frame, header, self._ordering, listener.tenant),
         )
-        self.commit.submit(received, source, partial(self._stored, header, received, peer, answer))
+        self.commit.submit(received, source, partial(self._on_stored, header, received, peer, send_ack))
 
-    def oversize(self, event: Oversize, listener: Listener, peer: str, answer: Answer) -> None:
-        """Refuse a frame of which only the head is there."""
+    def oversize(self, event: Oversize, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
+        """Reject a frame above the size limit; only its head was read."""
         try:
             header = scan_header(event.head)
         except Problem:
             header = None
-        if header is not None and self.place is not None:
-            listener = self.place(event.head, header, listener)
+        if header is not None and self.apply_profile is not None:
+            listener = self.apply_profile(event.head, header, listener)
         problem = Problem(Category.TOO_LARGE, f"the message is too large ({event.size} bytes)")
-        self._refuse(problem, header, event.head, event.size, listener, peer, answer)
+        self._refuse(problem, header, event.head, event.size, listener, peer, send_ack)
 
-    def lost(self, event: Unfinished | Junk, listener: Listener, peer: str, reason: str) -> None:
-        """Keep what came without being a frame; nobody is answered."""
+    def lost(self, event: Unfinished | Junk, listener: MllpListener, peer: str, reason: str) -> None:
+        """Store bytes outside a complete frame among the rejects; no acknowledgement is sent."""
         self._observe("rejected", "")
         rejected = self._rejected(reason, event.head, event.size, listener, peer)
-        Deferred.fromCoroutine(self._keep(rejected))
+        Deferred.fromCoroutine(self._store_reject(rejected))
 
-    def _stored(
-        self, header: Header, received: Received, peer: str, answer: Answer, result: Outcome | Exception
+    def _on_stored(
+        self,
+        header: Header,
+        received: Received,
+        peer: str,
+        send_ack: SendAck,
+        result: Outcome | Exception,
     ) -> None:
         if isinstance(result, Outcome):
             self._observe(str(result), received.source_system)
             if result is _CONFLICTING:
-                _warn("conflicting_duplicate", received, peer, "another content came with this id before")
-            answer(accepted(header, now=self._now(), control_id=self._next_control_id()))
+                _warn("conflicting_duplicate", received, peer, "the same id was received before with other content")
+            send_ack(accepted(header, now=self._now(), control_id=self._next_control_id()))
         elif isinstance(result, StoreUnreachable):
             self._observe("unavailable", received.source_system)
             _warn("not_taken", received, peer, result.text)
-            answer(self._acknowledge(header, "AE", result))
+            send_ack(self._acknowledge(header, "AE", result))
         else:
-            self._failed(header, received, peer, answer, result)
+            self._reject_unstorable(header, received, peer, send_ack, result)
 
-    def _failed(self, header: Header, received: Received, peer: str, answer: Answer, failure: Exception) -> None:
-        """The store is there and will not have this row: kept for the operator, AE to the sender."""
+    def _reject_unstorable(
+        self,
+        header: Header,
+        received: Received,
+        peer: str,
+        send_ack: SendAck,
+        failure: Exception,
+    ) -> None:
+        """The store refuses this row: store it among the rejects and send AE."""
         self._observe("failed", received.source_system)
         log.error(
             "event=store_failed source_system={source_system} source_id={source_id} error={error}",
@@ -198,10 +207,10 @@ class Receiver:
             received.tenant,
         )
         problem = Problem(Category.INTERNAL, "the message could not be stored")
-        Deferred.fromCoroutine(self._keep_and_answer(rejected, header, problem, answer))
+        Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
 
-    def _lacks_map(self, header: Header, listener: Listener, peer: str, answer: Answer) -> None:
-        """Nothing is stored, so that the message is new when it comes again after the map was installed."""
+    def _refuse_unmapped(self, header: Header, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
+        """Send AE and store nothing, so that the repeat is a new message once the map is installed."""
         message_type = header.message_type
         self._observe("map_missing", header.source_system)
         log.warn(
@@ -215,13 +224,13 @@ class Receiver:
             peer=peer,
         )
         problem = Problem(Category.UNMAPPED, f"no StructureMap for {message_type} is installed", "MSH-9")
-        answer(self._acknowledge(header, "AE", problem))
+        send_ack(self._acknowledge(header, "AE", problem))
 
-    def _drop(self, frame: bytes, listener: Listener, peer: str, answer: Answer) -> None:
+    def _drop_acknowledgement(self, frame: bytes, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
         self._observe("acknowledgement", "")
-        reason = "an acknowledgement is not taken in, nor answered"
-        Deferred.fromCoroutine(self._keep(self._rejected(reason, frame, len(frame), listener, peer)))
-        answer(None)
+        reason = "acknowledgements are neither stored as messages nor acknowledged"
+        Deferred.fromCoroutine(self._store_reject(self._rejected(reason, frame, len(frame), listener, peer)))
+        send_ack(None)
 
     def _refuse(
         self,
@@ -229,16 +238,16 @@ class Receiver:
         header: Header | None,
         raw: bytes,
         size: int,
-        listener: Listener,
+        listener: MllpListener,
         peer: str,
-        answer: Answer,
+        send_ack: SendAck,
     ) -> None:
         self._observe("rejected", header.source_system if header is not None else "")
         rejected = self._rejected(str(problem), raw, size, listener, peer, header)
-        Deferred.fromCoroutine(self._keep_and_answer(rejected, header, problem, answer))
+        Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
 
     def _rejected(
-        self, reason: str, raw: bytes, size: int, listener: Listener, peer: str, header: Header | None = None
+        self, reason: str, raw: bytes, size: int, listener: MllpListener, peer: str, header: Header | None = None
     ) -> Rejected:
         rejected = Rejected(
             self._now(),
@@ -254,8 +263,8 @@ class Receiver:
             "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
             "size={size} reason={reason}",
             event="rejected",
-            source_system=header.source_system[:_LONGEST_KEY] if header is not None else None,
-            source_id=header.source_id[:_LONGEST_KEY] if header is not None else None,
+            source_system=header.source_system[:_MAX_KEY_LENGTH] if header is not None else None,
+            source_id=header.source_id[:_MAX_KEY_LENGTH] if header is not None else None,
             correlation_id=rejected.correlation_id,
             listener=listener.name,
             peer=peer,
@@ -264,38 +273,40 @@ class Receiver:
         )
         return rejected
 
-    async def _keep(self, rejected: Rejected) -> bool:
-        """Store a reject, within the patience; False when that did not work."""
+    async def _store_reject(self, rejected: Rejected) -> bool:
+        """Store a reject within the timeout; False when that failed."""
         try:
-            await within(self._timer, self.commit.patience, self._inbox.reject(rejected))
+            await with_timeout(self._timer, self.commit.timeout, self._inbox.reject(rejected))
         except Exception:
-            log.failure("a reject could not be kept", correlation_id=rejected.correlation_id)
+            log.failure("the reject could not be stored", correlation_id=rejected.correlation_id)
             return False
         return True
 
-    async def _keep_and_answer(
-        self, rejected: Rejected, header: Header | None, problem: Problem, answer: Answer
+    async def _store_reject_and_acknowledge(
+        self, rejected: Rejected, header: Header | None, problem: Problem, send_ack: SendAck
     ) -> None:
-        """A refusal is final (AR) only when the operator can see it; else the sender shall try again (AE)."""
-        kept = await self._keep(rejected)
+        """Send AR only when the reject is stored; else AE, so that the sender repeats the message."""
+        is_stored = await self._store_reject(rejected)
         code = problem.rendering.ack_code
-        answer(
-            self._acknowledge(header, code, problem) if kept else self._acknowledge(header, "AE", StoreUnreachable())
+        send_ack(
+            self._acknowledge(header, code, problem)
+            if is_stored
+            else self._acknowledge(header, "AE", StoreUnreachable())
         )
 
     def _next_control_id(self) -> str:
         return f"{self._control_prefix}{next(self._control_numbers)}"
 
     def _acknowledge(self, header: Header | None, code: str, problem: Problem) -> bytes | None:
-        asked = code
+        requested_code = code
         if header is not None and len(header.fields) > 15:
-            wanted = acknowledgement_code(header.accept_ack, header.application_ack, code)
-            if wanted is None:
+            requested = acknowledgement_code(header.accept_ack, header.application_ack, code)
+            if requested is None:
                 return None
-            asked = wanted
+            requested_code = requested
         return acknowledge(
             header,
-            asked,
+            requested_code,
             text=problem.text,
             error_code=problem.rendering.err_code,
             location=problem.place,
@@ -305,11 +316,11 @@ class Receiver:
 
 
 class ListenerReceiver:
-    """One listener's entrance to the receiver, as `wire/mllp/protocol.py` needs it."""
+    """A Receiver for the connections of one listener, as `wire/mllp/protocol.py` needs it."""
 
     __slots__ = ("listener", "receiver")
 
-    def __init__(self, receiver: Receiver, listener: Listener) -> None:
+    def __init__(self, receiver: Receiver, listener: MllpListener) -> None:
         self.receiver = receiver
         self.listener = listener
 
@@ -322,21 +333,21 @@ class ListenerReceiver:
         """Call `resume` once when there is room again."""
         self.receiver.commit.when_room(resume)
 
-    def receive(self, frame: bytes, peer: str, source: object, answer: Answer) -> None:
-        """Take one message."""
-        self.receiver.take(frame, self.listener, peer, source, answer)
+    def receive(self, frame: bytes, peer: str, source: object, send_ack: SendAck) -> None:
+        """Receive one message."""
+        self.receiver.take(frame, self.listener, peer, source, send_ack)
 
-    def oversize(self, event: Oversize, peer: str, answer: Answer) -> None:
-        """Refuse a frame above the limit."""
-        self.receiver.oversize(event, self.listener, peer, answer)
+    def oversize(self, event: Oversize, peer: str, send_ack: SendAck) -> None:
+        """Reject a frame above the size limit."""
+        self.receiver.oversize(event, self.listener, peer, send_ack)
 
     def lost(self, event: Unfinished | Junk, peer: str, reason: str) -> None:
-        """Keep what is no frame."""
+        """Store bytes outside a complete frame."""
         self.receiver.lost(event, self.listener, peer, reason)
 
 
-def _codec(raw: bytes, header: Header, listener: Listener) -> str:
-    """The codec that the message is stored with: the one that reads all of it."""
+def _codec(raw: bytes, header: Header, listener: MllpListener) -> str:
+    """The codec that decodes the whole message."""
     if raw[:3] != b"MSH":
         wide = sniff(raw)
         if wide is not None:
@@ -346,10 +357,10 @@ def _codec(raw: bytes, header: Header, listener: Listener) -> str:
     return decode(raw, header.charset_names, listener.fallback_charset).codec
 
 
-def _unusable(header: Header) -> Problem | None:
-    """Keys that no store can hold."""
+def _invalid_key(header: Header) -> Problem | None:
+    """The problem of a key that cannot be stored; None when there is none."""
     keys = header.source_id + header.source_system + header.message_type
-    if len(keys) <= _LONGEST_KEY and "\x00" not in keys:
+    if len(keys) <= _MAX_KEY_LENGTH and "\x00" not in keys:
         return None
     for value, place in (
         (header.source_id, "MSH-10"),
@@ -357,15 +368,15 @@ def _unusable(header: Header) -> Problem | None:
         (header.message_code, "MSH-9.1"),
         (header.trigger, "MSH-9.2"),
     ):
-        if len(value) > _LONGEST_KEY:
-            return Problem(Category.VALUE, f"the value is longer than {_LONGEST_KEY} characters", place)
+        if len(value) > _MAX_KEY_LENGTH:
+            return Problem(Category.VALUE, f"the value is longer than {_MAX_KEY_LENGTH} characters", place)
         if "\x00" in value:
-            return Problem(Category.VALUE, "the value holds a NUL character", place)
+            return Problem(Category.VALUE, "the value contains a NUL character", place)
     return None
 
 
 def _warn(event: str, received: Received, peer: str, reason: str) -> None:
-    """A line about one message; many alike are counted, not written."""
+    """Log a warning about one message; repeats are counted."""
     log.warn(
         f"event={event} source_system={{source_system}} source_id={{source_id}} message_type={{message_type}} "
         "listener={listener} peer={peer} reason={reason}",
@@ -380,19 +391,19 @@ def _warn(event: str, received: Received, peer: str, reason: str) -> None:
     )
 
 
-async def within(timer: IReactorTime, seconds: float, work: Awaitable[Any]) -> None:
-    """Wait for `work` so long at most, then TimeoutError; the work itself is not cancelled and goes on."""
+async def with_timeout(timer: IReactorTime, seconds: float, work: Awaitable[Any]) -> None:
+    """Wait for `work`; TimeoutError after `seconds`.  The work is not cancelled."""
 
     async def run() -> None:
         await work
 
     finished: Deferred[None] = Deferred()
-    limit = timer.callLater(seconds, finished.errback, TimeoutError())
+    timer_call = timer.callLater(seconds, finished.errback, TimeoutError())
 
-    def end(result: Any) -> None:
-        if limit.active():
-            limit.cancel()
+    def on_result(result: Any) -> None:
+        if timer_call.active():
+            timer_call.cancel()
             finished.callback(result)
 
-    Deferred.fromCoroutine(run()).addBoth(end)
+    Deferred.fromCoroutine(run()).addBoth(on_result)
     await finished

@@ -1,4 +1,4 @@
-"""The convert stage on in-memory ports: what each kind of message comes to, and what never overtakes what."""
+"""The convert stage on in-memory ports: outcomes of messages, and their order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.pipeline.convert.batches import even, next_wave
+from ipf.pipeline.convert.batches import even_size, next_batch
 from ipf.pipeline.convert.convert import Converter, receipt_key
-from ipf.pipeline.convert.log_lines import row_of
+from ipf.pipeline.convert.log_lines import message_fields
 from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
 from ipf.rest.write.unit import Unit, UnitResult
 
@@ -21,7 +21,7 @@ BACKOFF = Backoff(base_ms=1000, factor=2.0, max_ms=300_000, max_attempts=5)
 
 
 def message(number: int, *, key: int | None = None, kind: str = "ADT_A01", attempts: int = 0) -> Claimed:
-    """A claimed message whose fence is 100 + its number."""
+    """A claimed message with the fence 100 + `number`."""
     return Claimed(
         id=number,
         fence=100 + number,
@@ -38,7 +38,7 @@ def message(number: int, *, key: int | None = None, kind: str = "ADT_A01", attem
 
 
 class ScriptedInbox:
-    """Hands out the given batches and remembers what was settled."""
+    """Returns the given claims and records the settlements."""
 
     def __init__(self, *batches: Sequence[Claimed]) -> None:
         self.batches = list(batches)
@@ -67,7 +67,7 @@ class ScriptedInbox:
 
 
 class ScriptedMapper:
-    """Maps everything to an empty transaction, except the ids it is told to fail."""
+    """Maps every message to an empty transaction, except the ids in `failing`."""
 
     def __init__(self, failing: dict[int, Exception] | None = None) -> None:
         self.failing = failing or {}
@@ -85,8 +85,8 @@ class ScriptedMapper:
         return Mapped(bundle, "urn:ipf:map:ADT_A01", self.unmapped.get(message.id, ()))
 
 
-class Quiet:
-    """Bell and meter in one: rings and outcomes, remembered."""
+class RecordingMetrics:
+    """Notifier and metrics in one; records notifications and outcomes."""
 
     def __init__(self) -> None:
         self.rings: list[str] = []
@@ -113,7 +113,7 @@ class ConvertTests(TestCase):
     def setUp(self) -> None:
         self.submitted: list[list[Unit]] = []
         self.answers: dict[str, Problem] = {}
-        self.quiet = Quiet()
+        self.metrics = RecordingMetrics()
         self.waits = 0
         self.held_up: Deferred[None] | None = None
 
@@ -135,8 +135,8 @@ class ConvertTests(TestCase):
             backoff=BACKOFF,
             passthrough_types=["ADT_A04"],
             clock=lambda: NOW,
-            notifier=self.quiet,
-            meter=self.quiet,
+            notifier=self.metrics,
+            metrics=self.metrics,
             pause=self.nothing,
             wait=self.nothing,
             **options,  # type: ignore[arg-type]
@@ -145,16 +145,16 @@ class ConvertTests(TestCase):
     async def test_nothing_due(self) -> None:
         self.assertFalse(await self.converter(ScriptedInbox()).step())
 
-    async def test_delivered_with_its_receipt(self) -> None:
+    async def test_delivered_with_receipt(self) -> None:
         inbox = ScriptedInbox([message(1)])
         self.assertTrue(await self.converter(inbox).step())
         self.assertEqual([(end.id, end.fence, end.status) for end in inbox.settled], [(1, 101, Status.DELIVERED)])
         self.assertEqual(inbox.settled[0].map_url, "urn:ipf:map:ADT_A01")
         self.assertEqual(self.submitted[0][0].receipt, receipt_key(message(1)))
-        self.assertEqual(self.quiet.rings, ["delivery"])
+        self.assertEqual(self.metrics.rings, ["delivery"])
 
-    async def test_codes_without_a_place_are_settled_with_their_message(self) -> None:
-        """Also of one that the FHIR store refuses for good: the code may be the reason."""
+    async def test_unmapped_codes_are_settled_with_their_message(self) -> None:
+        """Also when the FHIR store refuses the message, since the code may be the reason."""
         codes = (UnmappedCode("urn:t", "W"),)
         self.answers[message(2).correlation_id] = Problem(Category.INVALID, "no")
         inbox, mapper = ScriptedInbox([message(1), message(2, attempts=4), message(3)]), ScriptedMapper()
@@ -162,12 +162,12 @@ class ConvertTests(TestCase):
         await self.converter(inbox, mapper).step()
         self.assertEqual({end.id: end.unmapped for end in inbox.settled}, {1: codes, 2: codes, 3: ()})
 
-    async def test_a_further_conversion_has_a_receipt_of_its_own(self) -> None:
-        """And its lines name the message that it is of."""
+    async def test_replay_has_its_own_receipt(self) -> None:
+        """Its log lines name the original message."""
         again = replace(message(9), original_id=1, correlation_id=message(1).correlation_id)
         self.assertNotEqual(receipt_key(again), receipt_key(message(1)))
         self.assertNotEqual(receipt_key(again), receipt_key(replace(again, id=10)))
-        self.assertEqual(row_of(again), {"message_id": 1, "conversion_id": 9})
+        self.assertEqual(message_fields(again), {"message_id": 1, "conversion_id": 9})
 
     async def test_passthrough_is_delivered_without_a_map(self) -> None:
         inbox, mapper = ScriptedInbox([message(1, kind="ADT_A04")]), ScriptedMapper()
@@ -175,8 +175,8 @@ class ConvertTests(TestCase):
         self.assertEqual((mapper.seen, self.submitted), ([], []))
         self.assertEqual((inbox.settled[0].status, inbox.settled[0].error), (Status.DELIVERED, None))
 
-    async def test_a_vendor_profile_takes_a_message_out_of_that_branch(self) -> None:
-        """One message, not its type."""
+    async def test_vendor_profile_maps_a_passthrough_message(self) -> None:
+        """The decision is per message, not per type."""
 
         async def is_mapped(one: Claimed) -> bool:
             return one.id == 2
@@ -187,7 +187,7 @@ class ConvertTests(TestCase):
         self.assertEqual(mapper.seen, [2, 3])
         self.assertEqual([end.status for end in inbox.settled], [Status.DELIVERED] * 3)
 
-    async def test_a_failure_waits_as_the_backoff_says(self) -> None:
+    async def test_failure_waits_for_the_backoff(self) -> None:
         for attempts, seconds in [(0, 1), (1, 2), (2, 4), (3, 8)]:
             inbox = ScriptedInbox([message(1, attempts=attempts)])
             await self.converter(inbox, ScriptedMapper({1: Problem(Category.UNMAPPED, "no map")})).step()
@@ -196,16 +196,16 @@ class ConvertTests(TestCase):
             self.assertEqual(end.next_attempt_at, NOW + timedelta(seconds=seconds))
             self.assertEqual(end.error, "matchbox: no map")
 
-    async def test_the_last_failure_is_a_dead_letter(self) -> None:
+    async def test_last_failure_makes_a_dead_letter(self) -> None:
         inbox = ScriptedInbox([message(1, attempts=4)])
         self.answers[message(1).correlation_id] = Problem(Category.AMBIGUOUS, "two matches")
         await self.converter(inbox).step()
         end = inbox.settled[0]
         self.assertEqual((end.status, end.attempt_count, end.next_attempt_at), (Status.DEAD_LETTER, 5, None))
         self.assertEqual(end.error, "hapi: two matches")
-        self.assertEqual(self.quiet.reasons, ["AMBIGUOUS"])
+        self.assertEqual(self.metrics.reasons, ["AMBIGUOUS"])
 
-    async def test_one_failure_leaves_the_others_alone(self) -> None:
+    async def test_failure_does_not_affect_other_messages(self) -> None:
         inbox = ScriptedInbox([message(1), message(2), message(3)])
         self.answers[message(2).correlation_id] = Problem(Category.INVALID, "bad")
         await self.converter(inbox).step()
@@ -215,19 +215,19 @@ class ConvertTests(TestCase):
         )
         self.assertEqual(len(self.submitted), 1)
 
-    async def test_a_fault_of_ours_is_a_failed_attempt(self) -> None:
+    async def test_unexpected_exception_is_a_failed_attempt(self) -> None:
         inbox = ScriptedInbox([message(1), message(2)])
         await self.converter(inbox, ScriptedMapper({1: KeyError("PID")})).step()
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
         self.assertEqual({end.id: end.status for end in inbox.settled}, {1: Status.FAILED, 2: Status.DELIVERED})
 
-    async def test_one_patient_in_order_one_wave_each(self) -> None:
+    async def test_messages_of_one_patient_are_in_separate_batches(self) -> None:
         inbox = ScriptedInbox([message(1, key=7), message(2, key=7), message(3, key=8)])
         await self.converter(inbox).step()
-        waves = [[unit.correlation_id[-1] for unit in wave] for wave in self.submitted]
+        waves = [[unit.correlation_id[-1] for unit in batch] for batch in self.submitted]
         self.assertEqual(waves, [["1", "3"], ["2"]])
 
-    async def test_later_ones_of_a_failed_patient_are_handed_back_untried(self) -> None:
+    async def test_later_messages_of_a_failed_patient_are_released_untried(self) -> None:
         inbox, mapper = (
             ScriptedInbox([message(1, key=7), message(2, key=7), message(3, key=8), message(4, key=8)]),
             ScriptedMapper({1: Problem(Category.MAPPING, "bad")}),
@@ -239,22 +239,22 @@ class ConvertTests(TestCase):
         self.assertEqual(ends[2], (Status.RECEIVED, 0))
         self.assertEqual((ends[3][0], ends[4][0]), (Status.DELIVERED, Status.DELIVERED))
 
-    async def test_a_stop_hands_back_what_is_not_begun(self) -> None:
+    async def test_stop_releases_messages_not_started(self) -> None:
         inbox = ScriptedInbox([message(1), message(2)])
         converter = self.converter(inbox)
         converter.stop()
         await converter.step()
         self.assertEqual({end.status for end in inbox.settled}, {Status.RECEIVED})
 
-    async def test_settling_outlasts_an_absent_store(self) -> None:
+    async def test_settling_waits_for_an_unreachable_store(self) -> None:
         inbox = ScriptedInbox([message(1)])
         inbox.away = 3
         await self.converter(inbox).step()
         self.assertEqual(inbox.settled[0].status, Status.DELIVERED)
         self.assertEqual(self.waits, 3 + 1)  # three times for the store, once for the reactor after the mapping
 
-    async def test_a_claim_without_an_answer_is_undone_before_the_next(self) -> None:
-        """What other batches hold stays theirs."""
+    async def test_lost_claim_is_released_before_the_next(self) -> None:
+        """Messages of other batches stay claimed."""
         inbox = ScriptedInbox([message(1)], [message(2)])
         converter = self.converter(inbox)
         answered: Deferred[None] = Deferred()
@@ -270,27 +270,27 @@ class ConvertTests(TestCase):
         await converter.step()
         self.assertEqual((len(inbox.given_back), [end.id for end in inbox.settled]), (1, [1, 2]))
 
-    async def test_a_lost_lease_counts_nothing(self) -> None:
+    async def test_lost_lease_is_not_counted(self) -> None:
         inbox = ScriptedInbox([message(1)])
         inbox.lost = {1}
         await self.converter(inbox).step()
-        self.assertEqual(self.quiet.states, [])
+        self.assertEqual(self.metrics.states, [])
 
 
-class WaveTests(TestCase):
+class BatchTests(TestCase):
     def test_table(self) -> None:
         one, two, three, free = message(1, key=7), message(2, key=7), message(3, key=8), message(4)
-        for waiting, size, wave, rest in [
+        for waiting, size, batch, rest in [
             ([], 4, [], []),
             ([one, two, three], 4, [1, 3], [2]),
             ([one, two, three], 1, [1], [2, 3]),
             ([free, free, free], 2, [4, 4], [4]),
         ]:
-            found = next_wave(waiting, size)
-            self.assertEqual(([m.id for m in found[0]], [m.id for m in found[1]]), (wave, rest))
+            found = next_batch(waiting, size)
+            self.assertEqual(([m.id for m in found[0]], [m.id for m in found[1]]), (batch, rest))
 
-    def test_long_messages_share_no_wave(self) -> None:
-        """The first of them goes whatever its length; those behind it keep their order."""
+    def test_long_messages_share_no_batch(self) -> None:
+        """The first message is taken whatever its length; the others keep their order."""
         short = replace(message(1), raw=b"x" * 30_000)
         long = replace(message(2, key=7), raw=b"x" * 90_000)
         behind = message(3, key=7)
@@ -301,9 +301,9 @@ class WaveTests(TestCase):
             ([replace(long, raw=b"x" * 900_000), short], [2], [1]),
             ([message(4, key=7), long, replace(short, id=5)], [4, 5], [2]),  # what waits for its key takes no room
         ]:
-            wave, rest = next_wave(waiting, 50)
-            self.assertEqual(([one.id for one in wave], [one.id for one in rest]), (ids, left))
+            batch, rest = next_batch(waiting, 50)
+            self.assertEqual(([one.id for one in batch], [one.id for one in rest]), (ids, left))
 
-    def test_waves_are_about_alike(self) -> None:
+    def test_batches_have_even_sizes(self) -> None:
         table = {(50, 16): 13, (48, 16): 16, (17, 16): 9, (16, 16): 16, (1, 16): 1, (0, 16): 0, (3, 1): 1}
-        self.assertEqual({asked: even(*asked) for asked in table}, table)
+        self.assertEqual({asked: even_size(*asked) for asked in table}, table)

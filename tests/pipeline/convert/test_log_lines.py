@@ -1,4 +1,4 @@
-"""The lines of rows whose worker was lost: an attempt that failed like any other, for logs and metrics."""
+"""Log lines and metrics of stale recovery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RecoveryTests(TestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.note)
 
     def note(self, event: Any) -> None:
-        """Keep what is logged."""
+        """Record a log event."""
         self.events.append(event)
 
     def report(self, count: int, settled: Status) -> list[tuple[str, str]]:
@@ -34,13 +34,13 @@ class RecoveryTests(TestCase):
         self.assertEqual({line["correlation_id"] for line in lines}, {row.correlation_id})
         return [(line["level"], line["message"]) for line in lines]
 
-    def entered(self, status: Status) -> float:
-        """How many messages of this sender entered a state."""
+    def count_of(self, status: Status) -> float:
+        """Number of messages of this sender that entered a state."""
         name, system = "interface_engine_ingested_messages_total", "LOST"
         return metrics.sample(name, status=status.value, source_protocol="HL7V2_MLLP", source_system=system)
 
-    def test_a_retry_is_said_to_be_scheduled(self) -> None:
-        before = self.entered(Status.FAILED)
+    def test_retry_is_logged_as_scheduled(self) -> None:
+        before = self.count_of(Status.FAILED)
         of = "message_id=7 source_system=LOST source_id=C1 message_type=ADT_A01 attempt_count=2"
         self.assertEqual(
             self.report(2, Status.FAILED),
@@ -49,10 +49,10 @@ class RecoveryTests(TestCase):
                 ("INFO", f"event=retry_scheduled {of} backoff_ms=2000 {LOST}"),
             ],
         )
-        self.assertEqual(self.entered(Status.FAILED), before + 1)
+        self.assertEqual(self.count_of(Status.FAILED), before + 1)
 
-    def test_a_dead_letter_is_one_line_and_counted(self) -> None:
-        before = self.entered(Status.DEAD_LETTER)
+    def test_dead_letter_is_logged_and_counted(self) -> None:
+        before = self.count_of(Status.DEAD_LETTER)
         ((level, line),) = self.report(3, Status.DEAD_LETTER)
         self.assertEqual((level, line.partition(" ")[0]), ("ERROR", "event=dlq"))
-        self.assertEqual(self.entered(Status.DEAD_LETTER), before + 1)
+        self.assertEqual(self.count_of(Status.DEAD_LETTER), before + 1)

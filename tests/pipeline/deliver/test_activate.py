@@ -87,7 +87,7 @@ class Guided(Requested):
     def __init__(self, *waiting: tuple[str, str]) -> None:
         super().__init__(*waiting)
         self.ledger: list[tuple[str, Attempt]] = []
-        self.over: list[tuple[str, str]] = []
+        self.ended_rows: list[tuple[str, str]] = []
         self.versions: dict[str, int] = {}
 
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
@@ -99,7 +99,7 @@ class Guided(Requested):
         self.ledger += [(subscription_id, attempt) for attempt in attempts]
 
     async def ended(self, limit: int) -> list[tuple[str, str]]:
-        return self.over[:limit]
+        return self.ended_rows[:limit]
 
 
 class Shaking:
@@ -198,7 +198,7 @@ class HandshakeTests(TestCase):
         self.assertEqual((self.far.sent, self.calls), (["a", "a"], [("a", "active", None)]))
 
     def test_the_end_and_the_loss_of_a_topic(self) -> None:
-        self.queue.waiting, self.queue.over = [], [("default", "old")]
+        self.queue.waiting, self.queue.ended_rows = [], [("default", "old")]
 
         async def unserved() -> list[tuple[str, str, str]]:
             return [("default", "lost", "no topic")]

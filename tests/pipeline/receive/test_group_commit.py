@@ -1,4 +1,4 @@
-"""Group commit: batches without a timer, order, bounds, and what happens when the store fails."""
+"""Group commit of received messages: batches, order, size limits, failures of the store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GroupCommitTests(TestCase):
             )
 
     def turn(self) -> None:
-        """The end of the reactor's turn."""
+        """End the reactor turn."""
         self.clock.advance(0)
 
     def submit_in_turns(self, commit: GroupCommit, *turns: Iterable[int]) -> None:
@@ -52,13 +52,13 @@ class GroupCommitTests(TestCase):
             self.submit(commit, *numbers)
             self.turn()
 
-    def test_a_lone_message_is_stored_at_the_end_of_the_turn(self) -> None:
+    def test_single_message_is_stored_at_the_end_of_the_turn(self) -> None:
         self.submit(self.commit(), 1)
         self.assertEqual((self.inbox.batches, self.results), ([], {}))
         self.turn()
         self.assertEqual((self.inbox.batches, self.results, self.rings), ([1], {"1": Outcome.STORED}, 1))
 
-    def test_what_came_meanwhile_shares_the_next_commit(self) -> None:
+    def test_messages_during_a_commit_share_the_next(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=1)
         self.submit_in_turns(commit, [0], range(1, 10))
@@ -118,7 +118,7 @@ class GroupCommitTests(TestCase):
         self.submit_in_turns(commit, [4])
         self.assertEqual(self.results["4"], Outcome.STORED)
 
-    def test_one_poison_row_keeps_no_other_out(self) -> None:
+    def test_one_bad_row_does_not_block_others(self) -> None:
         self.inbox.hold = True
         self.inbox.poison = {"3"}
         commit = self.commit(writers=1)
@@ -129,9 +129,9 @@ class GroupCommitTests(TestCase):
         self.assertEqual([self.results[key] for key in "124"], [Outcome.STORED] * 3)
         self.assertIsInstance(self.results["3"], ValueError)
 
-    def test_a_store_that_hangs_is_not_waited_for(self) -> None:
+    def test_hanging_store_times_out(self) -> None:
         self.inbox.hold = True
-        commit = self.commit(writers=1, patience=10)
+        commit = self.commit(writers=1, timeout=10)
         self.submit_in_turns(commit, [1], [2])
         self.clock.advance(6)
         self.submit(commit, 3)
@@ -146,23 +146,23 @@ class GroupCommitTests(TestCase):
         self.clock.advance(20)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_full_by_rows_and_by_bytes_and_room_again(self) -> None:
+    def test_full_by_rows_and_by_bytes_then_resumed(self) -> None:
         for bounds, size in (({"waiting_rows": 4}, 10), ({"waiting_bytes": 400}, 100)):
             self.setUp()
             self.inbox.hold = True
             commit = self.commit(writers=1, batch_rows=1, **bounds)
-            woken: list[int] = []
+            resumed: list[int] = []
             self.submit(commit, 1, size=size)
             self.turn()
             self.submit(commit, 2, 3, 4, size=size)
             self.assertFalse(commit.full)
             self.submit(commit, 5, size=size)
             self.assertTrue(commit.full)
-            commit.when_room(lambda: woken.append(commit.backlog))  # noqa: B023  # called within the loop
+            commit.when_room(lambda: resumed.append(commit.backlog))  # noqa: B023  # called within the loop
             self.inbox.release()
-            self.assertEqual((commit.full, woken), (False, []))
+            self.assertEqual((commit.full, resumed), (False, []))
             self.inbox.release()
-            self.assertEqual(woken, [2])
+            self.assertEqual(resumed, [2])
 
     def test_drained(self) -> None:
         self.inbox.hold = True
@@ -175,7 +175,7 @@ class GroupCommitTests(TestCase):
         self.successResultOf(done)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_a_failing_callback_harms_nobody(self) -> None:
+    def test_failing_callback_does_not_affect_others(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=1)
         self.submit_in_turns(commit, [1])
@@ -186,7 +186,7 @@ class GroupCommitTests(TestCase):
         self.assertEqual(self.results, {"1": Outcome.STORED, "3": Outcome.STORED})
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_what_is_submitted_in_one_turn_shares_a_batch(self) -> None:
+    def test_messages_of_one_turn_share_a_batch(self) -> None:
         commit = self.commit()
         self.submit(commit, *range(5))
         self.submit(commit, 5, 6, source="pipelining")
@@ -196,7 +196,7 @@ class GroupCommitTests(TestCase):
         self.submit_in_turns(commit, [7, 8])
         self.assertEqual(self.inbox.batches, [7, 2])
 
-    def test_what_an_answer_brings_in_is_stored_too(self) -> None:
+    def test_message_submitted_by_a_callback_is_stored(self) -> None:
         self.inbox.hold = True
         commit = self.commit()
         commit.submit(received(1), "s", lambda result: self.submit(commit, 2))
@@ -207,8 +207,8 @@ class GroupCommitTests(TestCase):
         self.inbox.release()
         self.assertEqual((self.inbox.batches, self.results), ([1, 1], {"2": Outcome.STORED}))
 
-    def test_a_lone_sender_does_not_wait_for_the_end_of_the_turn(self) -> None:
-        """Known by the batch before it; the first, and one that comes with others, waits for the end of its turn."""
+    def test_single_sender_does_not_wait_for_the_end_of_the_turn(self) -> None:
+        """Only after a batch of one message; other messages wait for the end of their turn."""
         commit = self.commit()
         self.submit(commit, 1)
         self.assertEqual(self.inbox.batches, [])
@@ -224,7 +224,7 @@ class GroupCommitTests(TestCase):
         self.submit(commit, 6)
         self.assertEqual(self.inbox.batches, [1, 1, 1, 2])
 
-    def test_a_small_remainder_does_not_start_beside_a_large_batch(self) -> None:
+    def test_small_batch_does_not_start_while_a_large_one_is_in_flight(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=2)
         self.submit_in_turns(commit, range(5), range(5, 9))
@@ -237,7 +237,7 @@ class GroupCommitTests(TestCase):
         self.inbox.release()
         self.assertEqual((self.inbox.batches, commit.backlog), ([5, 5, 2], 0))
 
-    def test_a_batch_in_flight_is_as_large_as_its_messages_not_as_its_connections(self) -> None:
+    def test_size_of_a_batch_in_flight_counts_messages_not_connections(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=2)
         self.submit(commit, *range(5), source="pipelining")
@@ -265,9 +265,9 @@ class GroupCommitTests(TestCase):
             self.inbox.release()
         self.assertEqual([self.results[str(number)] for number in range(24)], [Outcome.STORED] * 24)
 
-    def test_a_remainder_behind_a_batch_that_hangs_is_answered_in_time(self) -> None:
+    def test_messages_behind_a_hanging_batch_time_out(self) -> None:
         self.inbox.hold = True
-        commit = self.commit(writers=2, patience=10)
+        commit = self.commit(writers=2, timeout=10)
         self.submit_in_turns(commit, range(5), [5, 6])
         self.clock.advance(10)
         self.assertEqual([type(self.results[str(number)]) for number in range(7)], [StoreUnreachable] * 7)
@@ -277,7 +277,7 @@ class GroupCommitTests(TestCase):
         self.inbox.release()
         self.assertEqual((self.inbox.batches, self.results["7"]), ([5, 1], Outcome.STORED))
 
-    def test_a_remainder_starts_beside_a_batch_that_is_slow(self) -> None:
+    def test_messages_behind_a_slow_batch_start_another(self) -> None:
         self.inbox.hold = True
         commit = self.commit(writers=2)
         self.submit_in_turns(commit, range(5), [5])
@@ -286,7 +286,7 @@ class GroupCommitTests(TestCase):
         self.submit_in_turns(commit, [6])
         self.assertEqual((self.inbox.batches, commit.backlog), ([5, 2], 0))
 
-    def test_drained_waits_for_what_was_submitted_in_this_turn(self) -> None:
+    def test_drained_waits_for_messages_of_this_turn(self) -> None:
         commit = self.commit()
         self.submit(commit, 1)
         done = Deferred.fromCoroutine(commit.drained())

@@ -1,4 +1,4 @@
-"""The rules of ingest, message by message, without a socket."""
+"""The ingest rules, without sockets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ipf.hl7.header import Header, scan_header
 from ipf.hl7.message import Message
 from ipf.hl7.ordering import ordering_key
 from ipf.pipeline.receive.group_commit import GroupCommit
-from ipf.pipeline.receive.receive import Listener, Receiver
+from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.telemetry.logs import record
 from tests.pipeline.plain_inbox import PlainInbox
 
 NOW = datetime(2024, 1, 15, 9, 30, tzinfo=UTC)
-LISTENER = Listener("main")
+LISTENER = MllpListener("main")
 
 
 def adt(control_id: str = "C1", trigger: str = "A04", rest: str = "", pid: str = "PID|1||77^^^HOSP^MR\r") -> bytes:
@@ -58,17 +58,17 @@ class ReceiveCase(TestCase):
             **settings,
         )
 
-    def start(self, frame: bytes, listener: Listener = LISTENER) -> Deferred[bytes | None]:
+    def start(self, frame: bytes, listener: MllpListener = LISTENER) -> Deferred[bytes | None]:
         return Deferred.fromCoroutine(self.receiver.receive(frame, listener, "10.0.0.1:4000"))
 
-    def answer(self, frame: bytes, listener: Listener = LISTENER) -> bytes | None:
-        """What goes back by the end of the reactor's turn."""
+    def answer(self, frame: bytes, listener: MllpListener = LISTENER) -> bytes | None:
+        """The acknowledgement sent by the end of the reactor turn."""
         answer = self.start(frame, listener)
         self.clock.advance(0)
         return self.successResultOf(answer)
 
-    def ack(self, frame: bytes, listener: Listener = LISTENER) -> tuple[str, str, Message]:
-        """MSA-1, MSA-2 and the whole acknowledgement."""
+    def ack(self, frame: bytes, listener: MllpListener = LISTENER) -> tuple[str, str, Message]:
+        """MSA-1, MSA-2 and the acknowledgement."""
         raw = self.answer(frame, listener)
         assert raw is not None
         message = Message.parse(raw)
@@ -81,7 +81,7 @@ class ReceiveCase(TestCase):
         return fields[2], fields[3].split("^")[0], fields[8]
 
 
-class TakenTests(ReceiveCase):
+class AcceptedTests(ReceiveCase):
     def test_stored_then_acknowledged(self) -> None:
         self.inbox.hold = True
         answer = self.start(adt())
@@ -100,7 +100,7 @@ class TakenTests(ReceiveCase):
             self.assertEqual(self.ack(adt())[:2], ("AA", "C1"))
         self.assertEqual((len(self.inbox.order), self.logged), (1, []))
 
-    def test_same_key_with_other_content_is_accepted_and_warned_about(self) -> None:
+    def test_same_key_with_other_content_is_accepted_with_a_warning(self) -> None:
         self.ack(adt())
         self.assertEqual(self.ack(adt(pid="PID|1||78\r"))[:2], ("AA", "C1"))
         self.assertEqual((len(self.inbox.order), self.logged), (1, ["conflicting_duplicate"]))
@@ -108,7 +108,7 @@ class TakenTests(ReceiveCase):
 
     def test_character_sets(self) -> None:
         name = "PID|1||77||Müller\r"
-        listener = Listener("latin", fallback_charset="cp1252")
+        listener = MllpListener("latin", fallback_charset="cp1252")
         cases = [
             (adt("1", pid=name), "utf-8"),
             (adt("2", pid=name).decode().encode("cp1252"), "cp1252"),
@@ -132,7 +132,7 @@ class EnhancedModeTests(ReceiveCase):
         for number, (rest, code) in enumerate(cases):
             self.assertEqual(self.ack(adt(str(number), rest=rest))[0], code, rest)
 
-    def test_no_answer_is_due(self) -> None:
+    def test_no_acknowledgement_is_due(self) -> None:
         for number, rest in enumerate(("|||NE|NE", "|||NE", "|||ER|NE", "||||NE", "||||ER")):
             self.assertIsNone(self.answer(adt(str(number), rest=rest)), rest)
         self.assertEqual(len(self.inbox.order), 5)
@@ -145,8 +145,8 @@ class EnhancedModeTests(ReceiveCase):
         self.assertEqual(self.ack(adt("9", rest="|||AL|NE"))[0], "CE")
 
 
-class RefusedTests(ReceiveCase):
-    def test_what_is_missing_is_named_and_kept(self) -> None:
+class RejectedTests(ReceiveCase):
+    def test_missing_fields_are_named_and_the_reject_is_stored(self) -> None:
         cases = [
             (b"hello", "", "MSH^1", "100"),
             (b"", "", "MSH^1", "100"),
@@ -163,38 +163,38 @@ class RefusedTests(ReceiveCase):
             self.assertEqual((self.inbox.rejects[-1].peer, self.inbox.rejects[-1].listener), ("10.0.0.1:4000", "main"))
         self.assertEqual((self.inbox.order, self.logged), ([], ["rejected"] * len(cases)))
 
-    def test_a_refusal_that_cannot_be_kept_is_not_final(self) -> None:
+    def test_ae_when_the_reject_cannot_be_stored(self) -> None:
         self.inbox.fail = StoreUnreachable()
         self.assertEqual(self.ack(b"hello")[0], "AE")
         self.flushLoggedErrors(StoreUnreachable)
 
     def test_too_large(self) -> None:
         answers: list[bytes | None] = []
-        door = self.receiver.door(LISTENER)
-        door.oversize(Oversize(adt() + b"x" * 70_000, 20_000_000), "peer", answers.append)
+        for_listener = self.receiver.for_listener(LISTENER)
+        for_listener.oversize(Oversize(adt() + b"x" * 70_000, 20_000_000), "peer", answers.append)
         (ack,) = answers
         self.assertIn(b"\rMSA|AR|C1\r", ack or b"")
         (kept,) = self.inbox.rejects
         self.assertEqual((kept.size, len(kept.raw)), (20_000_000, 65_536))
 
-    def test_leftovers_are_kept_and_not_answered(self) -> None:
-        door = self.receiver.door(LISTENER)
-        door.lost(Unfinished(b"MSH|", 4), "peer", "cut")
-        door.lost(Junk(b"GET /", 500), "peer", "junk")
+    def test_unframed_bytes_are_stored_and_not_acknowledged(self) -> None:
+        for_listener = self.receiver.for_listener(LISTENER)
+        for_listener.lost(Unfinished(b"MSH|", 4), "peer", "cut")
+        for_listener.lost(Junk(b"GET /", 500), "peer", "junk")
         self.assertEqual(
             [(one.reason, one.raw, one.size) for one in self.inbox.rejects],
             [("cut", b"MSH|", 4), ("junk", b"GET /", 500)],
         )
 
-    def test_an_acknowledgement_is_never_acknowledged(self) -> None:
+    def test_received_acknowledgement_is_not_acknowledged(self) -> None:
         raw = b"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ACK^A04^ACK|C1|P|2.5\rMSA|AA|OUR1\r"
         self.assertIsNone(self.answer(raw))
         self.assertEqual((len(self.inbox.rejects), self.inbox.order), (1, []))
 
 
-class NotTakenTests(ReceiveCase):
-    def test_the_log_names_the_message_that_was_not_taken(self) -> None:
-        """By what its sender calls it, so that an operator can ask for it again."""
+class NotStoredTests(ReceiveCase):
+    def test_log_names_the_message_that_was_not_stored(self) -> None:
+        """By its source id, so that an operator can request it again."""
         self.ack(adt("C1", trigger=""))
         self.answer(b"hello")
         self.inbox.fail = StoreUnreachable()
@@ -212,7 +212,7 @@ class NotTakenTests(ReceiveCase):
         self.assertEqual(self.ack(adt())[0], "AA")
         self.assertEqual([result for result, _ in self.counted], ["unavailable", "stored"])
 
-    def test_store_hangs(self) -> None:
+    def test_store_times_out(self) -> None:
         self.inbox.hold = True
         answer = self.start(adt())
         self.clock.advance(9.9)
@@ -220,7 +220,7 @@ class NotTakenTests(ReceiveCase):
         self.clock.advance(0.2)
         self.assertIn(b"\rMSA|AE|C1\r", self.successResultOf(answer) or b"")
 
-    def test_a_row_that_cannot_be_stored_is_kept(self) -> None:
+    def test_row_refused_by_the_store_becomes_a_reject(self) -> None:
         self.inbox.poison = {"C1"}
         code, _, message = self.ack(adt())
         self.assertEqual((code, self.err(message)[1]), ("AE", "207"))
@@ -238,15 +238,15 @@ class NotTakenTests(ReceiveCase):
         self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
         self.assertEqual(len(self.inbox.order), 2)
 
-    def test_a_vendor_profile_has_a_say(self) -> None:
-        """Its map counts; its tenant and charset are those of the message; it may make a control id."""
+    def test_vendor_profile_applies(self) -> None:
+        """Its maps, tenant and charset apply to the message; it may set a control id."""
 
-        def place(frame: bytes, header: Header, listener: Listener) -> Listener:
+        def apply_profile(frame: bytes, header: Header, listener: MllpListener) -> MllpListener:
             header.source_id = header.source_id or "made"
-            return Listener(listener.name, "iso8859-2", "west", frozenset({"ADT_A01"}))
+            return MllpListener(listener.name, "iso8859-2", "west", frozenset({"ADT_A01"}))
 
         self.receiver = self.make(map_missing=lambda kind: kind in ("ADT_A01", "ADT_A08"))
-        self.receiver.place = place
+        self.receiver.apply_profile = apply_profile
         self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
         self.assertEqual(self.ack(adt(trigger="A08"))[0], "AE")
         self.assertEqual(self.ack(adt("", pid="PID|1||77||K\u00f3s\r").replace(b"\xc3\xb3", b"\xf3"))[:2], ("AA", ""))
@@ -278,7 +278,7 @@ class OrderingTests(TestCase):
         for end in ("\n", "\r\n"):
             self.assertEqual(self.key("PID|1||77^^^HOSP", end=end), self.key("PID|1||77^^^HOSP"))
 
-    def test_no_patient_no_order(self) -> None:
+    def test_no_ordering_without_a_patient(self) -> None:
         for pid in ("NK1|1", "PID|1", "PID", "PID|1||", 'PID|1||""', "PID|1||^^^HOSP"):
             self.assertIsNone(self.key(pid), pid)
 
@@ -287,7 +287,7 @@ class OrderingTests(TestCase):
         self.assertNotEqual(self.key("PID|1||1", "sender"), self.key("PID|1||1", "sender", "LAB"))
         self.assertIsNone(self.key("PID|1||1", "none"))
 
-    def test_tenants_do_not_wait_for_each_other(self) -> None:
+    def test_tenants_have_separate_keys(self) -> None:
         raw = b"MSH|^~\\&|REG||||||ADT^A01|1\rPID|1||77^^^HOSP\r"
         keys = {ordering_key(raw, scan_header(raw), "patient", tenant) for tenant in ("default", "west", "north")}
         self.assertEqual(len(keys), 3)

@@ -22,7 +22,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.framing import Framer, frame
 from ipf.hl7.message import Message
 from ipf.pipeline.receive.group_commit import GroupCommit
-from ipf.pipeline.receive.receive import Listener, ListenerReceiver, Receiver
+from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory, Sink
 from tests.pipeline.plain_inbox import PlainInbox
@@ -47,7 +47,7 @@ def make_factory(inbox: PlainInbox, clock: Any, limits: Limits, **bounds: Any) -
         now=lambda: datetime.now(UTC),
         new_correlation_id=lambda: f"00000000-0000-7000-8000-{next(numbers):012}",
     )
-    return MllpFactory("main", receiver.door(Listener("main")), clock, limits)
+    return MllpFactory("main", receiver.for_listener(MllpListener("main")), clock, limits)
 
 
 class Sender(Protocol):
@@ -103,8 +103,8 @@ class SocketCase(TestCase):
             self.inbox.release()
         await maybeDeferred(port.stopListening)
         await factory.stop(1)
-        door: Any = factory.sink
-        await door.receiver.commit.drained()
+        for_listener: Any = factory.sink
+        await for_listener.receiver.commit.drained()
 
     async def connect(self) -> Sender:
         sender: Sender = await connectProtocol(
@@ -251,8 +251,8 @@ class ConnectionTests(SocketCase):
         for number, one in enumerate(senders):
             one.write(b"".join(frame(message(f"{number}-{n}")) for n in range(100)))
         await self.pause(0.2)
-        door: Any = self.factory.sink
-        self.assertLessEqual(door.receiver.commit.backlog, 60)
+        for_listener: Any = self.factory.sink
+        self.assertLessEqual(for_listener.receiver.commit.backlog, 60)
         self.inbox.hold = False
         while self.inbox.held:
             self.inbox.release()
