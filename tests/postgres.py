@@ -28,7 +28,6 @@ from ipf.store.postgres.connection import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.migrate import migrate
-from ipf.store.postgres.quoting import identifier
 from ipf.store.postgres.row_security import secure
 from ipf.store.resources import resources
 from tests.waiting import PATIENCE
@@ -75,7 +74,7 @@ async def fresh_url(kind: Kind | None) -> str:
     running = await server()
     name = f"test_{os.getpid()}_{next(_numbers)}"
     template = "template1" if kind is None else await _template(running, kind)
-    await _execute(running, f"CREATE DATABASE {identifier(name)} TEMPLATE {identifier(template)}")
+    await _execute(running, f"CREATE DATABASE {name} TEMPLATE {template}")
     return running.url(name)
 
 
@@ -100,7 +99,7 @@ async def database(case: TestCase, kind: Kind, *, size: int = 4, **options: Any)
 async def pass_time(opened: Database, table: str, seconds: float, *columns: str) -> None:
     """Move these times of all rows into the past by so much, as if so much time had gone by."""
     moved = ", ".join(f"{name} = {name} - interval '{seconds} seconds'" for name in columns)
-    await opened.many(f"UPDATE {identifier(table)} SET {moved}")
+    await opened.many(f"UPDATE {table} SET {moved}")
 
 
 async def pause(seconds: float) -> None:
@@ -113,7 +112,7 @@ async def _template(running: EmbeddedPostgres, kind: Kind) -> str:
     await _starting.acquire()
     try:
         if name not in _templates:
-            await _execute(running, f"CREATE DATABASE {identifier(name)}")
+            await _execute(running, f"CREATE DATABASE {name}")
             await migrate(running.url(name), kind, reactor=reactor)
             _templates.add(name)
     finally:

@@ -18,7 +18,7 @@ from ipf.store.audit.blocks import Block, blocks_of, kind_of
 from ipf.store.audit.match import SURFACES, Match, behind, holding, least_from
 from ipf.store.audit.walk import BY_KEY, SURFACE_NAMES, Walk, where
 from ipf.store.postgres.database import Database
-from ipf.store.postgres.quoting import json_literal, script
+from ipf.store.postgres.quoting import literal, script
 from ipf.store.postgres.symbols import Names
 
 _INSERT = """
@@ -152,7 +152,7 @@ class PostgresAuditStore:
 
 def _values(block: Block, partition: int) -> str:
     """One row.  JSON has no control characters, a kind is JSON, and keys are numbers."""
-    kinds = ",".join(map(json_literal, block.kinds))
+    kinds = ",".join(map(literal, block.kinds))
     return (
         f"({partition},{SURFACES[block.surface]},'{block.first_id}','{block.last_id}',ARRAY[{kinds}],"
         f"'{{{','.join(map(str, block.counts))}}}','{{{','.join(map(str, block.keys))}}}','\\x{block.body.hex()}')"

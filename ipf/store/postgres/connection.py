@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.store.postgres.driver import Row, Wire
-from ipf.store.postgres.quoting import Statement
+from ipf.store.postgres.quoting import Statement, script
 
 T = TypeVar("T")
 log = Logger()
@@ -39,6 +39,7 @@ _WHY = {
     "57P03": ": it is starting up",
     "25006": ": it only reads, as a standby does",
 }
+_QUOTING = "SET standard_conforming_strings = on"
 _SOCKET = {
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -70,6 +71,10 @@ class Connection:
     def alive(self) -> bool:
         """Whether it may be used again."""
         return not self._closed
+
+    def quoted_identifier(self, name: str) -> str:
+        """`name` as a quoted SQL identifier."""
+        return self._wire.quoted_identifier(name)
 
     @property
     def backend(self) -> int:
@@ -216,8 +221,8 @@ async def connect(
     timer = reactor.callLater(connect_seconds, give_up)
     try:
         await connecting
-        if greeting:
-            await connection.run(greeting)
+        await connection.run(script(_QUOTING, greeting))
+        wire.check_quoting()
     except Problem:
         connection.close()
         raise

@@ -25,7 +25,7 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection, connect, shielded
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.prepared import Call, Shapes
-from ipf.store.postgres.quoting import Statement, script
+from ipf.store.postgres.quoting import Statement, literal, script
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
 from ipf.store.postgres.tenant_scope import (
     ALL_TENANTS,
@@ -45,7 +45,6 @@ log = Logger()
 RECONNECT_SECONDS = 0.25
 
 SETTINGS: Mapping[str, str] = {
-    "standard_conforming_strings": "on",
     "synchronous_commit": "on",
     "TimeZone": "UTC",
     "DateStyle": "ISO",
@@ -91,7 +90,7 @@ class Database:
         self._name = application_name
         self._size = size
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
-        sets = [f"SET {name} = '{value}'" for name, value in chosen.items()]
+        sets = [f"SET {name} = {literal(value)}" for name, value in chosen.items()]
         begin = (SET_ROLE, SET_TENANT.prepare(), TENANT_NUMBER.prepare()) if tenants else ()
         self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._connect_seconds = connect_seconds

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg2
-from psycopg2.extensions import POLL_OK, POLL_WRITE
+from psycopg2.extensions import POLL_OK, POLL_WRITE, quote_ident
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from txpostgres import txpostgres
+
+from ipf.errors import StoreUnreachable
 
 log = Logger()
 
@@ -60,6 +62,16 @@ class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no ty
         if self._watched >= 0:
             os.close(self._watched)
             self._watched = -1
+
+    def quoted_identifier(self, name: str) -> str:
+        """`name` quoted by libpq."""
+        return str(quote_ident(name, self._connection))
+
+    def check_quoting(self) -> None:
+        """StoreUnreachable unless the session reads string literals as `quoting.py` writes them."""
+        for name, wanted in (("standard_conforming_strings", "on"), ("client_encoding", "UTF8")):
+            if self._connection.get_parameter_status(name) != wanted:
+                raise StoreUnreachable(detail=f"the session does not have {name}={wanted}")
 
     def query(self, sql: str, done: Done) -> None:
         """Send `sql`; one at a time.  `done` is called within this call only when it cannot be sent."""

@@ -37,7 +37,7 @@ from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.postgres.connection import connect
-from ipf.store.postgres.quoting import identifier, literal
+from ipf.store.postgres.quoting import literal
 
 with warnings.catch_warnings():  # it tells root that XDG_RUNTIME_DIR is not set, which concerns nothing here
     warnings.simplefilter("ignore")
@@ -282,7 +282,7 @@ class EmbeddedPostgres:
             for name in self.databases:
                 found = await connection.run(f"SELECT 1 FROM pg_database WHERE datname = {literal(name)}")
                 if not found:
-                    await connection.run(f"CREATE DATABASE {identifier(name)}")
+                    await connection.run(f"CREATE DATABASE {connection.quoted_identifier(name)}")
         finally:
             connection.close()
 

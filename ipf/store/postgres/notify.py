@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports import Notifier
 from ipf.store.postgres.connection import Connection, connect
-from ipf.store.postgres.quoting import identifier, literal, script
+from ipf.store.postgres.quoting import literal, script
 
 log = Logger()
 
@@ -73,8 +73,12 @@ class PostgresNotifier:
             self._connection = None
 
     async def _connect(self) -> None:
-        listen = f"LISTEN {identifier(self._channel)}"
-        connection = await connect(self._url, reactor=self._reactor, greeting=listen, lost=self._lost)
+        connection = await connect(self._url, reactor=self._reactor, lost=self._lost)
+        try:
+            await connection.run(f"LISTEN {connection.quoted_identifier(self._channel)}")
+        except Problem:
+            connection.close()
+            raise
         if self._closed:
             connection.close()
             return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ipf.store.postgres.driver import Row
-from ipf.store.postgres.quoting import Statement, Value, argument, script
+from ipf.store.postgres.quoting import Statement, Value, literal, script
 
 MOST_SHAPES = 500  # that are remembered; then all are forgotten
 OFTEN = 2  # so many times a shape must have come to be prepared
@@ -49,7 +49,7 @@ class Call:
     @property
     def text(self) -> str:
         """One string with the values in it.  Problem MALFORMED for a value that cannot be stored."""
-        written = [argument(value) for value in self.values.values]
+        written = [literal(value) for value in self.values.values]
         return script(self.settings, _MARK.sub(lambda mark: written[int(mark[1]) - 1], self.sql))
 
 

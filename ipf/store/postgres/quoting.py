@@ -1,14 +1,17 @@
-"""Values in, SQL literals out: the one place where a value becomes part of a statement.
+"""SQL text with values in it: the one place where a value becomes part of a statement.
 
-psycopg2 has no server-side parameters, so a value is always written into the statement's text.  Every other module of
-the store passes values to `Statement.call` or `literal` and never formats them itself.
+psycopg2 binds values on the client, so a value is always written into the statement's text.  psycopg2 quotes every
+value (`psycopg2.extensions.adapt`; texts by libpq's own escaping).  Every other module of the store passes values to
+`Statement.call` or `literal` and never formats them itself.
 
-Rules: `standard_conforming_strings` is on (each session sets it), so in a literal only the single quote is special.
-NUL cannot be stored as text.  The two separators of `joined` (unit separator, record separator) are refused in every
-text value, so that a value can never pretend to be two.
+libpq doubles backslashes until a connection has reported `standard_conforming_strings=on`, which `connect` sets on each
+connection.  A text with backslashes is refused as long as it would be doubled.
 
-Sets of values travel as ONE text, joined, and are taken apart by `string_to_array`: adapting Python lists costs six to
-eight times as much.  Source: https://www.postgresql.org/docs/current/sql-syntax-lexical.html (string constants).
+A set of values travels as one text, joined, for `string_to_array` or an array type: adapting Python lists costs six to
+eight times as much.  The two separators of `joined` are refused in every text value, so one value cannot become two.
+
+Sources: https://www.psycopg.org/docs/extensions.html#sql-adaptation-protocol-objects,
+https://www.postgresql.org/docs/current/libpq-exec.html#LIBPQ-EXEC-ESCAPE-STRING
 """
 
 from __future__ import annotations
@@ -18,38 +21,44 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 
-from ipf.errors import Category, Problem
+from psycopg2.extensions import QuotedString, adapt
+
+from ipf.errors import Category, Problem, StoreUnreachable
 
 Value = str | bytes | int | float | bool | Decimal | datetime | None
 
 SEPARATOR = "\x1f"
-_BETWEEN = "','"
 NULL = "\x1e"
-_FORBIDDEN = re.compile("[\x00\x1e\x1f]")
+_FORBIDDEN = re.compile("[\x00\x1e\x1f\ud800-\udfff]")
+
+
+class Joined(str):
+    """A text that `joined` or `array` made: it may hold the separators."""
+
+    __slots__ = ()
 
 
 def literal(value: Value) -> str:
-    """`value` as an SQL literal.  Problem MALFORMED when a text holds NUL or one of the separators."""
-    if value is None:
-        return "NULL"
+    """`value` as an SQL literal.
+
+    Problem MALFORMED for a text with NUL, a lone surrogate or one of the separators; StoreUnreachable for a text with a
+    backslash before the first connection; TypeError and ValueError for values that must not reach the store.
+    """
     if isinstance(value, str):
-        return _quoted(_checked(value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
+        if type(value) is not Joined and (SEPARATOR in value or NULL in value):
+            raise _refused()
+        return _quoted(value)
     if isinstance(value, bytes):
-        return f"'\\x{value.hex()}'"
-    if isinstance(value, datetime):
-        return f"'{_instant(value)}'"
-    if isinstance(value, int | float | Decimal):
-        return f"'{value}'" if str(value)[-1:].isalpha() else f"({value})"
+        return _quoted("\\x" + value.hex())
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError("a time without zone reached the store")
+    if isinstance(value, Decimal) and not value.is_finite():
+        return _quoted(str(value))  # psycopg2 writes every one of them as NaN
+    if value is None or isinstance(value, int | float | Decimal | datetime):
+        quoted: bytes = adapt(value).getquoted()
+        return quoted.decode()
     raise TypeError(f"no SQL literal for {type(value).__name__}")
-
-
-def json_literal(text: str) -> str:
-    """JSON as `orjson` writes it, which escapes every control character, as an SQL literal: nothing is looked for."""
-    return _quoted(text)
 
 
 def joined(values: Iterable[Value]) -> Joined:
@@ -59,23 +68,17 @@ def joined(values: Iterable[Value]) -> Joined:
     """
     items = list(values)
     try:
-        text = SEPARATOR.join(items)  # type: ignore[arg-type]  # most columns are texts: then nothing is asked of each
+        text = SEPARATOR.join(items)  # type: ignore[arg-type]  # most columns are texts
     except TypeError:
         text = SEPARATOR.join([item if type(item) is str else _element(item) for item in items])
-    if text.count(SEPARATOR) != max(len(items) - 1, 0) or "\x00" in text or (NULL in text and NULL in items):
+    if text.count(SEPARATOR) != max(len(items) - 1, 0) or (NULL in text and NULL in items):
         raise _refused()
     return Joined(text)
 
 
 def array(texts: Iterable[str]) -> Joined:
-    """Numbers or booleans, as PostgreSQL writes them, as the literal of an array of their type."""
+    """Numbers or booleans, as PostgreSQL writes them, as the text of an array of their type."""
     return Joined("{" + ",".join(texts) + "}")
-
-
-class Joined(str):
-    """A text made by `joined` or `array`: checked already, quoted as it is."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +95,18 @@ class Statement:
 
     def call(self, *values: Value) -> str:
         """The EXECUTE statement with these values."""
-        arguments = ",".join([argument(value) for value in values])
-        return f"EXECUTE {self.name}({arguments})" if values else f"EXECUTE {self.name}"
+        arguments = f"({','.join([literal(value) for value in values])})" if values else ""
+        return f"EXECUTE {self.name}{arguments}"
 
     def call_texts(self, *texts: str) -> str:
-        """The same where all values are texts: looked at and quoted together, and held to the rule of `joined`."""
-        text = SEPARATOR.join(texts)
-        if text.count(SEPARATOR) != len(texts) - 1 or "\x00" in text:
+        """As `call`, for texts that may hold the record separator; Problem MALFORMED for NUL and unit separators."""
+        if SEPARATOR in "".join(texts):
             raise _refused()
-        return f"EXECUTE {self.name}({_quoted(text).replace(SEPARATOR, _BETWEEN)})"
-
-
-def identifier(name: str) -> str:
-    """`name` as a quoted identifier (database and channel names)."""
-    return '"' + _checked(name).replace('"', '""') + '"'
+        return f"EXECUTE {self.name}({','.join([_quoted(text) for text in texts])})"
 
 
 def printable(text: str | None, limit: int = 4000) -> str | None:
-    """Free text made storable: control characters that `literal` would refuse become spaces, length is bounded."""
+    """Free text made storable: characters that `literal` refuses become spaces, and the length is bounded."""
     return None if text is None else _FORBIDDEN.sub(" ", text[:limit])
 
 
@@ -126,35 +123,30 @@ def statements_of(*groups: Sequence[Statement]) -> tuple[Statement, ...]:
     return found
 
 
-def argument(value: Value) -> str:
-    """`value` as it is written in a statement; what `joined` made has been checked already."""
-    return _quoted(value) if isinstance(value, Joined) else literal(value)
-
-
 def _element(value: Value) -> str:
     if value is None:
         return NULL
     if isinstance(value, bytes):
         return "\\x" + value.hex()
-    return _instant(value) if isinstance(value, datetime) else str(value)
-
-
-@lru_cache(maxsize=256)
-def _instant(value: datetime) -> str:
-    if value.tzinfo is None:
-        raise ValueError("a time without zone reached the store")
-    return value.isoformat()
-
-
-def _checked(text: str) -> str:
-    if "\x00" in text or "\x1e" in text or "\x1f" in text:
-        raise _refused()
-    return text
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("a time without zone reached the store")
+        return value.isoformat()
+    return str(value)
 
 
 def _quoted(text: str) -> str:
-    return "'" + (text.replace("'", "''") if "'" in text else text) + "'"  # to look is four times as fast
+    adapted = QuotedString(text)
+    adapted.encoding = "utf8"
+    try:
+        quoted: str = adapted.getquoted().decode()
+    except ValueError as refused:  # NUL, or a lone surrogate
+        raise _refused() from refused
+    if "\\" in text and quoted.count("\\") != text.count("\\"):
+        raise StoreUnreachable("no connection has been made yet")
+    return quoted
 
 
 def _refused() -> Problem:
-    return Problem(Category.MALFORMED, "a text holds a NUL or separator character and cannot be stored")
+    text = "a text holds a NUL character, a separator character or a lone surrogate and cannot be stored"
+    return Problem(Category.MALFORMED, text)

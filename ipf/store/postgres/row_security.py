@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection, connect
 from ipf.store.postgres.migrate import LOCK
+from ipf.store.postgres.quoting import literal
 from ipf.store.postgres.tenant_scope import ROLE
 
 log = Logger()
@@ -38,7 +39,7 @@ SELECT {ROLE}::text, current_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE ro
     (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user),
     (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
     (SELECT bool_and(proleakproof) FROM pg_proc
-     WHERE oid = ANY ('{{{",".join(f'"{one}"' for one in LEAKPROOF)}}}'::regprocedure[]))"""
+     WHERE oid = ANY (ARRAY[{",".join(map(literal, LEAKPROOF))}]::regprocedure[]))"""
 _ENTER = f"SELECT set_config('role', {ROLE}, true)"  # for this statement alone
 
 _MAKE_ROLE = """
