@@ -181,11 +181,11 @@ async def open_stores(inbox_url: str, fhir_url: str, reactor: Any, *, size: int,
 
 def elsewhere(url: str, settings: Settings, reactor: Any) -> Submit:
     """Where conversions are kept when that is not in this process: the FHIR server at `IPF_FHIR_URL`."""
-    from ipf.wire.client.fhir_service import (
-        Remote,  # an HTTP client and TLS are 15 MiB: only where something is elsewhere
+    from ipf.wire.client.remote_service import (
+        RemoteService,  # an HTTP client and TLS are 15 MiB: only where something is elsewhere
     )
 
-    remote = Remote(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", credentials_of(settings))
+    remote = RemoteService(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", credentials_of(settings))
     headers = {"Content-Type": "application/fhir+json", "Accept": "application/fhir+json", "Prefer": "return=minimal"}
 
     async def post(body: bytes, correlation_id: str) -> tuple[int, bytes]:

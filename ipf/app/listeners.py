@@ -68,7 +68,7 @@ from ipf.wire.admin.app import Gate
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.channels import websocket_resource as websocket_door
-from ipf.wire.client.fhir_service import Remote, Reply
+from ipf.wire.client.remote_service import RemoteService, Response
 from ipf.wire.http.bearer import Bearer
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.oidc import KeySource
@@ -105,9 +105,9 @@ def rules_of(settings: Settings) -> Rules:
 
 def key_source(settings: Settings) -> KeySource:
     """The keys of the issuer."""
-    remote = Remote(reactor, _PROVIDER_SECONDS, "the identity provider", body_limit=_LARGEST_KEY_SET)
+    remote = RemoteService(reactor, _PROVIDER_SECONDS, "the identity provider", body_limit=_LARGEST_KEY_SET)
 
-    async def fetch(url: str) -> Reply:
+    async def fetch(url: str) -> Response:
         return await remote.get(url, {"Accept": "application/json"})
 
     return KeySource(settings.auth_issuer or "", fetch, reactor, settings.auth_jwks_url)

@@ -33,8 +33,8 @@ from ipf.vendor_profiles.registry import Site, port_of
 
 if TYPE_CHECKING:
     from ipf.app.converter import Stores
-    from ipf.wire.client.fhir_service import Credentials
     from ipf.wire.client.mapper_client import Codings
+    from ipf.wire.client.remote_service import Credentials
 
 log = Logger(namespace="ipf.app.maps")
 
@@ -130,8 +130,8 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
     if settings.mapping_url is None:
         return KnowingMapper(InstalledMapper(installation), listeners, learn)
     # an HTTP client and TLS are 15 MiB: only where something is elsewhere
-    from ipf.wire.client.fhir_service import Remote
     from ipf.wire.client.mapper_client import RemoteMapper
+    from ipf.wire.client.remote_service import RemoteService
 
     async def answers(message: Claimed) -> Codings | None:
         overrides = await installation.answers_of(message)
@@ -142,7 +142,7 @@ def mapper_of(settings: Settings, installation: Installation, reactor: Any) -> M
             return settings.mapping_source.replace("{message_type}", message_type)
         return installation.library.map_url(message_type) if installation.has_map(message_type) else None
 
-    remote = Remote(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
+    remote = RemoteService(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials_of(settings))
     elsewhere = RemoteMapper(remote, settings.mapping_url, canonical, answers)
     placed = ProfiledMapper(elsewhere, lambda: installation.library, installation.answers_of)
     return KnowingMapper(placed, listeners, learn)
@@ -203,7 +203,7 @@ def credentials_of(settings: Settings) -> Credentials | None:
     """How this process shows who it is to services elsewhere; None: it does not."""
     if not (settings.fhir_token_url and settings.fhir_client_id and settings.fhir_client_secret):
         return None
-    from ipf.wire.client.fhir_service import Credentials  # see `mapper_of`
+    from ipf.wire.client.remote_service import Credentials  # see `mapper_of`
 
     return Credentials(
         settings.fhir_token_url, settings.fhir_client_id, settings.fhir_client_secret, settings.fhir_scope or ""

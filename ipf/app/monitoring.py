@@ -34,7 +34,7 @@ from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.app import Gate
 from ipf.wire.admin.audit import Watch
-from ipf.wire.client.fhir_service import Remote
+from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
 
@@ -143,7 +143,7 @@ class Watching:
         url = self._settings.mapping_url
         if url is None:
             return {}
-        remote = Remote(self._reactor, 1.5, "the mapping service")
+        remote = RemoteService(self._reactor, 1.5, "the mapping service")
 
         async def mapping() -> Mapping[str, Any]:
             reply = await remote.get(f"{url.rstrip('/')}/metadata", {"Accept": "application/fhir+json"})

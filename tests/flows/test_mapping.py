@@ -250,6 +250,6 @@ class RemoteMappingTests(TestCase):
                 rows = await near.until(
                     "/admin/messages?source_id=M2", lambda page: page["items"][0]["status"] == "FAILED"
                 )
-                self.assertIn("matchbox: the mapping service cannot be reached", rows["items"][0]["last_error"])
+                self.assertIn("matchbox: no response from the mapping service", rows["items"][0]["last_error"])
                 far.service.start()
                 await near.until("/fhir/Patient?identifier=P2&gender=female", lambda page: page["total"] == 1, 60)

@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
@@ -15,6 +16,7 @@ from zope.interface import implementer
 from ipf.ports import Answer, Notification
 from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
 from ipf.wire.channels.rest_hook import RestHook
+from ipf.wire.client.http_client import HttpClient
 from ipf.wire.http.site import FhirResource
 from tests.rest.world import OnMemory, patient
 from tests.waiting import PATIENCE
@@ -86,9 +88,10 @@ class RebindingTests(TestCase):
         self.addCleanup(self.port.stopListening)
 
     def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = PATIENCE) -> RestHook:
-        hook = RestHook(Machine(Names(*answers)), seconds, permits=policy.permits)
-        self.addCleanup(hook.close)
-        return hook
+        machine = Machine(Names(*answers))
+        http = HttpClient(machine, seconds, body_limit=1024, connections_per_host=2, permits=policy.permits)
+        self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
+        return RestHook(http, seconds, reactor)
 
     async def send(self, hook: RestHook) -> Any:
         url = f"http://hook.example.org:{self.port.getHost().port}/x"

@@ -1,6 +1,6 @@
-"""Channels to subscribers, one module each behind `ports.Channel`, by their `Subscription.channel.type`.
+"""Channels to subscribers: one module each, implementing `ports.Channel`, by `Subscription.channel.type`.
 
-Adding one: a module beside these, and its line in `open_channels`.
+A new channel is a module in this package and a line in `open_channels`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,26 @@ from ipf.ports import Channels
 from ipf.security.vault import Vault
 from ipf.wire.channels.email import Email, MailServer
 from ipf.wire.channels.message import Message
-from ipf.wire.channels.rest_hook import RestHook
+from ipf.wire.channels.rest_hook import BODY_LIMIT, CONNECTIONS_PER_HOST, RestHook
 from ipf.wire.channels.signed import SignedChannel
 from ipf.wire.channels.websocket_resource import Websocket
-from ipf.wire.client.resolver import Permits
+from ipf.wire.client.http_client import HttpClient
+from ipf.wire.client.resolver import AddressRule
 
 
-def open_channels(settings: Settings, reactor: Any, source: str, permits: Permits | None) -> Channels:
-    """Every channel of this process.  `source`: the address under which messages say that they come from here.
+def open_channels(settings: Settings, reactor: Any, source: str, permits: AddressRule | None) -> Channels:
+    """All channels of this process.
 
-    `permits`: which addresses may be connected to.
+    `source`: the endpoint that messages name as their source.  `permits`: addresses that may be connected to.
     """
     seconds = settings.delivery_timeout_ms / 1000
     vault = Vault(settings.secret_key)
-    hook = RestHook(reactor, seconds, permits=permits)
-    rest_hook = SignedChannel(hook, vault, settings.signing_secret, lambda: datetime.now(UTC))
+    http = HttpClient(
+        reactor, seconds, body_limit=BODY_LIMIT, connections_per_host=CONNECTIONS_PER_HOST, permits=permits
+    )
+    rest_hook = SignedChannel(
+        RestHook(http, seconds, reactor), vault, settings.signing_secret, lambda: datetime.now(UTC)
+    )
     server = MailServer.of(settings.smtp_url) if settings.smtp_url else None
     return {
         "rest-hook": rest_hook,

@@ -32,7 +32,7 @@ from twisted.internet.ssl import optionsForClientTLS
 from twisted.mail.smtp import ESMTPSenderFactory, SMTPClientError
 
 from ipf.ports import Channel, Clock, Delivered, Notification
-from ipf.wire.client.endpoints import was_cancelled, why
+from ipf.wire.client.failures import describe, was_cancelled
 
 NOT_CONFIGURED = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
 
@@ -218,4 +218,4 @@ def _why(failure: Exception) -> str:
     if isinstance(failure, SMTPClientError):
         said = _refusal(failure.addresses) or f"{failure.code} {_text(failure.resp)}"
         return f"the mail server refused: {said}"
-    return why(failure)
+    return describe(failure)

@@ -1,10 +1,11 @@
-"""The rest-hook channel: one notification in, one HTTP request out, and what the far end answered.
+"""The rest-hook channel: one notification in, one HTTP request out, the status of the response back.
 
-Requests go out over kept connections (`wire/client/connection.py`): endpoints are cached, redirects are not followed,
-no cookies
-are kept, and no more of an answer's body is read than it takes to use the connection again.  Nothing the far end does
-raises: refusal, silence, a reset or a bad certificate become `Delivered.error`, in words that hold no part of the path
-(it may name a patient's resource).
+Requests go out over the pooled client of `wire/client/http_client.py`.  No failure of the endpoint raises: a refusal,
+a timeout, a reset or a bad certificate become `Delivered.error`.  Its text holds no part of the path, which may name a
+patient's resource.
+
+The status counts as soon as the head of the response is complete.  The body is read, up to a limit, so that the
+connection can be used again, and dropped.
 
 Source: interface specification "Notification shapes", "Correlation"; RFC 9110 sections 5.5, 7.6.1 and 10.2.3.
 """
@@ -12,32 +13,25 @@ Source: interface specification "Notification shapes", "Correlation"; RFC 9110 s
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
 from urllib.parse import urlsplit
 
-from hyperlink import DecodedURL
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.client import URI
+from twisted.web.iweb import IResponse
 
 from ipf.ports import Channel, Clock, Delivered, Notification
 from ipf.telemetry import correlation
-from ipf.wire.client.connection import Exchanges, TooLate
-from ipf.wire.client.endpoints import Endpoints, UnusableUrl, was_cancelled, why
-from ipf.wire.client.resolver import Permits
+from ipf.wire.client.failures import describe, was_cancelled
+from ipf.wire.client.http_client import HttpClient, read_body, within
 
 BODY_LIMIT = 64 * 1024
+CONNECTIONS_PER_HOST = 256
 CONTENT_TYPE = "application/fhir+json; charset=UTF-8"
 
-_URL = re.compile(r"(https?)://([^/?#@\\]+)([^#]*)(?:#.*)?", re.I)
-_PRINTABLE = re.compile(r"[\x21-\x7e]+")
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
-_OURS = frozenset({correlation.HEADER.lower(), "accept-encoding"})  # nothing compressed is asked for
-_PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _CONNECTION_HEADERS = frozenset(
@@ -47,114 +41,84 @@ _CONNECTION_HEADERS = frozenset(
 
 
 class RestHook:
-    """`Channel` over HTTP.  `permits` is asked for each address that a name resolves to, before it is tried.
+    """`Channel` over HTTP.
 
-    A subscriber may ask for a shorter time limit than `timeout_seconds`, not for a longer one.
+    `timeout_seconds` bounds a request from connecting to the end of the response.  A subscriber may ask for a shorter
+    limit, not for a longer one.
     """
 
     unavailable = None
 
     def __init__(
         self,
-        reactor: Any,
+        http: HttpClient,
         timeout_seconds: float,
+        clock: IReactorTime,
         *,
-        clock: IReactorTime | None = None,
         now: Clock = lambda: datetime.now(UTC),
-        permits: Permits | None = None,
-        body_limit: int = BODY_LIMIT,
     ) -> None:
-        self._clock: IReactorTime = clock or reactor
+        self._http = http
         self._timeout_seconds = timeout_seconds
+        self._clock = clock
         self._now = now
-        self._endpoints = Endpoints(reactor, timeout_seconds, permits)
-        self._exchanges = Exchanges(self._clock, body_limit)
 
     def place(self, endpoint: str) -> str:
         """Scheme, host and port."""
-        return place_of(endpoint)
+        return origin_of(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
-        """Send and wait for the answer, or for the time limit.  CancelledError only when the caller cancels."""
+        """Send, and wait for the response or for the time limit.  CancelledError only when the caller cancels."""
         refused = header_problem(notification.headers)
         if refused is not None:
             return Delivered(None, 0, refused)
         started = self._clock.seconds()
         seconds = min(notification.timeout_seconds or self._timeout_seconds, self._timeout_seconds)
+        responses: list[IResponse] = []
+        error = None
         try:
-            uri, request = request_of(notification)
-            endpoint = self._endpoints.endpointForURI(uri)
-            status, waits = await self._exchanges.ask(endpoint, endpoint, request, started + seconds)
-        except Exception as error:
-            if was_cancelled(error):
-                raise CancelledError() from error
-            text = f"no answer within {seconds:g} s" if isinstance(error, TooLate) else why(error)
-            return Delivered(None, self._since(started), text)
-        retry_after = seconds_of(waits, self._now()) if waits is not None and status >= 400 else None
-        return Delivered(status, self._since(started), None, retry_after)
+            await within(seconds, self._clock, self._post(notification, responses))
+        except Exception as failure:
+            if was_cancelled(failure):
+                raise CancelledError() from failure
+            error = describe(failure)
+        milliseconds = round((self._clock.seconds() - started) * 1000)
+        if not responses:
+            return Delivered(None, milliseconds, error)
+        response = responses[0]
+        retry_after = response.headers.getRawHeaders(b"retry-after") if response.code >= 400 else None
+        pause = None if not retry_after else seconds_of(retry_after[0], self._now())
+        return Delivered(response.code, milliseconds, None, pause)
 
-    async def close(self) -> None:
-        """Close the kept connections."""
-        await self._exchanges.close()
-
-    def _since(self, started: float) -> int:
-        return round((self._clock.seconds() - started) * 1000)
+    async def _post(self, notification: Notification, responses: list[IResponse]) -> None:
+        response = await self._http.request(
+            notification.method, notification.url, headers_of(notification), notification.body
+        )
+        responses.append(response)
+        await read_body(response)
 
 
 _: type[Channel] = RestHook
 
 
-def request_of(notification: Notification) -> tuple[URI, bytes]:
-    """Where a notification goes, and the bytes of its request; its headers are known to be good.  UnusableUrl."""
-    text = notification.url
-    url = _URL.fullmatch(text if _PRINTABLE.fullmatch(text) else _ascii(text))
-    if url is None:
-        raise UnusableUrl
-    uri, host = _origin(url[1].lower(), url[2])
-    target, body = url[3], notification.body or b""
-    lines = [f"{notification.method} {target if target[:1] == '/' else '/' + target} HTTP/1.1", f"Host: {host}"]
+def headers_of(notification: Notification) -> Iterator[tuple[str, str]]:
+    """The registered headers, with content type, correlation id and trace context where they have none."""
     names = set()
     for name, value in notification.headers:
         lower = name.lower()
-        if lower not in _OURS:
-            lines.append(f"{name}: {value}")
+        if lower != correlation.HEADER.lower():
             names.add(lower)
-    if body and "content-type" not in names:
-        lines.append(f"Content-Type: {CONTENT_TYPE}")
-    lines.append(f"{correlation.HEADER}: {notification.correlation_id}")
+            yield name, value
+    if notification.body and "content-type" not in names:
+        yield "Content-Type", CONTENT_TYPE
+    yield correlation.HEADER, notification.correlation_id
     parent = correlation.traceparent(notification.correlation_id)
     if parent is not None and correlation.TRACEPARENT not in names:
-        lines.append(f"Traceparent: {parent}")
-    lines.append(f"Content-Length: {len(body)}\r\n\r\n")
-    return uri, "\r\n".join(lines).encode() + body
-
-
-def _ascii(url: str) -> str:
-    """A URL with text outside ASCII as it goes over the wire."""
-    try:
-        text: str = DecodedURL.from_text(url).to_uri().to_text()
-    except ValueError:
-        raise UnusableUrl() from None
-    if not _PRINTABLE.fullmatch(text):
-        raise UnusableUrl
-    return text
+        yield correlation.TRACEPARENT, parent
 
 
 @lru_cache(maxsize=4096)
-def _origin(scheme: str, authority: str) -> tuple[URI, str]:
-    """What an endpoint is made from, and the `Host` header."""
-    parts = _AUTHORITY.fullmatch(authority)
-    port = int(parts[2] or _PORTS[scheme]) if parts is not None else 0
-    if parts is None or not 0 < port < 65536:
-        raise UnusableUrl
-    host = parts[1].strip("[]").encode()
-    uri = URI(scheme.encode(), authority.encode(), host, port, b"", b"", b"", b"")
-    return uri, parts[1] if port == _PORTS[scheme] else f"{parts[1]}:{port}"
-
-
-@lru_cache(maxsize=4096)
-def place_of(endpoint: str) -> str:
-    """Scheme, host and port of a URL; the text itself when it is none."""
+def origin_of(endpoint: str) -> str:
+    """Scheme, host and port of a URL; the text itself when it is no URL."""
     try:
         url = urlsplit(endpoint)
         port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
@@ -164,7 +128,7 @@ def place_of(endpoint: str) -> str:
 
 
 def header_problem(headers: Sequence[tuple[str, str]]) -> str | None:
-    """Why registered headers cannot be sent: not HTTP, or the connection's own; None when they can."""
+    """Why registered headers cannot be sent: not HTTP, or reserved for the connection; None when they can."""
     for name, value in headers:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             return "a registered header is not a valid HTTP header"

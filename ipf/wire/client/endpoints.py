@@ -1,144 +1,140 @@
-"""Connections that the service opens: cached endpoints, an address rule, and failures put into words.
+"""Twisted endpoints of outbound HTTP connections: address rule, TLS, and a limit for the size of a response.
 
-Shared by every outbound HTTP client of this room.  Making an endpoint costs as much as half a request, so those in use
-are kept.  A name may resolve to an address that the endpoint policy forbids; such an address is never connected to
-(`resolver.py`), and the rule is asked again for the peer of the connection itself.
+The address rule is applied to every address that a host name resolves to (`resolver.py`), and again to the peer of the
+open connection.  The size limit counts the bytes of a response as they arrive, headers included: twisted.web limits the
+length of a header line but not the number of lines.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from OpenSSL.SSL import Error as TLSError
-from service_identity import VerificationError
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import connectionDone
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
-from twisted.web.client import URI, BrowserLikePolicyForHTTPS, ResponseFailed
+from twisted.web.client import URI, BrowserLikePolicyForHTTPS
 from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from ipf.wire.client.resolver import GuardedReactor, GuardedResolver, Permits
-from ipf.wire.client.response_parser import NoHttp
-
-ENDPOINTS_KEPT = 4096
+from ipf.wire.client.failures import AddressForbidden, ResponseTooLarge, UnusableUrl
+from ipf.wire.client.resolver import AddressRule, PermittedAddressResolver, ReactorWithResolver
 
 
-class UnusableUrl(Exception):
-    """The endpoint is no URL that a request can be sent to."""
-
-
-class AddressForbidden(Exception):
-    """The endpoint's name resolves to an address that the endpoint policy does not permit."""
+def _any_address(host: str, address: str) -> bool:
+    return True
 
 
 @implementer(IAgentEndpointFactory)
-class Endpoints:
-    """Twisted's endpoint for a URL, made once for each scheme, host and port."""
+class HttpEndpointFactory:
+    """Makes the endpoint for a URL.  `response_limit`: bytes of one response; `permits`: None = every address."""
 
-    def __init__(self, reactor: Any, connect_seconds: float, permits: Permits | None = None) -> None:
-        self._reactor = reactor
-        self._connect_seconds = connect_seconds
-        self._permits = permits
-        self._tls = BrowserLikePolicyForHTTPS()
-        self._kept: dict[tuple[bytes, bytes, int], IStreamClientEndpoint] = {}
+    def __init__(
+        self, reactor: Any, connect_seconds: float, response_limit: int, permits: AddressRule | None = None
+    ) -> None:
+        self.reactor = reactor
+        self.connect_seconds = connect_seconds
+        self.response_limit = response_limit
+        self.permits = permits or _any_address
+        self.tls = BrowserLikePolicyForHTTPS()
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Twisted: the endpoint for this URL.  SchemeNotSupported unless http or https."""
-        key = (uri.scheme, uri.host, uri.port)
-        endpoint = self._kept.get(key)
-        if endpoint is None:
-            if len(self._kept) >= ENDPOINTS_KEPT:
-                self._kept.clear()
-            endpoint = self._kept[key] = self._make(uri)
-        return endpoint
-
-    def _make(self, uri: URI) -> IStreamClientEndpoint:
+        """Twisted: the endpoint for this URL.  SchemeNotSupported unless http or https; UnusableUrl."""
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"unsupported scheme {uri.scheme!r}")
-        host = uri.host.decode("ascii")
-        if self._permits is None:
-            return self._secured(self._reactor, uri, host)
-        resolver = GuardedResolver(self._reactor, host, self._permits)
-        return GuardedEndpoint(self._secured(GuardedReactor(self._reactor, resolver), uri, host), resolver)
-
-    def _secured(self, reactor: Any, uri: URI, host: str) -> IStreamClientEndpoint:
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, uri.port, timeout=self._connect_seconds)
-        if uri.scheme == b"https":
-            return wrapClientTLS(self._tls.creatorForNetloc(uri.host, uri.port), endpoint)
-        return endpoint
+        if not uri.host or b"@" in uri.host or not 0 < uri.port < 65536:
+            raise UnusableUrl
+        return HttpEndpoint(uri, self)
 
 
 @implementer(IStreamClientEndpoint)
-class GuardedEndpoint:
-    """An endpoint that connects to permitted addresses only, and says so when there are none."""
+class HttpEndpoint:
+    """An endpoint that connects to permitted addresses only and limits the size of responses.
 
-    def __init__(self, endpoint: IStreamClientEndpoint, resolver: GuardedResolver) -> None:
-        self._endpoint = endpoint
-        self._resolver = resolver
+    Twisted's agent asks for an endpoint with every request, so the work is done when it connects.
+    """
+
+    def __init__(self, uri: URI, factory: HttpEndpointFactory) -> None:
+        self._uri = uri
+        self._factory = factory
+
+    async def _connect(self, protocol_factory: IProtocolFactory) -> Any:
+        uri, factory = self._uri, self._factory
+        host = uri.host.decode("ascii")
+        resolver = PermittedAddressResolver(factory.reactor, host, factory.permits)
+        reactor: Any = ReactorWithResolver(factory.reactor, resolver)
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, uri.port, timeout=factory.connect_seconds)
+        if uri.scheme == b"https":
+            endpoint = wrapClientTLS(factory.tls.creatorForNetloc(uri.host, uri.port), endpoint)
+        try:
+            connection: Any = await endpoint.connect(ResponseLimitFactory(protocol_factory, factory.response_limit))
+        except error.DNSLookupError as failure:
+            if resolver.found_only_forbidden:
+                raise AddressForbidden from failure
+            raise
+        if not resolver.permits(connection.transport.getPeer()):
+            connection.transport.abortConnection()
+            raise AddressForbidden
+        return connection.wrappedProtocol
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        """Twisted: connect.  AddressForbidden when no address of the name is permitted."""
-        return self._endpoint.connect(protocolFactory).addCallbacks(self._check, self._refused)
-
-    def _check(self, protocol: Any) -> Any:
-        if not self._resolver.permits(protocol.transport.getPeer()):
-            protocol.transport.abortConnection()
-            raise AddressForbidden()
-        return protocol
-
-    def _refused(self, failure: Failure) -> Failure:
-        if self._resolver.forbade and failure.check(error.DNSLookupError):
-            raise AddressForbidden()
-        return failure
+        """Twisted: connect.  AddressForbidden when no address of the host is permitted."""
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
 
 
-def was_cancelled(failure: Exception) -> bool:
-    """Whether this is what cancelling an outbound request leads to."""
-    return any(isinstance(each, (CancelledError, error.ConnectingCancelledError)) for each in _causes(failure))
+class ResponseLimitProtocol(ProtocolWrapper):
+    """Aborts a connection when a response exceeds the limit of its factory.
+
+    Closing aborts as well: a client has nothing left to send then, and a peer that does not read must not keep the
+    connection open.
+    """
+
+    factory: ResponseLimitFactory
+    transport: Any
+    _received = 0
+    _is_exceeded = False
+
+    def write(self, data: bytes) -> None:
+        """Twisted: send; a new request begins a new response."""
+        self._received = 0
+        super().write(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def writeSequence(self, data: Any) -> None:
+        """Twisted: send; a new request begins a new response."""
+        self._received = 0
+        super().writeSequence(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: some bytes of a response."""
+        self._received += len(data)
+        if self._received > self.factory.limit:
+            self._is_exceeded = True
+            self.loseConnection()
+        else:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]  # Twisted has no types here
+
+    def loseConnection(self) -> None:
+        """Twisted: close."""
+        self.disconnecting = 1
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Twisted: the connection is closed."""
+        reason = Failure(ResponseTooLarge()) if self._is_exceeded else reason
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
 
-def why(failure: Exception) -> str:
-    """The reason of a failed request for a person: what kind of failure, and nothing that was sent."""
-    causes = _causes(failure)
-    for kinds, text in _REASONS:
-        for cause in causes:
-            if isinstance(cause, kinds):
-                return text
-    tls = next((each for each in causes if isinstance(each, TLSError)), None)
-    if tls is not None:
-        return f"TLS: {_tls_reason(tls)}"
-    return "no valid HTTP answer" if isinstance(failure, ResponseFailed) else f"not sent: {type(failure).__name__}"
+class ResponseLimitFactory(WrappingFactory[ResponseLimitProtocol]):
+    """Makes `ResponseLimitProtocol`.  `limit`: bytes of one response, headers included."""
 
+    noisy = False
+    protocol = ResponseLimitProtocol
 
-_REASONS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
-    ((AddressForbidden,), "the endpoint's name resolves to an address that is not permitted"),
-    ((error.ConnectionRefusedError,), "connection refused"),
-    ((error.DNSLookupError, error.UnknownHostError), "the host name cannot be resolved"),
-    ((error.TimeoutError, error.TCPTimedOutError), "the connection could not be made in time"),
-    ((error.NoRouteError,), "no route to the host"),
-    ((VerificationError, error.VerifyError), "TLS: the certificate is not for this host"),
-    ((SchemeNotSupported, UnicodeError, UnusableUrl), "the endpoint is no usable http or https URL"),
-    ((error.ConnectionDone, error.ConnectionLost, error.ConnectionAborted), "the connection was closed unanswered"),
-    ((error.ConnectError,), "the connection could not be made"),
-    ((NoHttp,), "no valid HTTP answer"),
-)
-
-
-def _causes(failure: Exception) -> list[BaseException]:
-    causes: list[BaseException] = [failure]
-    for reason in getattr(failure, "reasons", ()):
-        if isinstance(reason, Failure) and isinstance(reason.value, Exception):
-            causes.extend(_causes(reason.value))
-    return causes
-
-
-def _tls_reason(failure: TLSError) -> str:
-    """OpenSSL's own words, e.g. `certificate verify failed`."""
-    try:
-        return str(failure.args[0][0][2]) or "handshake failed"
-    except (IndexError, TypeError):
-        return "handshake failed"
+    def __init__(self, factory: Any, limit: int) -> None:
+        factory.noisy = False  # Twisted logs two lines for each connection otherwise
+        super().__init__(factory)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self.limit = limit

@@ -1,12 +1,12 @@
-"""The mapping service elsewhere (`IPF_MAPPING_URL`): Matchbox, a second ipf, or whatever offers `$transform`.
+"""Client of a remote mapping service (`IPF_MAPPING_URL`): Matchbox, a second ipf, or any service with `$transform`.
 
-What arrives: claimed messages.  What leaves: `POST <url>/StructureMap/$transform` with the message as it came, and the
-transaction Bundle that was answered.  The map is named by its canonical; without one the far end chooses by type.  What
-operators of this engine answered for codes of the sender goes with the message (then as a Parameters resource).
+Claimed messages arrive.  `POST <url>/StructureMap/$transform` leaves with the message bytes, and the response is the
+transaction Bundle.  The request names the map by its canonical; without one the service chooses by message type.  Code
+mappings that operators of this engine have entered go with the message, in a Parameters resource.
 
-A service that cannot be reached, is too busy (408, 429, 5xx) or refuses the token (401, 403) is Problem UPSTREAM; every
-other refusal is MAPPING with what the OperationOutcome says.  Either way the row is tried again with backoff; a sender
-never learns of it.
+A service that cannot be reached, is too busy (408, 429, 5xx) or refuses the token (401, 403) is Problem UPSTREAM.
+Every other refusal is Problem MAPPING with the diagnostics of the OperationOutcome.  Either way the row is tried again
+with backoff; senders are not affected.
 
 Source: interface specification "Ingest rules" 2 and 4; decisions section 1.
 """
@@ -21,63 +21,61 @@ from urllib.parse import quote
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Claimed, Json, Mapped, Mapper, UnmappedCode
-from ipf.wire.client.fhir_service import Remote, Reply
+from ipf.wire.client.remote_service import RemoteService, Response
 
 ER7 = "x-application/hl7-v2+er7"
 UNMAPPED_HEADER = "x-ipf-unmapped"
-_LATER = frozenset((401, 403, 408, 425, 429))
-_LONGEST = 300
+_RETRIED = frozenset((401, 403, 408, 425, 429))
+_MAX_DIAGNOSTICS = 300
 
 Codings = Mapping[str, Mapping[str, Json | None]]
-CodeAnswers = Callable[[Claimed], Awaitable[Codings | None]]
-"""What operators answered for codes of a message's sender: Coding (None: no target) by ConceptMap and code."""
+CodeMappings = Callable[[Claimed], Awaitable[Codings | None]]
+"""Operators' mappings for codes of the message's sender: Coding (None: no target) by ConceptMap URL and code."""
 
 Canonical = Callable[[str], str | None]
-"""The canonical of the map for a message type; None: the far end chooses."""
+"""The canonical of the map for a message type; None: the service chooses."""
 
 
 class RemoteMapper:
-    """`ports.Mapper` over HTTP.  `url`: the FHIR base of the service, e.g. `http://other:8090/mapping/fhir`."""
+    """`ports.Mapper` over HTTP.  `url`: the FHIR base of the service, such as `http://other:8090/mapping/fhir`."""
 
-    def __init__(self, remote: Remote, url: str, canonical: Canonical, answers: CodeAnswers) -> None:
-        self._remote = remote
+    def __init__(self, service: RemoteService, url: str, canonical: Canonical, code_mappings: CodeMappings) -> None:
+        self._service = service
         self._url = url.rstrip("/") + "/StructureMap/$transform"
         self._canonical = canonical
-        self._answers = answers
+        self._code_mappings = code_mappings
 
     def has_map(self, message_type: str) -> bool:
-        """True: only the far end knows."""
+        """True: only the service knows its maps."""
         return True
 
     async def transform(self, message: Claimed) -> Mapped:
         """Message bytes to transaction Bundle.  Problem UPSTREAM or MAPPING."""
         canonical = self._canonical(message.message_type)
         url = self._url if canonical is None else f"{self._url}?source={quote(canonical, safe='')}"
-        answers = await self._answers(message)
-        if answers:
-            body, kind = dumps(_parameters(message, answers)), "application/fhir+json"
+        codings = await self._code_mappings(message)
+        if codings:
+            body, kind = dumps(_parameters(message, codings)), "application/fhir+json"
         else:
             body, kind = message.raw, f"{ER7};charset={message.charset}" if message.charset else ER7
         headers = {"Content-Type": kind, "Accept": "application/fhir+json"}
-        reply = await self._remote.post(url, body, headers, message.correlation_id)
-        if reply.status != 200:
-            raise _refusal(reply)
-        return Mapped(_bundle(reply), canonical or f"{self._url}#{message.message_type}", _unmapped(reply))
+        response = await self._service.post(url, body, headers, message.correlation_id)
+        if response.status != 200:
+            raise _refusal(response)
+        return Mapped(_bundle(response), canonical or f"{self._url}#{message.message_type}", _unmapped(response))
 
 
 _: type[Mapper] = RemoteMapper
 
 
-def _parameters(message: Claimed, answers: Codings) -> Json:
+def _parameters(message: Claimed, codings: Codings) -> Json:
     text = message.raw.decode(message.charset or "utf-8", "replace")
     content = [{"name": "content", "valueString": text}]
-    return {
-        "resourceType": "Parameters",
-        "parameter": content + [{"name": "override", "resource": _table(url, rows)} for url, rows in answers.items()],
-    }
+    overrides = [{"name": "override", "resource": _concept_map(url, rows)} for url, rows in codings.items()]
+    return {"resourceType": "Parameters", "parameter": content + overrides}
 
 
-def _table(url: str, rows: Mapping[str, Json | None]) -> Json:
+def _concept_map(url: str, rows: Mapping[str, Json | None]) -> Json:
     groups = []
     for code, coding in rows.items():
         target = {"equivalence": "unmatched"} if coding is None else {**coding, "equivalence": "equivalent"}
@@ -86,9 +84,9 @@ def _table(url: str, rows: Mapping[str, Json | None]) -> Json:
     return {"resourceType": "ConceptMap", "url": url, "status": "active", "group": groups}
 
 
-def _bundle(reply: Reply) -> Json:
+def _bundle(response: Response) -> Json:
     try:
-        bundle = loads(reply.body)
+        bundle = loads(response.body)
     except Problem as problem:
         raise Problem(Category.MAPPING, f"the mapping service answered no JSON: {problem.text}") from problem
     if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
@@ -96,27 +94,28 @@ def _bundle(reply: Reply) -> Json:
     return bundle
 
 
-def _refusal(reply: Reply) -> Problem:
-    text = f"the mapping service answered {reply.status}"
-    if reply.status >= 500 or reply.status in _LATER or reply.status < 400:
+def _refusal(response: Response) -> Problem:
+    text = f"the mapping service answered {response.status}"
+    if response.status >= 500 or response.status in _RETRIED or response.status < 400:
         return Problem(Category.UPSTREAM, text)
-    said = _diagnostics(reply.body)
-    return Problem(Category.MAPPING, f"{text}: {said}" if said else text)
+    diagnostics = _diagnostics(response.body)
+    return Problem(Category.MAPPING, f"{text}: {diagnostics}" if diagnostics else text)
 
 
 def _diagnostics(body: bytes) -> str:
-    """What the first issue of an OperationOutcome says, shortened."""
+    """The text of the first issue of an OperationOutcome, shortened."""
     try:
         issue: Any = loads(body)["issue"][0]
-        said = issue.get("diagnostics") or (issue.get("details") or {}).get("text") or ""
+        text = issue.get("diagnostics") or (issue.get("details") or {}).get("text") or ""
     except (Problem, KeyError, IndexError, TypeError, AttributeError):
         return ""
-    return said[:_LONGEST] if isinstance(said, str) else ""
+    return text[:_MAX_DIAGNOSTICS] if isinstance(text, str) else ""
 
 
-def _unmapped(reply: Reply) -> tuple[UnmappedCode, ...]:
-    """The codes that a second ipf says it did not know."""
+def _unmapped(response: Response) -> tuple[UnmappedCode, ...]:
+    """The codes for which a remote ipf reports no mapping."""
     try:
-        return tuple(UnmappedCode(str(table), str(code)) for table, code in json.loads(reply.headers[UNMAPPED_HEADER]))
+        codes = json.loads(response.headers[UNMAPPED_HEADER])
+        return tuple(UnmappedCode(str(table), str(code)) for table, code in codes)
     except (KeyError, ValueError, TypeError):
         return ()

@@ -1,8 +1,7 @@
-"""Names looked up under a rule: an address that may not be connected to is never tried.
+"""Name resolution under an address rule: forbidden addresses are never passed on to the endpoint that connects.
 
-The addresses that a name resolves to are judged before a connection is opened, and the connection goes to one of those
-very addresses; so a name that resolves to something else a moment later (DNS rebinding) gains nothing, and a forbidden
-port learns nothing, not even that somebody knocked.
+Each resolution is checked before a connection is opened, and the connection goes to an address that was checked.  A
+name that later resolves to another address (DNS rebinding) gains nothing.  A forbidden port receives no packet.
 
 Source: https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
 """
@@ -21,19 +20,22 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import implementer
 
-Permits = Callable[[str, str], bool]
-"""(host as the URL names it, IP address): whether a connection may be opened."""
+AddressRule = Callable[[str, str], bool]
+"""(host of the URL, IP address): whether a connection may be opened."""
 
 
 @implementer(IHostnameResolver)
-class GuardedResolver:
-    """Passes on the permitted addresses of one host.  `forbade`: the last look-up found none but others."""
+class PermittedAddressResolver:
+    """Passes on the permitted addresses of one host.
 
-    def __init__(self, reactor: Any, host: str, permits: Permits) -> None:
+    `found_only_forbidden`: the last resolution found addresses, and none of them is permitted.
+    """
+
+    def __init__(self, reactor: Any, host: str, permits: AddressRule) -> None:
         self._reactor = reactor
         self._host = host
         self._permits = permits
-        self.forbade = False
+        self.found_only_forbidden = False
 
     def resolveHostName(
         self,
@@ -43,55 +45,55 @@ class GuardedResolver:
         addressTypes: Sequence[type[IAddress]] | None = None,
         transportSemantics: str = "TCP",
     ) -> IHostResolution:
-        """Twisted: look a name up."""
-        receiver = _Permitted(resolutionReceiver, self)
-        found: IHostResolution = self._reactor.nameResolver.resolveHostName(
+        """Twisted: resolve a name."""
+        receiver = _PermittedAddresses(resolutionReceiver, self)
+        resolution: IHostResolution = self._reactor.nameResolver.resolveHostName(
             receiver, hostName, portNumber, addressTypes, transportSemantics
         )
-        return found
+        return resolution
 
     def permits(self, address: IAddress) -> bool:
-        """Whether this one may be passed on."""
+        """Whether a connection to this address may be opened."""
         return self._permits(self._host, getattr(address, "host", ""))
 
 
 @implementer(IResolutionReceiver)
-class _Permitted:
-    """One look-up."""
+class _PermittedAddresses:
+    """Receives one resolution and forwards its permitted addresses."""
 
-    def __init__(self, receiver: IResolutionReceiver, resolver: GuardedResolver) -> None:
+    def __init__(self, receiver: IResolutionReceiver, resolver: PermittedAddressResolver) -> None:
         self._receiver = receiver
         self._resolver = resolver
-        self._passed = self._dropped = 0
+        self._permitted = self._forbidden = 0
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """Twisted: it begins."""
+        """Twisted: the resolution begins."""
         self._receiver.resolutionBegan(resolutionInProgress)
 
     def addressResolved(self, address: IAddress) -> None:
-        """Twisted: one more address."""
+        """Twisted: one address."""
         if self._resolver.permits(address):
-            self._passed += 1
+            self._permitted += 1
             self._receiver.addressResolved(address)
         else:
-            self._dropped += 1
+            self._forbidden += 1
 
     def resolutionComplete(self) -> None:
-        """Twisted: that was all."""
-        self._resolver.forbade = self._dropped > 0 and not self._passed
+        """Twisted: there are no more addresses."""
+        self._resolver.found_only_forbidden = self._forbidden > 0 and not self._permitted
         self._receiver.resolutionComplete()
 
 
 @implementer(IReactorPluggableNameResolver)
-class GuardedReactor:
-    """The reactor for endpoints to one host, with a resolver of its own."""
+class ReactorWithResolver:
+    """The reactor with another name resolver, for the endpoint of one host."""
 
-    def __init__(self, reactor: Any, resolver: GuardedResolver) -> None:
+    def __init__(self, reactor: Any, resolver: IHostnameResolver) -> None:
         self._reactor = reactor
         self.nameResolver = resolver
 
     def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """Twisted: nobody may replace it."""
+        """Twisted: not supported."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:

@@ -24,7 +24,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Json
 from ipf.security.keys import KeyRefused, KeySet
 from ipf.telemetry.logs import event_line
-from ipf.wire.client.fhir_service import Reply
+from ipf.wire.client.remote_service import Response
 
 log = Logger()
 
@@ -33,7 +33,7 @@ FRESH_SECONDS = 600.0  # keys older than this are fetched again
 RETRY_SECONDS = 5.0  # between attempts while the provider cannot be reached
 FORCED_SECONDS = 30.0  # between fetches that unknown keys cause
 
-Fetch = Callable[[str], Awaitable[Reply]]
+Fetch = Callable[[str], Awaitable[Response]]
 """One GET; Problem UPSTREAM."""
 
 _PASSED_ON = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
@@ -11,11 +12,14 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
+from twisted.web.http_headers import Headers
 
 from ipf.ports import Delivered, Notification
 from ipf.telemetry.correlation import traceparent
 from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
-from ipf.wire.client.endpoints import why
+from ipf.wire.client.failures import describe
+from ipf.wire.client.http_client import HttpClient
+from ipf.wire.client.resolver import AddressRule
 from tests.waiting import PATIENCE, free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -73,12 +77,18 @@ class RestHookTests(TestCase):
         await port.stopListening()
         await deferLater(reactor, 0.01)
 
-    def webhook(self, timeout: float = PATIENCE, **options: object) -> RestHook:
-        hook = RestHook(reactor, timeout, **options)
-        self.addCleanup(hook.close)
-        return hook
+    def webhook(
+        self,
+        timeout: float = PATIENCE,
+        *,
+        body_limit: int = 65536,
+        permits: AddressRule | None = None,
+    ) -> RestHook:
+        http = HttpClient(reactor, timeout, body_limit=body_limit, connections_per_host=8, permits=permits)
+        self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
+        return RestHook(http, timeout, reactor)
 
-    async def ask(self, behave: Behaviour, limit: float = PATIENCE, **options: object) -> tuple[Delivered, FarEnd]:
+    async def ask(self, behave: Behaviour, limit: float = PATIENCE, **options: Any) -> tuple[Delivered, FarEnd]:
         end, url = self.far_end(behave)
         return await self.webhook(limit, **options).send(put(url)), end
 
@@ -141,15 +151,13 @@ class RestHookTests(TestCase):
 
     async def test_a_body_that_never_ends_meets_the_time_limit(self) -> None:
         clock = Clock()
-        _, url = self.far_end(replies(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"))
-        hook = self.webhook(5.0, clock=clock)
-        sending = Deferred.fromCoroutine(hook.send(put(url)))
-        while not [one for one in hook._exchanges._open if one.reader.status is not None]:
-            await deferLater(reactor, 0.005)
+        http: Any = EndlessBody()
+        sending = Deferred.fromCoroutine(RestHook(http, 5.0, clock).send(put("http://hook.example.org")))
         self.assertNoResult(sending)
         clock.advance(5.0)
         delivered = self.successResultOf(sending)
         self.assertEqual((delivered.http_status, delivered.duration_ms), (200, 5000))
+        self.assertTrue(http.response.is_closed)
 
     async def test_a_bomb_is_not_unpacked(self) -> None:
         reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"
@@ -170,7 +178,9 @@ class RestHookTests(TestCase):
             self.assertEqual(delivered.error, "the connection was closed unanswered")
             self.assertEqual(len(end.requests), 1)
 
-    async def test_a_kept_connection_that_died_is_replaced(self) -> None:
+    async def test_a_request_is_sent_once(self) -> None:
+        """Also on a kept connection that the far end closes: the delivery stage repeats it, not the client."""
+
         def second_request_dies(connection: Subscriber, request: bytes) -> None:
             if connection is end.connections[0] and len(end.requests) > 1:
                 connection.transport.abortConnection()
@@ -180,8 +190,18 @@ class RestHookTests(TestCase):
         end, url = self.far_end(second_request_dies)
         hook = self.webhook()
         await hook.send(put(url))
-        self.assertTrue((await hook.send(put(url))).succeeded)
-        self.assertEqual(len(end.connections), 2)
+        for method in ("PUT", "DELETE"):
+            delivered = await hook.send(Notification(method, url, (), None, CORRELATION))
+            if method == "PUT":
+                self.assertEqual(delivered.error, "the connection was closed unanswered")
+        self.assertEqual((delivered.succeeded, len(end.requests), len(end.connections)), (True, 3, 2))
+
+    async def test_headers_without_end(self) -> None:
+        """The head of a response counts against the size limit, in lines of any length."""
+        for line in (b"X: y\r\n", b"X: " + b"y" * 8000 + b"\r\n"):
+            reply = b"HTTP/1.1 200 OK\r\n" + line * (300_000 // len(line))
+            delivered, _ = await self.ask(replies(reply))
+            self.assertEqual((delivered.http_status, delivered.error), (None, "the response is too large"))
 
     async def test_no_http(self) -> None:
         delivered, _ = await self.ask(replies(b"SSH-2.0-OpenSSH_9.6\r\n"))
@@ -191,8 +211,9 @@ class RestHookTests(TestCase):
         hook = self.webhook()
         self.assertEqual((await hook.send(put(f"http://127.0.0.1:{free_port()}"))).error, "connection refused")
         self.assertIn("no usable http or https URL", (await hook.send(put("ftp://127.0.0.1/x"))).error or "")
-        for broken in ("", "not a url", "http://", "http://[::1", "http://a:b:c/"):
-            self.assertIsNotNone((await hook.send(put(broken))).error, broken)
+        for broken in ("not a url", "http://", "http://[::1", "http://a:b:c/", "http://me@127.0.0.1/", "http://a:0/"):
+            error = (await hook.send(Notification("POST", broken, (), None, CORRELATION))).error
+            self.assertEqual(error, "the endpoint is no usable http or https URL", broken)
 
     async def test_tls_to_a_plain_port_is_an_error(self) -> None:
         _, url = self.far_end(replies(OK))
@@ -227,7 +248,28 @@ class RestHookTests(TestCase):
             await sending
 
 
-class WordsTests(TestCase):
+class EndlessBody:
+    """An HTTP client that returns a response with an incomplete body."""
+
+    def __init__(self) -> None:
+        self.response = EndlessResponse()
+
+    async def request(self, *request: object) -> EndlessResponse:
+        return self.response
+
+
+class EndlessResponse:
+    code, length, headers, is_closed = 200, 10, Headers(), False
+
+    def deliverBody(self, reader: Any) -> None:
+        reader.makeConnection(self)
+        reader.dataReceived(b"abc")
+
+    def loseConnection(self) -> None:
+        self.is_closed = True
+
+
+class RuleTests(TestCase):
     def test_retry_after(self) -> None:
         now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
         for text, seconds in (
@@ -248,7 +290,7 @@ class WordsTests(TestCase):
             self.assertIsNotNone(header_problem([(name, value)]), name)
 
     def test_unknown_failures_name_their_kind_only(self) -> None:
-        self.assertEqual(why(RuntimeError("Patient/secret")), "not sent: RuntimeError")
+        self.assertEqual(describe(RuntimeError("Patient/secret")), "not sent: RuntimeError")
 
 
 def put(url: str) -> Notification:

@@ -16,8 +16,8 @@ from twisted.web.server import NOT_DONE_YET, Site
 from ipf.errors import Category, Problem
 from ipf.ports import UnmappedCode
 from ipf.telemetry.correlation import traceparent
-from ipf.wire.client.fhir_service import Credentials, Remote
 from ipf.wire.client.mapper_client import RemoteMapper
+from ipf.wire.client.remote_service import Credentials, RemoteService
 from tests.pipeline.convert.test_convert import message
 from tests.waiting import PATIENCE
 
@@ -73,7 +73,7 @@ class RemoteMapperTests(TestCase):
     ) -> RemoteMapper:
         """The client, closed when the test ends."""
         credentials = Credentials(f"{self.base}/token", "me", "secret", "system/*.c") if secured else None
-        remote = Remote(reactor, timeout, "the mapping service", credentials)
+        remote = RemoteService(reactor, timeout, "the mapping service", credentials)
         self.addCleanup(lambda: Deferred.fromCoroutine(remote.close()))
 
         async def known(_: object) -> Any:

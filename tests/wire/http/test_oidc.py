@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.ports import ANONYMOUS, Caller, Request
 from ipf.security.access import Unauthorized
-from ipf.wire.client.fhir_service import Reply
+from ipf.wire.client.remote_service import Response
 from ipf.wire.http.bearer import Bearer
 from ipf.wire.http.oidc import DISCOVERY, FORCED_SECONDS, FRESH_SECONDS, RETRY_SECONDS, KeySource
 from tests.security.issuer import ISSUER, NOW, RULES, jwk, token
@@ -30,9 +30,9 @@ class Provider:
         self.is_down = False
         self.asked: list[str] = []
         self.held: Deferred[None] | None = None
-        self.answers: dict[str, Reply] = {}
+        self.answers: dict[str, Response] = {}
 
-    async def fetch(self, url: str) -> Reply:
+    async def fetch(self, url: str) -> Response:
         """One GET."""
         self.asked.append(url.removeprefix(ISSUER))
         if self.held is not None:
@@ -42,7 +42,7 @@ class Provider:
         if url in self.answers:
             return self.answers[url]
         body = self.document if url.endswith(DISCOVERY) else {"keys": [jwk(name) for name in self.keys]}
-        return Reply(200, {}, json.dumps(body).encode())
+        return Response(200, {}, json.dumps(body).encode())
 
     def count(self) -> int:
         """How often the keys were asked for."""
@@ -154,7 +154,12 @@ class OidcTests(TestCase):
 
     def test_answers_that_are_no_keys(self) -> None:
         self.caller(token())
-        for reply in (Reply(500, {}, b""), Reply(302, {}, b""), Reply(200, {}, b"<html>"), Reply(200, {}, b"[]")):
+        for reply in (
+            Response(500, {}, b""),
+            Response(302, {}, b""),
+            Response(200, {}, b"<html>"),
+            Response(200, {}, b"[]"),
+        ):
             self.provider.answers[KEYS_URL] = reply
             self.clock.advance(FRESH_SECONDS)
             self.assertEqual(self.caller(token(exp=NOW + 9000)).subject, "ada")
