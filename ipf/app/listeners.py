@@ -30,7 +30,17 @@ from ipf.mapping.library.service import MappingAdminService, as_claimed
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.pipeline.tracing import TracedCommit, traced_handler
-from ipf.ports import ANONYMOUS, DEFAULT_TENANT, Answer, Authenticate, Handler, NoteBinding, Request, Session, SocketHub
+from ipf.ports import (
+    ANONYMOUS,
+    DEFAULT_TENANT,
+    Answer,
+    AuditBinding,
+    Authenticate,
+    Handler,
+    Request,
+    Session,
+    WebsocketHub,
+)
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import listeners, observer, records_of
 from ipf.rest.http.exchange import Observe
@@ -122,7 +132,7 @@ class Doors:
         stores: Stores,
         installation: Installation,
         on_stop: Callable[[str, Closer], None],
-        sockets: SocketHub,
+        sockets: WebsocketHub,
         watching: Watching,
         vendors: Vendors,
     ) -> None:
@@ -211,7 +221,7 @@ class Doors:
         trail = self._trail
         return observer(self._rules, trail.note, milliseconds, self._tails, run_in_thread, trail.note_later)
 
-    def _listeners(self) -> NoteBinding | None:
+    def _listeners(self) -> AuditBinding | None:
         """What tells it of websocket clients that bind, or try to."""
         return None if self._trail is None else listeners(self._rules, self._trail.note, now, self._tails)
 
@@ -352,7 +362,7 @@ def channel_policy(settings: Settings) -> ChannelPolicy:
 
 async def nobody(bearer: str | None) -> Session:
     """`Authenticate` where websockets need an authenticated session, and nobody can have one."""
-    return Session(may=lambda _: False, caller=ANONYMOUS)
+    return Session(may_read=lambda _: False, caller=ANONYMOUS)
 
 
 def tenancy_of(settings: Settings) -> Tenancy:

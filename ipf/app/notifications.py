@@ -17,7 +17,7 @@ from ipf.pipeline.deliver.activate import Activate, SetStatus
 from ipf.pipeline.deliver.authorization import Authorization
 from ipf.pipeline.deliver.compose import Composer
 from ipf.pipeline.deliver.deliver import Deliver
-from ipf.pipeline.deliver.websockets import Sockets
+from ipf.pipeline.deliver.websockets import WebsocketNotifier
 from ipf.pipeline.tracing import TracedChannel
 from ipf.pipeline.worker import Worker
 from ipf.ports import Backoff, Channels, Compose
@@ -56,7 +56,7 @@ class Notifying:
         self.channels: Channels = open_channels(settings, reactor, settings.base_url, permits)
         if stores.spans is not None:
             self.channels = {n: TracedChannel(each, n, stores.spans) for n, each in self.channels.items()}
-        self.sockets = Sockets(
+        self.sockets = WebsocketNotifier(
             stores.deliveries,
             self.bindings,
             self.compose,

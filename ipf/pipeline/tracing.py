@@ -115,9 +115,9 @@ class TracedChannel:
         """See `Channel.unavailable`."""
         return self._channel.unavailable
 
-    def place(self, endpoint: str) -> str:
-        """See `Channel.place`."""
-        return self._channel.place(endpoint)
+    def destination(self, endpoint: str) -> str:
+        """See `Channel.destination`."""
+        return self._channel.destination(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
         """See `Channel.send`."""

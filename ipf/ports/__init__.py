@@ -98,13 +98,13 @@ from ipf.ports.resources import (
 )
 from ipf.ports.terminology import Terminology
 from ipf.ports.websockets import (
+    AuditBinding,
     Authenticate,
-    NoteBinding,
+    BindingAttempt,
     Session,
-    SocketClient,
-    SocketHub,
-    SocketNote,
     TokenBinding,
+    WebsocketClient,
+    WebsocketHub,
 )
 
 __all__ = [
@@ -121,9 +121,11 @@ __all__ = [
     "Answer",
     "Attempt",
     "AttemptPage",
+    "AuditBinding",
     "Authenticate",
     "Backoff",
     "Binding",
+    "BindingAttempt",
     "BindingTokens",
     "Caller",
     "Change",
@@ -168,7 +170,6 @@ __all__ = [
     "MessageRow",
     "NewEvent",
     "NewJob",
-    "NoteBinding",
     "Notification",
     "Notifier",
     "Outcome",
@@ -189,9 +190,6 @@ __all__ = [
     "ServedTopic",
     "Session",
     "Settlement",
-    "SocketClient",
-    "SocketHub",
-    "SocketNote",
     "StaleRecovery",
     "Status",
     "SubscriptionCreator",
@@ -206,6 +204,8 @@ __all__ = [
     "UnmappedFilter",
     "UnmappedRow",
     "Version",
+    "WebsocketClient",
+    "WebsocketHub",
     "Writes",
     "WrittenVersion",
     "WrongState",

@@ -1,4 +1,4 @@
-"""Delivery: leases on pending events, the ledger, and channels to subscribers."""
+"""Delivery of notifications: leases on pending events, the ledger of attempts, channels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ipf.ports.caller import OPEN, Caller
 
 @dataclass(slots=True)
 class Lease:
-    """A subscription whose pending events this process alone may send, until `until`.
+    """A subscription leased by one process: until `until`, only this process sends its pending events.
 
-    `last_event_number`: of its newest event when it was leased.  `events`: the first of those that are due.  `within`:
-    callers within whose grants, all of them, it is told: those who wrote it, and who listens over a websocket.
+    `last_event_number`: of the newest event at the time of the lease.  `events`: the first due events.  `callers`:
+    the grants of all of them limit the notifications: the writers of the Subscription, and the websocket client.
     """
 
     tenant: str
@@ -29,14 +29,14 @@ class Lease:
     failing_since: datetime | None
     last_event_number: int = 0
     events: Sequence[Event] = ()
-    within: Sequence[Caller] = ()
+    callers: Sequence[Caller] = ()
 
 
 @dataclass(slots=True)
 class Event:
-    """One numbered event of one subscription with the version that fired it (exact body; empty for a deletion).
+    """One numbered event of one subscription, with the body of the version that fired it (empty for a deletion).
 
-    `method`: the HTTP method that made the version.
+    `method`: the HTTP method that created the version.
     """
 
     number: int
@@ -51,10 +51,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a Subscription asks of its delivery, read once from the resource.
+    """Delivery terms of a Subscription.
 
-    `max_count`: events that one notification may carry.  `timeout_seconds`: bounds one attempt.  `heartbeat_seconds`:
-    after so long a silence the subscriber is told that it is still served.  `content`: empty, id-only or full-resource.
+    `max_count`: maximum number of events in one notification.  `timeout_seconds`: time limit of one attempt.
+    `heartbeat_seconds`: idle time before a heartbeat.  `content`: empty, id-only or full-resource.
     """
 
     channel_type: str
@@ -73,10 +73,9 @@ EVENT, HANDSHAKE, HEARTBEAT = "event-notification", "handshake", "heartbeat"
 
 @dataclass(slots=True)
 class Attempt:
-    """One try to hand over a notification.  `http_status` is None when there was no answer.
+    """One attempt to send a notification.  `http_status` is None when there was no response.
 
-    `event_number` (0 for a handshake or heartbeat) is the first event it carried, `to_event_number` the last; None:
-    the same.
+    `event_number` (0 for a handshake or heartbeat) is the first event, `to_event_number` the last; None: the same.
     """
 
     event_number: int
@@ -92,11 +91,11 @@ class Attempt:
 
 @dataclass(slots=True)
 class DeliveryEnd:
-    """What a lease came to.
+    """The result of a lease.
 
-    `delivered_to`: the highest number acknowledged without gap, None = none new.  `attempts` go to the ledger.
-    `retry_at` None = no failure pending; `keep_until` renews the lease instead of giving it back, with `more` only when
-    there are further events, of which so many are answered.
+    `delivered_to`: the highest number acknowledged without a gap, None = no new one.  `attempts` go to the ledger.
+    `retry_at` None = no failure pending.  `keep_until` renews the lease instead of releasing it; with `more`, only when
+    there are further events, and up to `more` of them are returned.
     """
 
     delivered_to: int | None
@@ -109,7 +108,7 @@ class DeliveryEnd:
 
 @dataclass(slots=True)
 class Settled:
-    """What settling came to.  `is_kept`: the lease is still held; `events`: the next ones, when they were asked for."""
+    """The result of `settle`.  `is_kept`: the lease is still held.  `events`: the next events, when requested."""
 
     is_kept: bool
     events: Sequence[Event] = ()
@@ -119,7 +118,7 @@ class Settled:
 class SubscriptionHealth:
     """Delivery counters and cursor of one subscription.
 
-    `resource` is the Subscription; `error` is what `Subscription.error` says, `last_error` the last attempt's.
+    `resource`: the Subscription.  `error`: `Subscription.error`.  `last_error`: of the last attempt.
     """
 
     rid: int
@@ -139,92 +138,92 @@ class SubscriptionHealth:
 
 @dataclass(slots=True)
 class AttemptPage:
-    """Attempts of one subscription, newest first, and how many there are in all."""
+    """A page of attempts of one subscription, newest first, and their total number."""
 
     total: int
     attempts: Sequence[Attempt]
 
 
 class DeliveryQueue(Protocol):
-    """Pending events by subscription, leased.  Only subscriptions with status active are handed out."""
+    """Pending events by subscription.  Only active subscriptions are leased."""
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
-        """Take up to `limit` subscriptions with events due, that nobody else holds (SKIP LOCKED).
+        """Lease up to `limit` subscriptions with due events (SKIP LOCKED), with their first events.
 
-        Their first events come with them.  Fewer than `limit`: there were no more.
+        Fewer than `limit`: there were no more.
         """
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
-        """The next events of that subscription, in order of number, from the first not delivered."""
+        """The next events of the subscription in order of number, from the first undelivered one."""
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
-        """Take up to `limit` subscriptions whose heartbeat is due, as `lease` does."""
+        """Lease up to `limit` subscriptions with a due heartbeat."""
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
-        """Advance the cursor, write the ledger, give back or keep the lease; None when the lease was lost.
+        """Advance the cursor, write the ledger, release or renew the lease; None when the lease was lost.
 
-        An acknowledged attempt moves the next heartbeat.
+        An acknowledged attempt postpones the next heartbeat.
         """
 
     async def record(self, tenant: str, subscription_id: str, attempts: Sequence[Attempt]) -> None:
-        """Write attempts made without a lease (handshakes) to ledger and counters; nothing when it is gone."""
+        """Write attempts without a lease (handshakes) to ledger and counters; no effect on a deleted subscription."""
 
-    async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
-        """A websocket subscription as it is, leased to nobody; None when there is none of this channel (any more)."""
+    async def websocket_subscription(self, tenant: str, subscription_id: str) -> Lease | None:
+        """The current state of a websocket subscription, without a lease; None when there is none."""
 
-    async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
-        """(subscription rid, event) beyond the number known of each, in order; of active websocket ones only.
+    async def events_after(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
+        """(subscription rid, event) after the given number of each active websocket subscription, in order.
 
-        At most `limit` events of each subscription.
+        At most `limit` events per subscription.
         """
 
-    async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
-        """What went out over websockets, by subscription rid: ledger, counters, and the cursor over what succeeded."""
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+        """Write attempts over websockets, by subscription rid, to ledger and counters; advance the cursor."""
 
     async def holders(self) -> list[str]:
-        """Names of the workers whose leases have not run out."""
+        """Names of the workers with unexpired leases."""
 
     async def release(self, worker: str) -> int:
-        """End the leases of a worker that is known to be dead; what it sent and did not settle is sent again."""
+        """Release the leases of a dead worker; its unsettled events are sent again."""
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """(tenant, id) of subscriptions that wait for activation."""
 
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
-        """A subscription for reading, with token 0; None when there is none (any more)."""
+        """A subscription for reading, with token 0; None when there is none."""
 
     async def ended(self, limit: int) -> list[tuple[str, str]]:
-        """(tenant, id) of subscriptions whose `end` has come and that fire or are delivered still."""
+        """(tenant, id) of subscriptions past their `end` that still fire or are delivered."""
 
-    async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
-        """At most `limit` of the events with these numbers, both included, in order."""
+    async def event_range(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
+        """At most `limit` events with the numbers `first` to `last`, inclusive, in order."""
 
     async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:
-        """Have the events with these numbers, both included, sent again, in order; how many are due then in all.
+        """Send the events `first` to `last`, inclusive, again in order; the total number of due events.
 
-        None: it is not active, or of a channel that is never leased.
+        None: the subscription is not active, or a websocket subscription.
         """
 
     async def active(self) -> int:
-        """How many subscriptions are active, all tenants."""
+        """Number of active subscriptions of all tenants."""
 
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """Counters of one subscription."""
 
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
-        """Counters of up to `limit` subscriptions, oldest first, in one statement.  `tenant` None: of all tenants."""
+        """Counters of up to `limit` subscriptions, oldest first.  `tenant` None: of all tenants."""
 
     async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
-        """Attempts of one subscription, newest first; None when there is no such subscription."""
+        """Attempts of one subscription, newest first; None when there is none."""
 
 
 @dataclass(slots=True)
 class Notification:
-    """What one subscriber is told at once.
+    """One notification.
 
-    `method`, `url`, `headers` (those registered) and `body` (None = empty) are the HTTP request of a rest-hook.  The
-    rest is for channels of other kinds: `content_type` is that of `body`, `kind` one of the three above, `content` the
-    level that nothing sent may exceed, `events` what it is about.  `timeout_seconds`: the subscriber's own limit.
+    `method`, `url`, `headers` (the registered ones) and `body` (None = empty) are the HTTP request of a rest-hook.
+    Other channels use `content_type` (of `body`), `kind` (one of the three above), `content` (the maximum content
+    level) and `events`.  `timeout_seconds`: the time limit of the subscriber.
     """
 
     method: str
@@ -242,31 +241,31 @@ class Notification:
 
 
 AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]
-"""Those events that the subscriber may know of, in order."""
+"""The events that the subscriber may receive, in order."""
 
 
 class Compose(Protocol):
-    """Makes notifications in the form that the Subscription asks for.  Problem when none can be made."""
+    """Composes notifications in the form of the Subscription.  Problem when that fails."""
 
     def terms(self, subscription: Json) -> Terms:
-        """What it asks of its delivery; never raises for a stored Subscription."""
+        """The delivery terms; never raises for a stored Subscription."""
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
-        """One notification of these events, `Terms.max_count` at most, in order of number."""
+        """One notification of up to `Terms.max_count` events, in order of number."""
 
     async def heartbeat(self, lease: Lease) -> Notification:
-        """One that says: you are still served, nothing happened."""
+        """A heartbeat notification."""
 
     async def handshake(self, lease: Lease) -> Notification:
-        """One that asks: are you there?"""
+        """A handshake notification."""
 
 
 @dataclass(slots=True)
 class Delivered:
-    """What the far end answered.
+    """The result of sending a notification.
 
-    `http_status` None: no answer, and `error` says why.  `retry_after`: seconds that the far end asked to wait.
-    `is_done`: acknowledged by a far end that speaks no HTTP.
+    `http_status` None: no response; `error` is the reason.  `retry_after`: of the Retry-After header, in seconds.
+    `is_done`: acknowledged over a protocol other than HTTP.
     """
 
     http_status: int | None
@@ -277,22 +276,22 @@ class Delivered:
 
     @property
     def succeeded(self) -> bool:
-        """A 2xx answer acknowledges."""
+        """Whether the subscriber acknowledged: a 2xx response, or `is_done`."""
         return self.is_done or (self.http_status is not None and 200 <= self.http_status < 300)
 
 
 class Channel(Protocol):
-    """Hands one notification to one far end.  Never raises for what the far end does."""
+    """Sends notifications to subscribers.  Never raises for an error of the subscriber."""
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing is ever sent over this channel here; None: it is."""
+        """The reason why this server does not support the channel; None when it does."""
 
-    def place(self, endpoint: str) -> str:
-        """What an endpoint shares its failures with: scheme, host and port, or a server that it all goes through."""
+    def destination(self, endpoint: str) -> str:
+        """The destination of an endpoint: scheme, host and port, or the relay; endpoints share its circuit breaker."""
 
     async def send(self, notification: Notification) -> Delivered:
-        """Send and wait for the answer, or for the time limit."""
+        """Send and wait for the response, up to the time limit."""
 
 
 Channels = Mapping[str, Channel]
@@ -301,7 +300,7 @@ Channels = Mapping[str, Channel]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a websocket token binds, and until when.  `caller`: who asked for it."""
+    """The subscriptions of a websocket binding token, and its expiry.  `caller`: to whom it was issued."""
 
     tenant: str
     subscription_ids: tuple[str, ...]
@@ -310,10 +309,10 @@ class Binding:
 
 
 class BindingTokens(Protocol):
-    """Tokens of `$get-ws-binding-token`, known to every process, kept as digests."""
+    """Tokens of `$get-ws-binding-token`, shared by all processes, stored as digests."""
 
     async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime, caller: Caller = OPEN) -> str:
-        """A new token for `caller`; what has expired is forgotten on the way."""
+        """A new token for `caller`; expired tokens are deleted."""
 
     async def redeem(self, token: str) -> Binding | None:
-        """What it binds; None when it is unknown or has expired.  It may be used again until then."""
+        """The binding of a token; None when it is unknown or expired.  A token may be used repeatedly."""

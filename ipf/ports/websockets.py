@@ -1,4 +1,4 @@
-"""Websockets: clients that came to this process, and the hub that tells them what happens."""
+"""Websockets: the clients of this process, and the hub that sends them notifications."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ipf.ports.caller import OPEN, Caller
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who a websocket client is.  `may`: whether it may be told what this Subscription fires, asked at each telling.
+    """The identity of a websocket client.  `may_read`: whether it may read this Subscription, checked at each event.
 
-    `until`: end of its token; None = none.  `caller`: within whose grants it is told.
+    `until`: expiry of its token; None = never.  `caller`: its grants limit the notifications.
     """
 
     tenant: str = DEFAULT_TENANT
-    may: Callable[[Json], bool] = lambda subscription: True
+    may_read: Callable[[Json], bool] = lambda subscription: True
     until: datetime | None = None
     caller: Caller = OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBinding:
-    """What a binding token has bound: `asked` are the Subscriptions that it names, `found` those that are bound."""
+    """The result of a binding token: `asked` are its Subscriptions, `found` the bound ones."""
 
     session: Session
     asked: Sequence[str]
@@ -34,10 +34,10 @@ class TokenBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class SocketNote:
-    """An attempt to listen, for the audit trail.  `what`: in words; `status`: as HTTP would have answered.
+class BindingAttempt:
+    """An attempt to bind, for the audit trail.  `what`: description; `status`: the equivalent HTTP status.
 
-    `subscriptions`: ids as the client gave them, or as its binding token names them.
+    `subscriptions`: ids from the client, or from its binding token.
     """
 
     session: Session
@@ -49,33 +49,33 @@ class SocketNote:
     began: datetime
 
 
-NoteBinding = Callable[[SocketNote], None]
+AuditBinding = Callable[[BindingAttempt], None]
 
 Authenticate = Callable[[str | None], Awaitable[Session]]
-"""A bearer token, or None when the client brought none, to who it is.  Problem UNAUTHORIZED when it may not come in."""
+"""The session of a bearer token (None when the client sent none).  Problem UNAUTHORIZED when access is denied."""
 
 
-class SocketClient(Protocol):
-    """One connected client.  What it is told is never waited for."""
+class WebsocketClient(Protocol):
+    """One connected client.  Sending never blocks."""
 
-    def tell(self, texts: Sequence[bytes]) -> bool:
-        """Send these text messages; False when it is gone, or was cut off because it does not read."""
+    def send(self, texts: Sequence[bytes]) -> bool:
+        """Send text messages; False when the client is gone or was disconnected because it does not read."""
 
     def end(self, reason: str) -> None:
         """Close the connection in an orderly way."""
 
 
-class SocketHub(Protocol):
-    """Binds clients to subscriptions and tells them of events from then on."""
+class WebsocketHub(Protocol):
+    """Binds clients to subscriptions and sends them notifications of later events."""
 
-    async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
-        """`ping` at each event.  Problem when there is no such subscription, or it is not for this client."""
+    async def bind(self, client: WebsocketClient, session: Session, subscription_id: str) -> None:
+        """Bind by id: `ping` at each event.  Problem when there is no such subscription for this client."""
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
-        """Notification Bundles of every subscription of a binding token, a handshake first.
+    async def bind_with_token(self, client: WebsocketClient, token: str) -> TokenBinding:
+        """Bind all subscriptions of a token: a handshake, then notification Bundles.
 
-        Problem UNAUTHORIZED: the token is unknown or has expired.
+        Problem UNAUTHORIZED when the token is unknown or expired.
         """
 
-    def leave(self, client: SocketClient) -> None:
-        """The client is gone."""
+    def leave(self, client: WebsocketClient) -> None:
+        """Remove a disconnected client."""

@@ -251,19 +251,26 @@ class DeliveryQueueContract(Writing):
             await self.fire(rid, id_)
         await self.fire(off, "d")
         self.assertEqual(await self.lease(), [])
-        bound = await self.queue.bound("default", "s1")
-        assert bound is not None
-        self.assertEqual((bound.subscription_rid, bound.last_event_number, bound.resource["id"]), (rid, 3, "s1"))
-        self.assertIsNone(await self.queue.bound("default", "s2"))
-        self.assertIsNone(await self.queue.bound("north", "s1"))
-        found = await self.queue.tail({rid: 1, other: 0, off: 0}, 10)
+        found_lease = await self.queue.websocket_subscription("default", "s1")
+        assert found_lease is not None
+        self.assertEqual(
+            (
+                found_lease.subscription_rid,
+                found_lease.last_event_number,
+                found_lease.resource["id"],
+            ),
+            (rid, 3, "s1"),
+        )
+        self.assertIsNone(await self.queue.websocket_subscription("default", "s2"))
+        self.assertIsNone(await self.queue.websocket_subscription("north", "s1"))
+        found = await self.queue.events_after({rid: 1, other: 0, off: 0}, 10)
         self.assertEqual(
             [(found_rid, event.number, event.id) for found_rid, event in found], [(rid, 2, "b"), (rid, 3, "c")]
         )
-        self.assertEqual(len(await self.queue.tail({rid: 0}, 2)), 2)
-        await self.queue.told({rid: [attempt(2), attempt(3)]})
-        await self.queue.told({rid: [attempt(1)]})
-        await self.queue.told({})
+        self.assertEqual(len(await self.queue.events_after({rid: 0}, 2)), 2)
+        await self.queue.record_sent({rid: [attempt(2), attempt(3)]})
+        await self.queue.record_sent({rid: [attempt(1)]})
+        await self.queue.record_sent({})
         health = await self.queue.health("default", "s1")
         assert health is not None
         self.assertEqual((health.delivered_number, health.success_count), (3, 3))
@@ -275,10 +282,10 @@ class DeliveryQueueContract(Writing):
             await self.fire(rid, id_)
         (held,) = await self.lease()
         self.assertTrue(await self.queue.settle(held, DeliveryEnd(3, [], keep_until=held.until)))
-        read = await self.queue.between("default", "s1", 2, 9, 5)
+        read = await self.queue.event_range("default", "s1", 2, 9, 5)
         self.assertEqual([(one.number, one.id, one.method) for one in read], [(2, "b", "PUT"), (3, "c", "PUT")])
-        self.assertEqual(len(await self.queue.between("default", "s1", 1, 3, 2)), 2)
-        self.assertEqual(await self.queue.between("other", "s1", 1, 3, 2), [])
+        self.assertEqual(len(await self.queue.event_range("default", "s1", 1, 3, 2)), 2)
+        self.assertEqual(await self.queue.event_range("other", "s1", 1, 3, 2), [])
         seen = await self.queue.peek("default", "s1")
         assert seen is not None
         self.assertEqual((seen.token, seen.last_event_number, seen.resource["id"]), (0, 3, "s1"))

@@ -174,16 +174,16 @@ class MemoryDeliveryQueue:
         if found is not None:
             self._keep(found[0], attempts)
 
-    async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
-        """See `ports.DeliveryQueue.bound`."""
+    async def websocket_subscription(self, tenant: str, subscription_id: str) -> Lease | None:
+        """See `ports.DeliveryQueue.websocket_subscription`."""
         self._store.check()
         found = self._find(tenant, subscription_id)
         if found is None or found[1].state.channel_type != "websocket":
             return None
         return self._lease_of(*found, self._clock())
 
-    async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
-        """See `ports.DeliveryQueue.tail`."""
+    async def events_after(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
+        """See `ports.DeliveryQueue.events_after`."""
         self._store.check()
         return [
             (rid, event)
@@ -192,8 +192,8 @@ class MemoryDeliveryQueue:
             for event in stream.events[cursors[rid] : cursors[rid] + limit]
         ]
 
-    async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
-        """See `ports.DeliveryQueue.told`."""
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+        """See `ports.DeliveryQueue.record_sent`."""
         self._store.check()
         for rid, made in attempts.items():
             self._keep(rid, made)
@@ -213,8 +213,8 @@ class MemoryDeliveryQueue:
         over = [one for one in states if one.ends_at is not None and one.ends_at <= self._clock()]
         return [(one.tenant, one.id) for one in over[:limit]]
 
-    async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
-        """See `ports.DeliveryQueue.between`."""
+    async def event_range(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
+        """See `ports.DeliveryQueue.event_range`."""
         self._store.check()
         found = self._find(tenant, subscription_id)
         return [] if found is None else [one for one in found[1].events if first <= one.number <= last][:limit]

@@ -269,7 +269,7 @@ class Far:
     unavailable = None
     sent: Notification
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         return "here"
 
     async def send(self, notification: Notification) -> Delivered:

@@ -18,4 +18,4 @@ class ModeTests(TestCase):
             doors._settings = Settings(channel_security=mode)
             found = doors._session()
             session = await found(None)
-            self.assertEqual(session.may({}), expected, mode)
+            self.assertEqual(session.may_read({}), expected, mode)

@@ -52,7 +52,7 @@ class Hook:
     unavailable = None
     answer = Delivered(500, 3, None)
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         return endpoint
 
     async def send(self, notification: Notification) -> Delivered:

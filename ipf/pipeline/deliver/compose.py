@@ -1,7 +1,4 @@
-"""Composition: leased events in, the notification that the Subscription asks for out.
-
-The shape of a topic may ask for resources that go along with the one that fired; they are read as they are when the
-notification is made.  What cannot be read is left out: the event itself is never held back by it.
+"""Composition of notifications: leased events of a Subscription become the notification in its form.
 
 Source: decisions section 6; https://hl7.org/fhir/R5/subscriptiontopic.html (notificationShape).
 """
@@ -30,19 +27,19 @@ from ipf.subscriptions.notification import NotificationTemplate, notification, t
 from ipf.subscriptions.notification_topic import NotificationContext
 from ipf.subscriptions.terms import terms_of
 
-MOST_KEPT = 4096
-"""Subscriptions whose letterhead is remembered."""
+MAX_TEMPLATES = 4096
+"""Number of cached templates."""
 
 
 class Composer:
-    """`ports.Compose`.  `base_url`: of this FHIR server, as subscribers know it."""
+    """`ports.Compose`.  `base_url`: the public base URL of this FHIR server."""
 
     def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, base_url: str) -> None:
         self._store = store
         self._matcher = matcher
         self._clock = clock
         self._base_url = base_url
-        self._heads: dict[int, tuple[Json, NotificationTemplate]] = {}
+        self._templates: dict[int, tuple[Json, NotificationTemplate]] = {}
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""
@@ -50,42 +47,44 @@ class Composer:
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`."""
-        along = None
-        if self._head(lease).terms.is_topic:
-            along = await included_resources(lease, events, self._store, self._matcher, self._base_url)
-        return self._made(lease, EVENT, events, along)
+        includes = None
+        if self._template(lease).terms.is_topic:
+            includes = await included_resources(lease, events, self._store, self._matcher, self._base_url)
+        return self._notification(lease, EVENT, events, includes)
 
     async def heartbeat(self, lease: Lease) -> Notification:
         """See `ports.Compose.heartbeat`."""
-        return self._made(lease, HEARTBEAT)
+        return self._notification(lease, HEARTBEAT)
 
     async def handshake(self, lease: Lease) -> Notification:
         """See `ports.Compose.handshake`."""
-        return self._made(lease, HANDSHAKE)
+        return self._notification(lease, HANDSHAKE)
 
-    def _made(
+    def _notification(
         self,
         lease: Lease,
         kind: str,
         events: Sequence[Event] = (),
-        along: Mapping[int, Sequence[Version]] | None = None,
+        includes: Mapping[int, Sequence[Version]] | None = None,
     ) -> Notification:
-        head = self._head(lease)
+        template = self._template(lease)
         total = max(lease.last_event_number, events[-1].number if events else 0)
-        content = head.terms.content
-        context = NotificationContext(self._base_url, self._clock(), total, kind, content, head.form, along or {})
-        return notification(lease.resource, events, context, lease.tenant, head)
+        content = template.terms.content
+        context = NotificationContext(
+            self._base_url, self._clock(), total, kind, content, template.form, includes or {}
+        )
+        return notification(lease.resource, events, context, lease.tenant, template)
 
-    def _head(self, lease: Lease) -> NotificationTemplate:
-        """Read once for as long as the same resource is told of."""
-        known = self._heads.get(lease.subscription_rid)
-        if known is not None and known[0] is lease.resource:
-            return known[1]
-        if len(self._heads) >= MOST_KEPT:
-            self._heads.clear()
-        head = template_of(lease.resource)
-        self._heads[lease.subscription_rid] = lease.resource, head
-        return head
+    def _template(self, lease: Lease) -> NotificationTemplate:
+        """The template of the leased Subscription, cached per version."""
+        cached = self._templates.get(lease.subscription_rid)
+        if cached is not None and cached[0] is lease.resource:
+            return cached[1]
+        if len(self._templates) >= MAX_TEMPLATES:
+            self._templates.clear()
+        template = template_of(lease.resource)
+        self._templates[lease.subscription_rid] = lease.resource, template
+        return template
 
 
 _: type[Compose] = Composer

@@ -1,23 +1,21 @@
-"""Delivery: numbered events in, notifications to subscribers out, at least once and in order of number.
+"""The deliver stage: numbered events become notifications, sent at least once and in order of number.
 
-A subscription with events due is leased (a row, so that no two processes send for it at once), and its first events
-come with the lease.  Each lease is worked on by a coroutine of its own: send them one after another (or as many in one
-notification as the Subscription's terms say), settle.  Settling moves the cursor over what was acknowledged, writes
-every attempt to the ledger, and answers the next events or, when there are none, gives the lease back, so a batch costs
-one call of the store; it happens on a failure as well, and at least every `SETTLE_SECONDS` while sending, which also
-renews the lease.  A failure gives the lease back with the time of the next try, at which the stage wakes; when the
-retry budget is used up the Subscription becomes `error` (decisions sections 2 and 6).
+A subscription with due events is leased (a row, so that one process at a time sends for it) together with its first
+events.  A coroutine per lease sends the events one by one, or `max_count` in one notification, and settles.  Settling
+advances the cursor, writes the attempts to the ledger, and returns the next events or releases the lease, so a batch
+takes one call of the store.  A lease is also settled after a failure, and at least every `SETTLE_SECONDS` while
+sending, which renews it.  After a failure the lease is released with the time of the next attempt; when the retry
+budget is used up, the status becomes `error` (decisions sections 2 and 6).
 
-One slow or dead endpoint never delays another: a lease whose request has waited longer than `SLOW_SECONDS` no longer
-counts against the number of leases worked on at once, a long backlog gives way when others wait, and no place takes
-more than its share (`places.py`).  While a place's circuit is open its subscriptions are not tried; that costs no
-attempt, but the time counts: the budget ends when all attempts are used up, or after as long as they would have taken.
+A slow endpoint does not delay others: a lease with a request older than `SLOW_SECONDS` does not count against
+`max_leases`, a long backlog yields when other subscriptions wait, and each destination has a concurrency limit
+(`destinations.py`).  An open circuit postpones its subscriptions without an attempt; the budget then ends after the
+time that all attempts would have taken.
 
-A subscription that asked for heartbeats and was told nothing for so long is leased for one; if it fails, that is a
-failure like any other.
+A subscription with heartbeats is leased after its idle period; a failed heartbeat counts as a failure.
 
-What survives a crash: everything settled.  What was sent but not settled is sent again, which is what the specification
-allows ("at-least-once; receivers must be idempotent").
+Crash: settled events are durable.  Unsettled events are sent again, as the specification allows ("at-least-once;
+receivers must be idempotent").
 
 Source: interface specification "Subscription notifications"; https://hl7.org/fhir/R4/subscription.html.
 """
@@ -46,8 +44,8 @@ from ipf.pipeline.deliver.attempts import (
     reason_of,
     retry_delay_seconds,
 )
-from ipf.pipeline.deliver.authorization import Outdated
-from ipf.pipeline.deliver.destinations import Destinations, Wait
+from ipf.pipeline.deliver.authorization import SubscriptionChanged
+from ipf.pipeline.deliver.destinations import Destinations, Postponed
 from ipf.pipeline.deliver.timer import Timer
 from ipf.pipeline.worker import FailureLog, Sleep, Worker, finished_within
 from ipf.ports import (
@@ -71,21 +69,21 @@ from ipf.telemetry.logs import event_line
 
 log = Logger()
 
-BELL = "delivery"
-EVENTS = 100
-AT_ONCE = 64
-SLOW_AT_ONCE = 512
+NOTIFY_CHANNEL = "delivery"
+MAX_EVENTS = 100
+MAX_LEASES = 64
+MAX_SLOW_LEASES = 512
 SLOW_SECONDS = 1.0
-ROOM_SECONDS = 0.05
+CAPACITY_CHECK_SECONDS = 0.05
 SETTLE_SECONDS = 0.5
-LOOK_SECONDS = 0.01
-TURN_SECONDS = 5.0
+MIN_LEASE_INTERVAL_SECONDS = 0.01
+MAX_TURN_SECONDS = 5.0
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """One lease being worked on.  Volatile: what is in here and not settled is sent again after a crash."""
+class LeaseRun:
+    """The state of one lease in progress; volatile."""
 
     lease: Lease
     terms: Terms
@@ -95,7 +93,7 @@ class Run:
     failing_since: datetime | None
     failures: int
     is_heartbeat: bool
-    rings: int = 0
+    notification_count: int = 0
     sending_since: float | None = None
     delivered_to: int | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -103,12 +101,11 @@ class Run:
 
 
 class Deliver:
-    """The stage, with its worker; `step` takes leases, and returns while their coroutines work on.
+    """The stage and its workers; `step` takes leases and returns while their coroutines run.
 
-    `compose` makes the notifications, `channels` send them.  `lease_seconds` must be longer than the channels' time
-    limit.  `clock` measures, `now` tells the time of day, `chance` in [0, 1) spreads waits.  `authorization_filter`
-    leaves out events
-    that the subscriber may not know of (`release.py`).
+    `lease_seconds` must exceed the time limit of the channels.  `clock`: monotonic time; `now`: wall clock; `chance` in
+    [0, 1) spreads waits.  `authorization_filter` removes events that the subscriber may not receive
+    (`authorization.py`).
     """
 
     def __init__(
@@ -125,7 +122,7 @@ class Deliver:
         backoff: Backoff,
         poll_seconds: float = 1.0,
         lease_seconds: float = 30.0,
-        at_once: int = AT_ONCE,
+        max_leases: int = MAX_LEASES,
         chance: Callable[[], float] = random.random,
         authorization_filter: AuthorizationFilter | None = None,
     ) -> None:
@@ -134,117 +131,117 @@ class Deliver:
         self._compose = compose
         self._chance = chance
         self._authorization_filter = authorization_filter
-        self._places = Destinations(clock, chance, longest_seconds=backoff.max_ms / 1000)
+        self._destinations = Destinations(clock, chance, max_pause_seconds=backoff.max_ms / 1000)
         self._set_status = set_status
         self._clock = clock
         self._now = now
-        self._name = worker
+        self._worker_name = worker
         self._backoff = backoff
         self._lease_seconds = lease_seconds
-        self._at_once = at_once
-        self._runs: dict[Run, Deferred[None]] = {}
+        self._max_leases = max_leases
+        self._runs: dict[LeaseRun, Deferred[None]] = {}
         self._failures = FailureLog("deliver", clock)
-        self._room: Sleep | None = None
-        self._pause: Sleep | None = None
-        self._rings = 0
+        self._capacity_wait: Sleep | None = None
+        self._interval_wait: Sleep | None = None
+        self._notification_count = 0
         self._stopping = False
-        self._worker = Worker(self.step, notifier, BELL, poll_seconds, clock, name="deliver")
-        self._beats = Worker(self.beat, notifier, None, poll_seconds, clock, name="heartbeats")
-        self._alarm = Timer(clock, self._worker.wake)
-        notifier.subscribe(BELL, self._heard)
+        self._worker = Worker(self.step, notifier, NOTIFY_CHANNEL, poll_seconds, clock, name="deliver")
+        self._heartbeat_worker = Worker(self.heartbeat_step, notifier, None, poll_seconds, clock, name="heartbeats")
+        self._retry_timer = Timer(clock, self._worker.wake)
+        notifier.subscribe(NOTIFY_CHANNEL, self._count_notification)
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start delivery."""
         self._worker.start()
-        self._beats.start()
+        self._heartbeat_worker.start()
 
     async def step(self) -> bool:
-        """Lease what is due, as far as there is room (waits for room); True when there may be more.
+        """Lease due subscriptions, up to the free capacity (waits for capacity); True when there may be more.
 
-        While something is in hand it looks a hundred times a second at most: what rings is mostly for that.
+        While leases are in progress, the interval between two calls is at least `MIN_LEASE_INTERVAL_SECONDS`.
         """
-        room = await self._wait_for_room()
+        capacity = await self._wait_for_capacity()
         if self._stopping:
             return False
-        leases = await self._queue.lease(self._name, room, self._until())
+        leases = await self._queue.lease(self._worker_name, capacity, self._until())
         self._begin(leases)
-        if self._runs and len(leases) < room:
-            self._pause = Sleep(self._clock, LOOK_SECONDS)
-            await self._pause.finished
-            self._pause = None
-        return len(leases) >= room
+        if self._runs and len(leases) < capacity:
+            self._interval_wait = Sleep(self._clock, MIN_LEASE_INTERVAL_SECONDS)
+            await self._interval_wait.finished
+            self._interval_wait = None
+        return len(leases) >= capacity
 
-    async def beat(self) -> bool:
-        """As `step`, for heartbeats that are due."""
-        room = self._free()
-        if room <= 0 or self._stopping:
+    async def heartbeat_step(self) -> bool:
+        """Lease subscriptions with due heartbeats."""
+        capacity = self._capacity()
+        if capacity <= 0 or self._stopping:
             return False
-        return self._begin(await self._queue.heartbeats(self._name, room, self._until()), is_heartbeat=True)
+        return self._begin(await self._queue.heartbeats(self._worker_name, capacity, self._until()), is_heartbeat=True)
 
     def _begin(self, leases: Sequence[Lease], is_heartbeat: bool = False) -> bool:
         for lease in leases:
             now, terms = self._clock.seconds(), self._compose.terms(lease.resource)
-            run = Run(lease, terms, lease.until, now, now, lease.failing_since, lease.attempt_count, is_heartbeat)
-            work = Deferred.fromCoroutine(self._work(run))
+            run = LeaseRun(lease, terms, lease.until, now, now, lease.failing_since, lease.attempt_count, is_heartbeat)
+            running = Deferred.fromCoroutine(self._run(run))
             if not run.ended:
-                self._runs[run] = work
+                self._runs[run] = running
         return bool(leases)
 
     async def stop(self, within_seconds: float = 10.0) -> bool:
-        """Finish the request in hand of each lease, settle and give back; False when that took too long."""
+        """Finish the current request of each lease, settle and release; False on timeout."""
         self._stopping = True
-        self._alarm.stop()
-        for sleep in (self._room, self._pause):
+        self._retry_timer.stop()
+        for sleep in (self._capacity_wait, self._interval_wait):
             if sleep is not None:
                 sleep.end()
         idle = await self._worker.stop(within_seconds)
-        await self._beats.stop(within_seconds)
+        await self._heartbeat_worker.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
 
-    # -- how many at once
+    # -- capacity
 
-    def _heard(self) -> None:
-        self._rings += 1
+    def _count_notification(self) -> None:
+        self._notification_count += 1
 
     def _until(self) -> datetime:
         return self._now() + timedelta(seconds=self._lease_seconds)
 
-    def _free(self) -> int:
+    def _capacity(self) -> int:
         since = self._clock.seconds() - SLOW_SECONDS
         slow = sum(run.sending_since is not None and run.sending_since <= since for run in self._runs)
-        return min(self._at_once - len(self._runs) + slow, SLOW_AT_ONCE - len(self._runs))
+        return min(self._max_leases - len(self._runs) + slow, MAX_SLOW_LEASES - len(self._runs))
 
-    async def _wait_for_room(self) -> int:
-        while (room := self._free()) <= 0 and not self._stopping:
-            self._room = Sleep(self._clock, ROOM_SECONDS)
-            await self._room.finished
-            self._room = None
-        return room
+    async def _wait_for_capacity(self) -> int:
+        while (capacity := self._capacity()) <= 0 and not self._stopping:
+            self._capacity_wait = Sleep(self._clock, CAPACITY_CHECK_SECONDS)
+            await self._capacity_wait.finished
+            self._capacity_wait = None
+        return capacity
 
-    def _leave(self, run: Run) -> None:
+    def _finish(self, run: LeaseRun) -> None:
         run.ended = True
         self._runs.pop(run, None)
-        if self._room is not None and self._free() >= self._at_once // 4:
-            self._room.end()
-        if self._pause is not None and not self._runs:
-            self._pause.end()
-        if run.rings != self._rings and not self._stopping:
-            self._worker.wake()  # it rang after the last look at this subscription's events
+        if self._capacity_wait is not None and self._capacity() >= self._max_leases // 4:
+            self._capacity_wait.end()
+        if self._interval_wait is not None and not self._runs:
+            self._interval_wait.end()
+        if run.notification_count != self._notification_count and not self._stopping:
+            self._worker.wake()  # a notification arrived after the last read of this subscription's events
 
     # -- one lease
 
-    async def _work(self, run: Run) -> None:
+    async def _run(self, run: LeaseRun) -> None:
         try:
             await self._send_all(run)
-        except Outdated:
-            log.info("Subscription/{id} was changed meanwhile: its lease ends", id=run.lease.subscription_id)
+        except SubscriptionChanged:
+            log.info("Subscription/{id} has changed: its lease ends", id=run.lease.subscription_id)
         except Exception as error:
             if not self._stopping:
-                self._failures.failed(error)  # the lease runs out, then the events are due again
+                self._failures.failed(error)  # the events are due again when the lease expires
         finally:
-            self._leave(run)
+            self._finish(run)
 
-    async def _send_all(self, run: Run) -> None:
+    async def _send_all(self, run: LeaseRun) -> None:
         size, events = run.terms.max_count, run.lease.events
         if run.is_heartbeat and not events and not await self._send_one(run, ()):
             return
@@ -257,12 +254,12 @@ class Deliver:
             for start in range(0, len(sent), size):
                 if not await self._send_one(run, sent[start : start + size]):
                     return
-                if self._gives_way(run):
+                if self._should_yield(run):
                     await self._settle(run)
                     return
-            run.delivered_to = events[-1].number if events else run.delivered_to  # also of what was passed over
-            run.rings = self._rings
-            settled = await self._settle(run, keep=True, more=max(EVENTS, size))
+            run.delivered_to = events[-1].number if events else run.delivered_to  # including skipped events
+            run.notification_count = self._notification_count
+            settled = await self._settle(run, keep=True, more=max(MAX_EVENTS, size))
             if settled is None or not settled.is_kept:
                 return
             events = settled.events or await self._load(run)
@@ -270,28 +267,30 @@ class Deliver:
                 await self._settle(run)
                 return
 
-    async def _load(self, run: Run) -> Sequence[Event]:
-        """What the row counts and a statement that met its writer did not see."""
-        return await self._persist(run, partial(self._queue.events, run.lease, EVENTS))
+    async def _load(self, run: LeaseRun) -> Sequence[Event]:
+        """The next events; `settle` does not see those of a transaction that commits at the same time."""
+        return await self._persist(run, partial(self._queue.events, run.lease, MAX_EVENTS))
 
-    def _gives_way(self, run: Run) -> bool:
-        return self._stopping or (self._room is not None and self._clock.seconds() - run.started > TURN_SECONDS)
+    def _should_yield(self, run: LeaseRun) -> bool:
+        return self._stopping or (
+            self._capacity_wait is not None and self._clock.seconds() - run.started > MAX_TURN_SECONDS
+        )
 
-    async def _send_one(self, run: Run, events: Sequence[Event]) -> bool:
-        """Send some events, or a heartbeat; False when the lease is no longer held (failure, or lost)."""
+    async def _send_one(self, run: LeaseRun, events: Sequence[Event]) -> bool:
+        """Send events, or a heartbeat; False when the lease is no longer held (failure, or lost)."""
         channel = self._channels.get(run.terms.channel_type)
         if channel is None:
             text = f"this server has no channel {run.terms.channel_type}"
-            await self._fail(run, events, Delivered(None, 0, text))
+            await self._record_failure(run, events, Delivered(None, 0, text))
             return False
-        place = channel.place(run.terms.endpoint)
-        wait = await self._places.enter(place)
-        if wait is not None:
-            await self._put_off(run, events, wait)
+        destination = channel.destination(run.terms.endpoint)
+        postponed = await self._destinations.acquire(destination)
+        if postponed is not None:
+            await self._postpone(run, events, postponed)
             return False
-        delivered = await self._attempt(run, channel, place, events)
+        delivered = await self._attempt(run, channel, destination, events)
         if not delivered.succeeded:
-            await self._fail(run, events, delivered)
+            await self._record_failure(run, events, delivered)
             return False
         if events:
             run.delivered_to = events[-1].number
@@ -300,7 +299,7 @@ class Deliver:
             return await self._settle(run, keep=True) is not None
         return True
 
-    async def _attempt(self, run: Run, channel: Channel, place: str, events: Sequence[Event]) -> Delivered:
+    async def _attempt(self, run: LeaseRun, channel: Channel, destination: str, events: Sequence[Event]) -> Delivered:
         attempted_at = self._now()
         run.sending_since = self._clock.seconds()
         delivered = None
@@ -308,7 +307,7 @@ class Deliver:
             delivered = await self._send(channel, run.lease, events)
         finally:
             run.sending_since = None
-            self._places.leave(place, delivered, None if delivered is None else reason_of(delivered))
+            self._destinations.release(destination, delivered, None if delivered is None else reason_of(delivered))
         metrics.notification_sent(delivered.succeeded, delivered.duration_ms / 1000)
         run.attempts.append(attempt_of(events, attempted_at, delivered))
         return delivered
@@ -316,51 +315,51 @@ class Deliver:
     async def _send(self, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
         try:
             notification = await (self._compose.events(lease, events) if events else self._compose.heartbeat(lease))
-        except (StoreUnreachable, Outdated):
+        except (StoreUnreachable, SubscriptionChanged):
             raise
         except Problem as problem:
             return Delivered(None, 0, problem.text)
         except Exception:
-            log.failure("no notification can be made for Subscription/{id}", id=lease.subscription_id)
-            return Delivered(None, 0, "no notification can be made of this event")
+            log.failure("the notification for Subscription/{id} cannot be composed", id=lease.subscription_id)
+            return Delivered(None, 0, "the notification cannot be composed")
         return await channel.send(notification)
 
-    async def _put_off(self, run: Run, events: Sequence[Event], wait: Wait) -> None:
-        """Give the lease back for a while, without an attempt."""
+    async def _postpone(self, run: LeaseRun, events: Sequence[Event], postponed: Postponed) -> None:
+        """Release the lease without an attempt, until the destination may be used."""
         failures = run.failures
-        if wait.reason is not None:
-            failures = max(failures, 1)  # the time counts from now
+        if postponed.reason is not None:
+            failures = max(failures, 1)  # the retry budget starts now
             since = run.failing_since
             if since is not None and (self._now() - since).total_seconds() > budget_seconds(self._backoff):
                 if await self._settle(run, retry_at=self._now(), failures=0):
-                    await self._give_up(run, events, f"could not be sent since {instant(since)}: {wait.reason}")
+                    await self._set_error(run, events, f"could not be sent since {instant(since)}: {postponed.reason}")
                 return
-        await self._settle(run, retry_at=self._now() + timedelta(seconds=wait.seconds), failures=failures)
+        await self._settle(run, retry_at=self._now() + timedelta(seconds=postponed.seconds), failures=failures)
 
-    async def _fail(self, run: Run, events: Sequence[Event], delivered: Delivered) -> None:
+    async def _record_failure(self, run: LeaseRun, events: Sequence[Event], delivered: Delivered) -> None:
         run.failures += 1
         reason = reason_of(delivered)
-        spent = run.failures >= self._backoff.max_attempts
+        is_exhausted = run.failures >= self._backoff.max_attempts
         delay = retry_delay_seconds(self._backoff, run.failures, delivered, self._chance())
         line = event_line(
             "delivery_failed",
             subscription_id=run.lease.subscription_id,
             event_number=events[0].number if events else 0,
             attempt_count=run.failures,
-            backoff_ms=None if spent else round(delay * 1000),
+            backoff_ms=None if is_exhausted else round(delay * 1000),
             last_error=reason,
         )
         log.info(line, correlation_id=correlation_of(events))
         since = run.failing_since or self._now()
         retry_at = self._now() + timedelta(seconds=delay)
-        held = await self._settle(run, retry_at=retry_at, failures=0 if spent else run.failures)
-        if spent and held:
+        is_held = await self._settle(run, retry_at=retry_at, failures=0 if is_exhausted else run.failures)
+        if is_exhausted and is_held:
             text = f"failed {run.failures} times since {instant(since)}: {reason}"
-            await self._give_up(run, events, text)
+            await self._set_error(run, events, text)
 
-    async def _give_up(self, run: Run, events: Sequence[Event], what: str) -> None:
-        """Status `error`.  The settled row counts from zero again: for when the subscriber asks to be served again,
-        and for a crash right here, after which the budget is simply spent once more.
+    async def _set_error(self, run: LeaseRun, events: Sequence[Event], what: str) -> None:
+        """Set the status `error`.  The settled row has no failures: for a later reactivation, and for a crash before
+        the status is written, after which all attempts are made again.
         """
         tenant, subscription_id = run.lease.tenant, run.lease.subscription_id
         text = f"event {events[0].number} {what}" if events else f"a heartbeat {what}"
@@ -370,14 +369,14 @@ class Deliver:
 
     async def _settle(
         self,
-        run: Run,
+        run: LeaseRun,
         *,
         keep: bool = False,
         more: int = 0,
         retry_at: datetime | None = None,
         failures: int | None = None,
     ) -> Settled | None:
-        """Write cursor and ledger; None when another process has the lease now."""
+        """Write cursor and ledger; None when another process holds the lease."""
         until = self._until() if keep else None
         count = run.failures if failures is None else failures
         end = DeliveryEnd(run.delivered_to, tuple(run.attempts), retry_at, count, until, more)
@@ -390,11 +389,11 @@ class Deliver:
         if settled is None:
             log.warn("the lease on Subscription/{id} was lost", id=run.lease.subscription_id)
         elif retry_at is not None and not self._stopping:
-            self._alarm.at((retry_at - self._now()).total_seconds())
+            self._retry_timer.at((retry_at - self._now()).total_seconds())
         return settled
 
-    async def _persist(self, run: Run, call: Callable[[], Awaitable[T]]) -> T:
-        """Call the store, again each second while it is away, as long as the lease lasts."""
+    async def _persist(self, run: LeaseRun, call: Callable[[], Awaitable[T]]) -> T:
+        """Call the store; retry every second while it is unreachable, until the lease expires."""
         for attempt in itertools.count():
             try:
                 answer = await call()

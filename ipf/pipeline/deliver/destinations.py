@@ -1,12 +1,11 @@
-"""Places: what subscribers' endpoints share (scheme, host, port), and who may send there now.
+"""Destinations of notifications (scheme, host and port of endpoints): concurrency limit and circuit breaker.
 
-A place takes `AT_ONCE` requests at a time.  After `FAILURES` failures in a row (no answer, or 5xx) its circuit opens:
-nothing is sent for a second, then one request tries, and each time that fails the pause doubles, up to
-`LONGEST_SECONDS` (or the longest wait between two attempts, when that is shorter); the first answer closes it.  So a
-host that is down costs one attempt now and then, however many subscriptions it has, and they all go on soon after it is
-back.
+A destination takes `MAX_REQUESTS` concurrent requests.  After `FAILURE_THRESHOLD` failures in a row (no response, or
+5xx) its circuit opens: nothing is sent for a second, then one request probes it.  The pause doubles with each failed
+probe, up to `MAX_PAUSE_SECONDS` (or the longest wait between two attempts, when that is shorter).  The first response
+closes the circuit.  A host that is down therefore costs single probes, whatever the number of its subscriptions.
 
-Volatile: every process learns for itself.
+The state is volatile and local to each process.
 """
 
 from __future__ import annotations
@@ -20,99 +19,103 @@ from twisted.internet.interfaces import IReactorTime
 from ipf.pipeline.worker import Sleep
 from ipf.ports import Delivered
 
-AT_ONCE = 32
-FAILURES = 5
-FIRST_SECONDS = 1.0
-LONGEST_SECONDS = 30.0
-QUICK_SECONDS = 0.1
+MAX_REQUESTS = 32
+FAILURE_THRESHOLD = 5
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 30.0
+FAST_RESPONSE_SECONDS = 0.1
 
 
 @dataclass(slots=True)
-class Place:
-    """What is known of one place.  `answer_seconds` is a moving average."""
+class Destination:
+    """The state of one destination.  `response_seconds` is a moving average."""
 
     in_flight: int = 0
     failures: int = 0
     open_seconds: float = 0.0
     open_until: float = 0.0
     is_probed: bool = False
-    answer_seconds: float = 0.0
+    response_seconds: float = 0.0
     reason: str = ""
     waiting: deque[Sleep] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Not now: after so many seconds.  `reason`: why the circuit is open; None when the place is only busy."""
+class Postponed:
+    """Send after `seconds`.  `reason`: of the open circuit; None when the destination is at its concurrency limit."""
 
     seconds: float
     reason: str | None = None
 
 
 class Destinations:
-    """All places of this process.  `chance` spreads the waits, in [0, 1); `longest_seconds` bounds a pause."""
+    """The destinations of this process.  `chance` in [0, 1) spreads waits; `max_pause_seconds` limits a pause."""
 
     def __init__(
         self,
         clock: IReactorTime,
         chance: Callable[[], float],
-        at_once: int = AT_ONCE,
-        longest_seconds: float = LONGEST_SECONDS,
+        max_requests: int = MAX_REQUESTS,
+        max_pause_seconds: float = MAX_PAUSE_SECONDS,
     ) -> None:
-        self._longest_seconds = min(longest_seconds, LONGEST_SECONDS)
+        self._max_pause_seconds = min(max_pause_seconds, MAX_PAUSE_SECONDS)
         self._clock = clock
         self._chance = chance
-        self._at_once = at_once
-        self._places: dict[str, Place] = {}
+        self._max_requests = max_requests
+        self._destinations: dict[str, Destination] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._destinations)
 
-    async def enter(self, name: str) -> Wait | None:
-        """None: send now, and call `leave` whatever happens.  A quick place that is full is waited for a moment."""
-        place = self._places.setdefault(name, Place())
-        refused = self._refusal(place)
-        if refused is not None and refused.reason is None and place.answer_seconds < QUICK_SECONDS:
-            sleep = Sleep(self._clock, QUICK_SECONDS)
-            place.waiting.append(sleep)
+    async def acquire(self, name: str) -> Postponed | None:
+        """None: send now, then call `release` in every case.  Waits shortly for a fast destination at its limit."""
+        destination = self._destinations.setdefault(name, Destination())
+        postponed = self._refusal(destination)
+        if postponed is not None and postponed.reason is None and destination.response_seconds < FAST_RESPONSE_SECONDS:
+            sleep = Sleep(self._clock, FAST_RESPONSE_SECONDS)
+            destination.waiting.append(sleep)
             await sleep.finished
-            refused = self._refusal(place)
-        if refused is None:
-            place.in_flight += 1
-            place.is_probed = place.open_seconds > 0
-        return refused
+            postponed = self._refusal(destination)
+        if postponed is None:
+            destination.in_flight += 1
+            destination.is_probed = destination.open_seconds > 0
+        return postponed
 
-    def _refusal(self, place: Place) -> Wait | None:
+    def _refusal(self, destination: Destination) -> Postponed | None:
         now = self._clock.seconds()
-        if place.open_seconds:
-            if place.open_until > now:
-                return Wait(place.open_until - now + self._chance() * FIRST_SECONDS / 2, place.reason)
-            if place.is_probed:
-                return Wait(max(place.open_seconds, FIRST_SECONDS) / 2, place.reason)
-        if place.in_flight >= self._at_once:
-            return Wait(max(place.answer_seconds, QUICK_SECONDS) * (0.5 + self._chance()))
+        if destination.open_seconds:
+            if destination.open_until > now:
+                return Postponed(
+                    destination.open_until - now + self._chance() * FIRST_PAUSE_SECONDS / 2, destination.reason
+                )
+            if destination.is_probed:
+                return Postponed(max(destination.open_seconds, FIRST_PAUSE_SECONDS) / 2, destination.reason)
+        if destination.in_flight >= self._max_requests:
+            return Postponed(max(destination.response_seconds, FAST_RESPONSE_SECONDS) * (0.5 + self._chance()))
         return None
 
-    def leave(self, name: str, delivered: Delivered | None, reason: str | None = None) -> None:
-        """What came of it; None: it was given up without an answer of any kind."""
-        place = self._places[name]
-        place.in_flight -= 1
-        place.is_probed = False
-        if place.waiting:
-            place.waiting.popleft().end()
+    def release(self, name: str, delivered: Delivered | None, reason: str | None = None) -> None:
+        """Report the result of a request; None: it was cancelled."""
+        destination = self._destinations[name]
+        destination.in_flight -= 1
+        destination.is_probed = False
+        if destination.waiting:
+            destination.waiting.popleft().end()
         if delivered is not None:
-            place.answer_seconds += (delivered.duration_ms / 1000 - place.answer_seconds) / 8
-            self._learn(place, delivered, reason)
-        if not (place.in_flight or place.failures or place.waiting):
-            del self._places[name]
+            destination.response_seconds += (delivered.duration_ms / 1000 - destination.response_seconds) / 8
+            self._count_outcome(destination, delivered, reason)
+        if not (destination.in_flight or destination.failures or destination.waiting):
+            del self._destinations[name]
 
-    def _learn(self, place: Place, delivered: Delivered, reason: str | None) -> None:
+    def _count_outcome(self, destination: Destination, delivered: Delivered, reason: str | None) -> None:
         status = delivered.http_status
         if delivered.succeeded or (status is not None and status < 500):
-            place.failures, place.open_seconds = 0, 0.0
+            destination.failures, destination.open_seconds = 0, 0.0
             return
-        place.failures += 1
-        place.reason = reason or ""
-        if place.failures >= FAILURES:
-            place.open_seconds = min(max(2 * place.open_seconds, FIRST_SECONDS), self._longest_seconds)
-            place.open_until = self._clock.seconds() + place.open_seconds
+        destination.failures += 1
+        destination.reason = reason or ""
+        if destination.failures >= FAILURE_THRESHOLD:
+            destination.open_seconds = min(
+                max(2 * destination.open_seconds, FIRST_PAUSE_SECONDS), self._max_pause_seconds
+            )
+            destination.open_until = self._clock.seconds() + destination.open_seconds

@@ -1,7 +1,7 @@
-"""An alarm: a worker is woken at the earliest of the moments that it was told of, with one timer for all.
+"""A timer that wakes a worker at scheduled times, with one delayed call for all of them.
 
-For work whose time is known here, such as a retry; what other processes know of is found by the worker's poll.  Nothing
-here survives a crash, and nothing needs to: work is rows.
+It serves work of this process with a known time, such as a retry; the worker's poll finds work of other processes.  It
+has no durable state: work is rows.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ from heapq import heappop, heappush
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-LATE_SECONDS = 0.002  # so that the time has surely come by the clock of the database
-GAP_SECONDS = 0.02  # moments that are nearer to one another share a ring
+MARGIN_SECONDS = 0.002  # margin for the difference to the clock of the database
+MIN_GAP_SECONDS = 0.02  # closer times share one wake-up
 
 
 class Timer:
-    """`at(...)`, and `wake` is called then."""
+    """Calls `wake` at the times given to `at`."""
 
     def __init__(self, clock: IReactorTime, wake: Callable[[], None]) -> None:
         self._clock = clock
         self._wake = wake
-        self._moments: list[float] = []
+        self._times: list[float] = []
         self._timer: IDelayedCall | None = None
 
     def at(self, seconds: float) -> None:
-        """Ring in so many seconds."""
-        heappush(self._moments, self._clock.seconds() + max(seconds, 0.0) + LATE_SECONDS)
-        self._set()
+        """Call `wake` after `seconds`."""
+        heappush(self._times, self._clock.seconds() + max(seconds, 0.0) + MARGIN_SECONDS)
+        self._schedule()
 
     def stop(self) -> None:
-        """Forget all of them."""
-        self._moments.clear()
+        """Cancel all times."""
+        self._times.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _set(self, least: float = 0.0) -> None:
-        if not self._moments:
+    def _schedule(self, least: float = 0.0) -> None:
+        if not self._times:
             return
-        seconds = max(self._moments[0] - self._clock.seconds(), least)
+        seconds = max(self._times[0] - self._clock.seconds(), least)
         if self._timer is None:
-            self._timer = self._clock.callLater(seconds, self._ring)
+            self._timer = self._clock.callLater(seconds, self._fire)
         elif self._timer.getTime() > self._clock.seconds() + seconds:
             self._timer.reset(seconds)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         now = self._clock.seconds()
-        while self._moments and self._moments[0] <= now:
-            heappop(self._moments)
+        while self._times and self._times[0] <= now:
+            heappop(self._times)
         self._wake()
-        self._set(GAP_SECONDS)
+        self._schedule(MIN_GAP_SECONDS)

@@ -1,17 +1,17 @@
-"""Events for websockets: what happens to a subscription is told to the clients that are bound to it in this process.
+"""Notifications over websockets, to the clients of this process.
 
-A client may be connected to any of several processes, and one subscription may have clients at all of them.  So nothing
-is leased: each process remembers, for each subscription that has clients here, the number of the newest event they know
-(at first the newest when they came), reads what is behind it, tells them, and writes to the ledger what it told.  One
-statement reads for all subscriptions, after each ring, and at least each `poll_seconds`.
+A client may connect to any process, and a subscription may have clients at several of them.  Therefore nothing is
+leased: each process keeps the number of the newest event sent for each subscription with clients, reads the events
+after it, sends them, and writes the attempts to the ledger.  One statement reads the events of all subscriptions, after
+each notification and at least every `poll_seconds`.
 
-Two ways of binding (interface specification "WebSocket"; Backport guide, "Channels"): by id, a client is sent
-`ping <id>` and then the content, when the subscription has a payload; with a token it is sent a handshake Bundle and
-then notification Bundles, as long as the token is good (`bound <id>` and pings, when there is no topic).  A client is
-told what both the subscription's writers and it itself may know: a token that may read Subscriptions alone brings no
-patient's data.
+There are two ways to bind (interface specification "WebSocket"; Backport guide, "Channels").  By id: the client gets
+`ping <id>` and, when the subscription has a payload, the content.  With a token: the client gets a handshake Bundle and
+then notification Bundles until the token expires (`bound <id>` and pings for a subscription without a topic).  The
+grants of the subscription's writers and of the client both apply: a token that may only read Subscriptions gives no
+access to patient data.
 
-What survives a crash: the cursor in the row.  A client that lost its connection asks `$events` for what it missed; the
+Crash: the cursor in the row is durable.  A client that lost its connection reads missed events with `$events`; the
 contract has no replay.
 """
 
@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from ipf.errors import Category, Problem
 from ipf.fhir.model.redaction import masked
 from ipf.pipeline.deliver.attempts import attempt_of
-from ipf.pipeline.deliver.authorization import Outdated
+from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.worker import Worker
 from ipf.ports import (
     Attempt,
@@ -44,10 +44,10 @@ from ipf.ports import (
     Notification,
     Notifier,
     Session,
-    SocketClient,
-    SocketHub,
     Terms,
     TokenBinding,
+    WebsocketClient,
+    WebsocketHub,
 )
 from ipf.ports.delivery import AuthorizationFilter
 from ipf.security.access import may_hold
@@ -55,34 +55,34 @@ from ipf.telemetry import metrics
 
 log = Logger()
 
-BELL = "delivery"
-EVENTS = 100
-FRESH_SECONDS = 1.0
-NOBODY = "no client could take it"
+NOTIFY_CHANNEL = "delivery"
+MAX_EVENTS = 100
+MAX_AGE_SECONDS = 1.0
+UNDELIVERED = "no client accepted the notification"
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """One client at one subscription.  `by_token`: it is sent Bundles alone, without `ping`."""
+class ClientBinding:
+    """The binding of one client to one subscription.  `by_token`: it gets Bundles without `ping`."""
 
     session: Session
     by_token: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
-    """One subscription with clients here.  `known`: the newest event that they were told of."""
+class BoundSubscription:
+    """A subscription with clients in this process.  `last_number`: of the newest event sent."""
 
     lease: Lease
     terms: Terms
-    known: int
+    last_number: int
     read_at: float
-    told_at: float
-    clients: dict[SocketClient, Bound] = field(default_factory=dict)
+    sent_at: float
+    clients: dict[WebsocketClient, ClientBinding] = field(default_factory=dict)
 
 
-class Sockets:
-    """`ports.SocketHub`, with the worker that tails the events."""
+class WebsocketNotifier:
+    """`ports.WebsocketHub`, with the worker that reads and sends new events."""
 
     def __init__(
         self,
@@ -102,41 +102,41 @@ class Sockets:
         self._authorization_filter = authorization_filter
         self._clock = clock
         self._now = now
-        self._streams: dict[int, Stream] = {}
-        self._of_client: dict[SocketClient, set[int]] = {}
-        self._untold: dict[int, list[Attempt]] = {}
-        self._ended_at = clock.seconds()
-        self._worker = Worker(self.step, notifier, BELL, poll_seconds, clock, name="websockets")
+        self._subscriptions: dict[int, BoundSubscription] = {}
+        self._by_client: dict[WebsocketClient, set[int]] = {}
+        self._unrecorded: dict[int, list[Attempt]] = {}
+        self._expired_at = clock.seconds()
+        self._worker = Worker(self.step, notifier, NOTIFY_CHANNEL, poll_seconds, clock, name="websockets")
 
     def start(self) -> None:
-        """Begin to tail."""
+        """Start the worker."""
         self._worker.start()
 
     async def stop(self, within_seconds: float = 10.0) -> bool:
-        """Tell what is in hand, then say good-bye to everybody."""
+        """Finish the current step, then close all clients."""
         idle = await self._worker.stop(within_seconds)
-        for client in list(self._of_client):
+        for client in list(self._by_client):
             client.end("the service stops")
         return idle
 
     @property
     def clients(self) -> int:
-        """How many are bound here."""
-        return len(self._of_client)
+        """Number of bound clients."""
+        return len(self._by_client)
 
     # -- binding
 
-    async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
-        """See `ports.SocketHub.bind`."""
-        lease = await self._queue.bound(session.tenant, subscription_id)
+    async def bind(self, client: WebsocketClient, session: Session, subscription_id: str) -> None:
+        """See `ports.WebsocketHub.bind`."""
+        lease = await self._queue.websocket_subscription(session.tenant, subscription_id)
         if session.until is not None and session.until <= self._now():
-            raise Problem(Category.UNAUTHORIZED, "the token of this connection has ended")
-        if lease is None or not session.may(lease.resource):
+            raise Problem(Category.UNAUTHORIZED, "the token of this connection has expired")
+        if lease is None or not session.may_read(lease.resource):
             raise Problem(Category.NOT_FOUND, "there is no websocket subscription with this id")
-        self._add(client, lease, Bound(session))
+        self._add_client(client, lease, ClientBinding(session))
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
-        """See `ports.SocketHub.bind_with_token`."""
+    async def bind_with_token(self, client: WebsocketClient, token: str) -> TokenBinding:
+        """See `ports.WebsocketHub.bind_with_token`."""
         binding = await self._tokens.redeem(token)
         if binding is None:
             raise Problem(Category.UNAUTHORIZED, "the binding token is unknown or has expired")
@@ -144,193 +144,201 @@ class Sockets:
         session = Session(binding.tenant, partial(may_hold, caller, "r"), binding.until, caller)
         found = []
         for subscription_id in binding.subscription_ids:
-            if await self._greet(client, session, subscription_id):
+            if await self._bind_one(client, session, subscription_id):
                 found.append(subscription_id)
         return TokenBinding(session, binding.subscription_ids, found)
 
-    async def _greet(self, client: SocketClient, session: Session, subscription_id: str) -> bool:
-        """Handshake, and bound from the very number that it names; False when there is no such subscription."""
+    async def _bind_one(self, client: WebsocketClient, session: Session, subscription_id: str) -> bool:
+        """Send a handshake and bind from its event number on; False when there is no such subscription."""
         while True:
-            lease = await self._queue.bound(session.tenant, subscription_id)
-            if lease is None or not session.may(lease.resource):
+            lease = await self._queue.websocket_subscription(session.tenant, subscription_id)
+            if lease is None or not session.may_read(lease.resource):
                 return False
-            if not self._compose.terms(lease.resource).is_topic:  # a Bundle would have nothing to say
-                client.tell([f"bound {lease.subscription_id}".encode()])
-                self._add(client, lease, Bound(session))
+            if not self._compose.terms(lease.resource).is_topic:  # there are no Bundles without a topic
+                client.send([f"bound {lease.subscription_id}".encode()])
+                self._add_client(client, lease, ClientBinding(session))
                 return True
             handshake = await self._compose.handshake(lease)
-            stream = self._streams.get(lease.subscription_rid)
-            if stream is None or stream.known <= lease.last_event_number:
-                client.tell([handshake.body or b""])
-                self._add(client, lease, Bound(session, by_token=True))
+            subscription = self._subscriptions.get(lease.subscription_rid)
+            if subscription is None or subscription.last_number <= lease.last_event_number:
+                client.send([handshake.body or b""])
+                self._add_client(client, lease, ClientBinding(session, by_token=True))
                 return True
 
-    def _add(self, client: SocketClient, lease: Lease, bound: Bound) -> None:
+    def _add_client(self, client: WebsocketClient, lease: Lease, binding: ClientBinding) -> None:
         rid, now = lease.subscription_rid, self._clock.seconds()
-        stream = self._streams.get(rid)
-        if stream is None:
+        subscription = self._subscriptions.get(rid)
+        if subscription is None:
             terms = self._compose.terms(lease.resource)
-            stream = self._streams[rid] = Stream(lease, terms, lease.last_event_number, now, now)
-        stream.clients[client] = bound
-        self._of_client.setdefault(client, set()).add(rid)
+            subscription = self._subscriptions[rid] = BoundSubscription(lease, terms, lease.last_event_number, now, now)
+        subscription.clients[client] = binding
+        self._by_client.setdefault(client, set()).add(rid)
 
-    def leave(self, client: SocketClient) -> None:
-        """See `ports.SocketHub.leave`."""
-        for rid in self._of_client.pop(client, ()):
+    def leave(self, client: WebsocketClient) -> None:
+        """See `ports.WebsocketHub.leave`."""
+        for rid in self._by_client.pop(client, ()):
             self._unbind(rid, client)
 
-    def _unbind(self, rid: int, client: SocketClient) -> None:
-        stream = self._streams.get(rid)
-        if stream is not None:
-            stream.clients.pop(client, None)
-            if not stream.clients:
-                del self._streams[rid]
+    def _unbind(self, rid: int, client: WebsocketClient) -> None:
+        subscription = self._subscriptions.get(rid)
+        if subscription is not None:
+            subscription.clients.pop(client, None)
+            if not subscription.clients:
+                del self._subscriptions[rid]
 
-    def _end_of_tokens(self) -> None:
-        """Whose token has ended hears no more, whether or not anything happens."""
-        if self._clock.seconds() - self._ended_at < FRESH_SECONDS:
+    def _expire_tokens(self) -> None:
+        """Unbind clients with an expired token."""
+        if self._clock.seconds() - self._expired_at < MAX_AGE_SECONDS:
             return
-        self._ended_at, now = self._clock.seconds(), self._now()
-        for stream in list(self._streams.values()):
-            for client, bound in list(stream.clients.items()):
-                if bound.session.until is not None and bound.session.until <= now:
-                    self._expire(stream, client)
+        self._expired_at, now = self._clock.seconds(), self._now()
+        for subscription in list(self._subscriptions.values()):
+            for client, binding in list(subscription.clients.items()):
+                if binding.session.until is not None and binding.session.until <= now:
+                    self._expire(subscription, client)
 
-    def _expire(self, stream: Stream, client: SocketClient) -> None:
-        rid = stream.lease.subscription_rid
+    def _expire(self, subscription: BoundSubscription, client: WebsocketClient) -> None:
+        rid = subscription.lease.subscription_rid
         self._unbind(rid, client)
-        left = self._of_client.get(client, set())
+        left = self._by_client.get(client, set())
         left.discard(rid)
-        client.tell([f"error the token for {stream.lease.subscription_id} has ended".encode()])
+        client.send([f"error the token for {subscription.lease.subscription_id} has expired".encode()])
         if not left:
-            client.end("its token has ended")
+            client.end("its token has expired")
 
-    # -- telling
+    # -- sending
 
     async def step(self) -> bool:
-        """Tell what is new; True when there was anything."""
-        if self._untold:
-            await self._write()
-        if not self._streams:
+        """Send new events; True when there were any."""
+        if self._unrecorded:
+            await self._record()
+        if not self._subscriptions:
             return False
-        self._end_of_tokens()
-        known = {rid: stream.known for rid, stream in self._streams.items()}
-        found = await self._queue.tail(known, EVENTS)
+        self._expire_tokens()
+        last_number = {rid: subscription.last_number for rid, subscription in self._subscriptions.items()}
+        found = await self._queue.events_after(last_number, MAX_EVENTS)
         for rid, events in groupby(found, key=lambda pair: pair[0]):
-            await self._tell_all(rid, [event for _, event in events])
+            await self._send_events(rid, [event for _, event in events])
         await self._heartbeats()
-        if self._untold:
-            await self._write()
+        if self._unrecorded:
+            await self._record()
         return bool(found)
 
-    async def _write(self) -> None:
-        written, self._untold = self._untold, {}
+    async def _record(self) -> None:
+        written, self._unrecorded = self._unrecorded, {}
         try:
-            await self._queue.told(written)
+            await self._queue.record_sent(written)
         except Exception:
-            self._untold = written | self._untold
+            self._unrecorded = written | self._unrecorded
             raise
 
-    async def _tell_all(self, rid: int, events: Sequence[Event]) -> None:
-        stream = self._streams.get(rid)
-        if stream is None or not await self._refresh(stream):
+    async def _send_events(self, rid: int, events: Sequence[Event]) -> None:
+        subscription = self._subscriptions.get(rid)
+        if subscription is None or not await self._refresh(subscription):
             return
-        size = max(stream.terms.max_count, 1)
+        size = max(subscription.terms.max_count, 1)
         try:
-            told = (
-                events if self._authorization_filter is None else await self._authorization_filter(stream.lease, events)
+            notified = (
+                events
+                if self._authorization_filter is None
+                else await self._authorization_filter(subscription.lease, events)
             )
-        except Outdated:
-            stream.read_at = float("-inf")  # the next step reads it, and tells them
+        except SubscriptionChanged:
+            subscription.read_at = float("-inf")  # the next step refreshes it and sends the events
             return
-        for start in range(0, len(told), size):
-            await self._tell(stream, told[start : start + size])
-        stream.known = max(stream.known, events[-1].number)
+        for start in range(0, len(notified), size):
+            await self._send(subscription, notified[start : start + size])
+        subscription.last_number = max(subscription.last_number, events[-1].number)
 
-    async def _refresh(self, stream: Stream) -> bool:
-        """The Subscription as it is now, at most a second old; False when it is gone, and its clients with it."""
+    async def _refresh(self, subscription: BoundSubscription) -> bool:
+        """Refresh the Subscription when older than `MAX_AGE_SECONDS`; False when it is gone: its clients are closed."""
         now = self._clock.seconds()
-        if now - stream.read_at < FRESH_SECONDS:
+        if now - subscription.read_at < MAX_AGE_SECONDS:
             return True
-        lease = await self._queue.bound(stream.lease.tenant, stream.lease.subscription_id)
+        lease = await self._queue.websocket_subscription(subscription.lease.tenant, subscription.lease.subscription_id)
         if lease is None:
-            for client in list(stream.clients):
-                self._unbind(stream.lease.subscription_rid, client)
-                client.end(f"Subscription/{stream.lease.subscription_id} is gone")
+            for client in list(subscription.clients):
+                self._unbind(subscription.lease.subscription_rid, client)
+                client.end(f"Subscription/{subscription.lease.subscription_id} is gone")
             return False
-        stream.lease, stream.terms, stream.read_at = lease, self._compose.terms(lease.resource), now
+        subscription.lease, subscription.terms, subscription.read_at = lease, self._compose.terms(lease.resource), now
         return True
 
-    async def _tell(self, stream: Stream, events: Sequence[Event]) -> None:
-        """Some events, or a heartbeat, to every client that is still entitled."""
+    async def _send(self, subscription: BoundSubscription, events: Sequence[Event]) -> None:
+        """Send events, or a heartbeat, to every authorized client."""
         attempted_at, began = self._now(), self._clock.seconds()
         try:
-            compose, lease = self._compose, stream.lease
+            compose, lease = self._compose, subscription.lease
             notification = await (compose.events(lease, events) if events else compose.heartbeat(lease))
-            own = await self._for_readers(stream, events)
+            by_caller = await self._for_limited_callers(subscription, events)
         except Problem as problem:
-            self._note(stream, events, attempted_at, Delivered(None, 0, problem.text))
+            self._add_attempt(subscription, events, attempted_at, Delivered(None, 0, problem.text))
             return
-        reached = [
-            client.tell(_texts(told, bound))
-            for client, bound in self._entitled(stream, events)
-            if (told := own.get(bound.session.caller, notification)) is not None
+        results = [
+            client.send(_texts(notified, binding))
+            for client, binding in self._authorized_clients(subscription, events)
+            if (notified := by_caller.get(binding.session.caller, notification)) is not None
         ]
-        if not reached:
+        if not results:
             return
-        done = any(reached)
-        passed = round((self._clock.seconds() - began) * 1000)
-        delivered = Delivered(None, passed, None if done else NOBODY, is_done=done)
-        metrics.notification_sent(done, passed / 1000)
-        stream.told_at = self._clock.seconds()
-        self._note(stream, events, attempted_at, delivered)
+        done = any(results)
+        duration_ms = round((self._clock.seconds() - began) * 1000)
+        delivered = Delivered(None, duration_ms, None if done else UNDELIVERED, is_done=done)
+        metrics.notification_sent(done, duration_ms / 1000)
+        subscription.sent_at = self._clock.seconds()
+        self._add_attempt(subscription, events, attempted_at, delivered)
 
-    async def _for_readers(self, stream: Stream, events: Sequence[Event]) -> dict[Caller, Notification | None]:
-        """What those are told whose own grants count beside the writers'; None: nothing."""
+    async def _for_limited_callers(
+        self, subscription: BoundSubscription, events: Sequence[Event]
+    ) -> dict[Caller, Notification | None]:
+        """The notifications of clients with limited grants; None: nothing to send."""
         found: dict[Caller, Notification | None] = {}
         authorization_filter = self._authorization_filter
         if not events or authorization_filter is None:
             return found
-        while readers := {bound.session.caller for bound in stream.clients.values()} - found.keys():
-            limited = [one for one in readers if not one.is_unlimited]
+        while callers := {binding.session.caller for binding in subscription.clients.values()} - found.keys():
+            limited = [one for one in callers if not one.is_unlimited]
             if not limited:
                 break
-            for reader in limited:  # others may come meanwhile
-                lease = replace(stream.lease, within=(reader,))
-                told = await authorization_filter(lease, events)
-                found[reader] = await self._compose.events(lease, told) if told else None
+            for caller in limited:  # further clients may bind in the meantime
+                lease = replace(subscription.lease, callers=(caller,))
+                notified = await authorization_filter(lease, events)
+                found[caller] = await self._compose.events(lease, notified) if notified else None
         return found
 
-    def _note(self, stream: Stream, events: Sequence[Event], attempted_at: datetime, delivered: Delivered) -> None:
-        made = self._untold.setdefault(stream.lease.subscription_rid, [])
+    def _add_attempt(
+        self, subscription: BoundSubscription, events: Sequence[Event], attempted_at: datetime, delivered: Delivered
+    ) -> None:
+        made = self._unrecorded.setdefault(subscription.lease.subscription_rid, [])
         made.append(attempt_of(events, attempted_at, delivered))
 
-    def _entitled(self, stream: Stream, events: Sequence[Event]) -> Iterator[tuple[SocketClient, Bound]]:
+    def _authorized_clients(
+        self, subscription: BoundSubscription, events: Sequence[Event]
+    ) -> Iterator[tuple[WebsocketClient, ClientBinding]]:
         now = self._now()
-        for client, bound in list(stream.clients.items()):
-            session = bound.session
+        for client, binding in list(subscription.clients.items()):
+            session = binding.session
             if session.until is not None and session.until <= now:
-                self._expire(stream, client)
-            elif not session.may(stream.lease.resource):
-                self._unbind(stream.lease.subscription_rid, client)
-            elif events or bound.by_token:
-                yield client, bound
+                self._expire(subscription, client)
+            elif not session.may_read(subscription.lease.resource):
+                self._unbind(subscription.lease.subscription_rid, client)
+            elif events or binding.by_token:
+                yield client, binding
 
     async def _heartbeats(self) -> None:
         now = self._clock.seconds()
-        for stream in list(self._streams.values()):
-            period = stream.terms.heartbeat_seconds
-            if period is not None and now - stream.told_at >= period and await self._refresh(stream):
-                await self._tell(stream, ())
-                stream.told_at = now
+        for subscription in list(self._subscriptions.values()):
+            period = subscription.terms.heartbeat_seconds
+            if period is not None and now - subscription.sent_at >= period and await self._refresh(subscription):
+                await self._send(subscription, ())
+                subscription.sent_at = now
 
 
-def _texts(notification: Notification, bound: Bound) -> list[bytes]:
-    body = None if notification.body is None else masked(notification.body)  # it may bring a Subscription
-    if bound.by_token and body is not None:
+def _texts(notification: Notification, binding: ClientBinding) -> list[bytes]:
+    body = None if notification.body is None else masked(notification.body)  # it may contain a Subscription
+    if binding.by_token and body is not None:
         return [body]
     ping = f"ping {notification.subscription_id}".encode()
     return [ping] if body is None else [ping, body]
 
 
-_: type[SocketHub] = Sockets
+_: type[WebsocketHub] = WebsocketNotifier

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.ports import Answer, Clock, NoteBinding, Request, SocketNote
+from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Heard, Later, Trail
 from ipf.ports.threads import LARGE, RunInThread, here
 from ipf.rest.write.unit import Outcome, Unit, UnitResult
@@ -102,13 +102,13 @@ def records_of(rules: AuditRules, new_tail: NewTail, heard: Sequence[Heard]) -> 
     return made
 
 
-def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> NoteBinding:
+def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> AuditBinding:
     """Notes every client that binds itself to Subscriptions over a websocket, or tries to: it will be told of patients.
 
     Always, whether or not reads are recorded.  What was bound, or refused, are the entities.
     """
 
-    def note(one: SocketNote) -> None:
+    def note(one: BindingAttempt) -> None:
         try:
             session = one.session
             surface = ADMIN if rules.is_nobodys(session.caller) else FHIR

@@ -37,7 +37,7 @@ async def included_resources(
             version = Version(
                 0, event.resource_type, event.id, event.version_id, event.occurred_at, event.body, False, event.method
             )
-            first, *others = lease.within or (SYSTEM,)
+            first, *others = lease.callers or (SYSTEM,)
             included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
             await included.add(wanted, [version])
             shown = included.versions

@@ -68,10 +68,10 @@ async def events(request: Request, repository: Repository) -> Answer:
     if content not in CONTENTS:
         raise Problem(Category.VALUE, f"content is one of {', '.join(CONTENTS)}", "content")
     until = _BEYOND if last is None else last
-    read = await queue.between(request.tenant, health.id, first or 1, until, MOST_EVENTS)
+    read = await queue.event_range(request.tenant, health.id, first or 1, until, MOST_EVENTS)
     shown = read if content == "empty" else _visible(read, request)
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
-                  within=(request.caller,))  # fmt: skip
+                  callers=(request.caller,))  # fmt: skip
     along = await included_resources(lease, shown, repository.store, repository.matcher, request.base_url)
     said = {**health.resource, "status": health.status}
     context = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",

@@ -81,8 +81,8 @@ class Lifecycle:
         """See `ports.DeliveryQueue.ended`."""
         return [(row[0], row[1]) for row in await self._all_tenants.many(ENDED.call(limit))]
 
-    async def between(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
-        """See `ports.DeliveryQueue.between`."""
+    async def event_range(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
+        """See `ports.DeliveryQueue.event_range`."""
         rows = await self._database.for_tenant(tenant).many(BETWEEN.call(tenant, subscription_id, first, last, limit))
         return [event_of(row) for row in rows]
 

@@ -88,21 +88,21 @@ class Sockets:
     _database: Database
     _all_tenants: Executor
 
-    async def bound(self, tenant: str, subscription_id: str) -> Lease | None:
-        """See `ports.DeliveryQueue.bound`."""
+    async def websocket_subscription(self, tenant: str, subscription_id: str) -> Lease | None:
+        """See `ports.DeliveryQueue.websocket_subscription`."""
         row = await self._database.for_tenant(tenant).maybe(BOUND.call(tenant, subscription_id))
         if row is None:
             return None
         name, rid, id_, number, now, body = row
         return Lease(name, rid, id_, 0, now, loads(body), 0, None, int(number))
 
-    async def tail(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
-        """See `ports.DeliveryQueue.tail`."""
+    async def events_after(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
+        """See `ports.DeliveryQueue.events_after`."""
         rows = await self._all_tenants.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
         return [(row[0], event_of(row[1:])) for row in rows]
 
-    async def told(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
-        """See `ports.DeliveryQueue.told`."""
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+        """See `ports.DeliveryQueue.record_sent`."""
         flat = [(rid, attempt) for rid, made in attempts.items() for attempt in made]
         if not flat:
             return

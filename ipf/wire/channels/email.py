@@ -91,7 +91,7 @@ class Email:
         """Why nothing is sent."""
         return NOT_CONFIGURED if self._server is None else None
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         """All mail goes through one server."""
         return "smtp"
 

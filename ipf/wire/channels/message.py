@@ -43,9 +43,9 @@ class Message:
         self._now = now
         self._new_id = new_id
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         """As the channel that posts."""
-        return self._post.place(endpoint)
+        return self._post.destination(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
         """Wrap and post."""

@@ -62,7 +62,7 @@ class RestHook:
         self._clock = clock
         self._now = now
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         """Scheme, host and port."""
         return origin_of(endpoint)
 

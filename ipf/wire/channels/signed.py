@@ -38,9 +38,9 @@ class SignedChannel:
         """As the channel that sends."""
         return self._inner.unavailable
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         """As the channel that sends."""
-        return self._inner.place(endpoint)
+        return self._inner.destination(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
         """Open, sign, send."""

@@ -39,7 +39,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ipf.errors import Category, Problem
-from ipf.ports import ANONYMOUS, Authenticate, NoteBinding, Session, SocketClient, SocketHub, SocketNote
+from ipf.ports import ANONYMOUS, AuditBinding, Authenticate, BindingAttempt, Session, WebsocketClient, WebsocketHub
 from ipf.telemetry import correlation
 
 log = Logger()
@@ -60,7 +60,7 @@ _TOKEN = re.compile(r"bind-with-token\s*:?\s+(\S+)", re.IGNORECASE)
 class Upgrade:
     """Takes the connection of a request over."""
 
-    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate, note: NoteBinding | None) -> None:
+    def __init__(self, hub: WebsocketHub, reactor: Any, authenticate: Authenticate, note: AuditBinding | None) -> None:
         make: Any = WebSocketResource
         self._factory = SocketFactory(hub, reactor, authenticate, note)
         self._resource = make(self._factory)
@@ -77,7 +77,7 @@ class SocketFactory(WebSocketServerFactory):
     noisy = False
     leave: Callable[[], None]
 
-    def __init__(self, hub: SocketHub, reactor: Any, authenticate: Authenticate, note: NoteBinding | None) -> None:
+    def __init__(self, hub: WebsocketHub, reactor: Any, authenticate: Authenticate, note: AuditBinding | None) -> None:
         super().__init__(reactor=reactor, server="")  # type: ignore[no-untyped-call]  # Autobahn has no hints here
         self.protocol = SocketConnection
         options: Any = self
@@ -221,14 +221,14 @@ class SocketConnection(WebSocketServerProtocol):
             self._session = await self.factory.authenticate(None)
         attempt.session = self._session
         await hub.bind(self, self._session, subscription_id)
-        self.tell([f"bound {subscription_id}".encode()])
+        self.send([f"bound {subscription_id}".encode()])
 
     def _note(self, attempt: Attempt, status: int) -> None:
         if self.factory.note is not None:
             transport: Any = self.transport
             address = str(getattr(transport.getPeer(), "host", ""))
             self.factory.note(
-                SocketNote(
+                BindingAttempt(
                     attempt.session, attempt.what, attempt.subscriptions, status, address, self._correlation_id,
                     attempt.began,
                 )
@@ -236,14 +236,14 @@ class SocketConnection(WebSocketServerProtocol):
 
     def _error(self, reason: str) -> None:
         self._errors += 1
-        self.tell([f"error {reason}".encode()])
+        self.send([f"error {reason}".encode()])
         if self._errors >= MOST_ERRORS:
             self.end("too many errors")
 
     # -- what it is told
 
-    def tell(self, texts: Sequence[bytes]) -> bool:
-        """See `ports.SocketClient.tell`."""
+    def send(self, texts: Sequence[bytes]) -> bool:
+        """See `ports.WebsocketClient.send`."""
         if self._is_cut or self.state != self.STATE_OPEN:
             return False
         if not self._is_paused:
@@ -258,7 +258,7 @@ class SocketConnection(WebSocketServerProtocol):
         return True
 
     def end(self, reason: str) -> None:
-        """See `ports.SocketClient.end`."""
+        """See `ports.WebsocketClient.end`."""
         if self.state == self.STATE_OPEN:
             self.sendClose(1000, reason)
 
@@ -298,7 +298,7 @@ class SocketConnection(WebSocketServerProtocol):
         leave()
 
 
-_client: type[SocketClient] = SocketConnection
+_client: type[WebsocketClient] = SocketConnection
 
 
 def bearer_of(authorization: str | None, offered: Sequence[str]) -> str | None:

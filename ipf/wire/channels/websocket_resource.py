@@ -13,7 +13,7 @@ from twisted.internet.threads import deferToThread
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET
 
-from ipf.ports import Authenticate, Channel, Delivered, NoteBinding, Notification, Session, SocketHub
+from ipf.ports import AuditBinding, Authenticate, Channel, Delivered, Notification, Session, WebsocketHub
 from ipf.telemetry import correlation
 
 
@@ -22,7 +22,7 @@ class Websocket:
 
     unavailable = None
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         """Nothing is shared."""
         return "websocket"
 
@@ -40,7 +40,7 @@ async def everybody(bearer: str | None) -> Session:
 
 
 def resource(
-    hub: SocketHub, reactor: Any, authenticate: Authenticate = everybody, note: NoteBinding | None = None
+    hub: WebsocketHub, reactor: Any, authenticate: Authenticate = everybody, note: AuditBinding | None = None
 ) -> IResource:
     """The resource to mount at `/websocket`.  `note`: told of each attempt to bind, for the audit trail."""
 

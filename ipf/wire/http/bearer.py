@@ -125,7 +125,7 @@ class Bearer:
         Problem UNAUTHORIZED, FORBIDDEN (tenant) or UNAVAILABLE.
         """
         if token is None:
-            return Session(may=lambda _: False, caller=ANONYMOUS)
+            return Session(may_read=lambda _: False, caller=ANONYMOUS)
         caller = await self.caller_of(token)
         until = None if caller.expires_at is None else datetime.fromtimestamp(caller.expires_at, UTC)
         return Session(self._tenancy.of(caller), partial(may_hold, caller, "r"), until, caller)

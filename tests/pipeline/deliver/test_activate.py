@@ -1,4 +1,4 @@
-"""Activation: requested subscriptions become active, one that cannot does not hold up the others."""
+"""Activation of requested subscriptions, with and without a handshake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipf.pipeline.deliver.activate import Activate
 from ipf.ports import HANDSHAKE, Attempt, Delivered, Json, Lease, Notification, Terms
 
 
-class Requested:
+class RequestedQueue:
     """The part of the delivery queue that activation uses."""
 
     def __init__(self, *waiting: tuple[str, str]) -> None:
@@ -29,7 +29,7 @@ class ActivateTests(TestCase):
     def setUp(self) -> None:
         self.calls: list[tuple[str, str, str, str | None]] = []
         self.errors: dict[str, Exception] = {}
-        self.queue = Requested(("default", "a"), ("other", "b"), ("default", "c"))
+        self.queue = RequestedQueue(("default", "a"), ("other", "b"), ("default", "c"))
 
     async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
         if subscription_id in self.errors:
@@ -49,13 +49,13 @@ class ActivateTests(TestCase):
         )
         self.assertFalse(self.step())
 
-    def test_one_that_cannot_be_activated_is_left(self) -> None:
+    def test_failed_activation_does_not_affect_others(self) -> None:
         self.errors["b"] = Problem(Category.NOT_FOUND, "gone")
         self.assertTrue(self.step())
         self.assertEqual([call[1] for call in self.calls], ["a", "c"])
         self.assertFalse(self.step())
 
-    def test_a_refusal_is_written_once(self) -> None:
+    def test_refusal_is_logged_once(self) -> None:
         lines: list[object] = []
 
         def observe(event: dict[str, object]) -> None:
@@ -72,7 +72,7 @@ class ActivateTests(TestCase):
         self.step(stage)
         self.assertEqual(lines, ["no", "still no"])
 
-    def test_a_store_that_is_away_is_the_workers_matter(self) -> None:
+    def test_unreachable_store_passes_through(self) -> None:
         self.errors["a"] = StoreUnreachable()
         stage = Activate(self.queue, self.set_status)
         self.failureResultOf(Deferred.fromCoroutine(stage.step()), StoreUnreachable)
@@ -81,8 +81,8 @@ class ActivateTests(TestCase):
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
-class Guided(Requested):
-    """A queue whose subscriptions can be read."""
+class GuidedQueue(RequestedQueue):
+    """A queue with readable subscriptions."""
 
     def __init__(self, *waiting: tuple[str, str]) -> None:
         super().__init__(*waiting)
@@ -102,8 +102,8 @@ class Guided(Requested):
         return self.ended_rows[:limit]
 
 
-class Shaking:
-    """Composer and channel at once: who is asked for a handshake, and what the far end says."""
+class HandshakeChannel:
+    """Composer and channel in one: records handshakes and returns scripted results."""
 
     unavailable: str | None = None
 
@@ -126,14 +126,14 @@ class Shaking:
 
 
 class HandshakeTests(TestCase):
-    """What the guide's requirements 19, 20, 21, 29, 30 and 31 ask for."""
+    """Requirements 19, 20, 21, 29, 30 and 31 of the guide."""
 
     def setUp(self) -> None:
         self.calls: list[tuple[str, str, str | None]] = []
-        self.queue = Guided(("default", "a"))
-        self.far = Shaking()
-        self.mailless = Shaking()
-        self.mailless.unavailable = "no mail server is configured"
+        self.queue = GuidedQueue(("default", "a"))
+        self.channel = HandshakeChannel()
+        self.without_email = HandshakeChannel()
+        self.without_email.unavailable = "no mail server is configured"
 
     async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
         self.calls.append((subscription_id, status, error))
@@ -141,41 +141,41 @@ class HandshakeTests(TestCase):
             self.queue.waiting.remove((tenant, subscription_id))
 
     def stage(self, **more: Any) -> Activate:
-        channels: Any = {"rest-hook": self.far, "websocket": self.far, "email": self.mailless}
+        channels: Any = {"rest-hook": self.channel, "websocket": self.channel, "email": self.without_email}
         queue: Any = self.queue
-        compose: Any = self.far
+        compose: Any = self.channel
         return Activate(queue, self.set_status, channels, compose, lambda: NOW, **more)
 
     def step(self, stage: Activate) -> bool:
         return self.successResultOf(Deferred.fromCoroutine(stage.step()))
 
-    def test_an_acknowledged_handshake_activates(self) -> None:
+    def test_acknowledged_handshake_activates(self) -> None:
         self.assertTrue(self.step(self.stage()))
-        self.assertEqual((self.far.sent, self.calls), (["a"], [("a", "active", None)]))
+        self.assertEqual((self.channel.sent, self.calls), (["a"], [("a", "active", None)]))
         ((id_, attempt),) = self.queue.ledger
         self.assertEqual((id_, attempt.kind, attempt.event_number, attempt.succeeded), ("a", HANDSHAKE, 0, True))
 
-    def test_any_failure_is_an_error(self) -> None:
+    def test_failed_handshake_is_an_error(self) -> None:
         for answer, reason in (
             (Delivered(404, 3, None), "HTTP status 404"),
             (Delivered(None, 3, "refused"), "refused"),
         ):
             self.queue.waiting, self.calls = [("default", "a")], []
-            self.far.answers = [answer]
+            self.channel.answers = [answer]
             self.step(self.stage())
             self.assertEqual(self.calls, [("a", "error", f"the handshake failed: {reason}")])
 
-    def test_no_handshake_where_none_is_asked_for(self) -> None:
+    def test_no_handshake_without_a_content_level(self) -> None:
         self.queue.waiting = [("default", "w"), ("default", "e"), ("default", "p")]
-        self.far.kinds = {"w": "websocket", "e": "email", "p": "pigeon"}
+        self.channel.kinds = {"w": "websocket", "e": "email", "p": "pigeon"}
         self.step(self.stage())
-        self.assertEqual(self.far.sent, [])
+        self.assertEqual(self.channel.sent, [])
         self.assertEqual(self.calls, [("w", "active", None), ("e", "error", "no mail server is configured"),
                                       ("p", "error", "this server has no channel pigeon")])  # fmt: skip
 
-    def test_a_slow_endpoint_holds_up_nobody_and_is_asked_once(self) -> None:
+    def test_slow_endpoint_does_not_delay_others_and_gets_one_handshake(self) -> None:
         slow: Deferred[Delivered] = Deferred()
-        self.queue.waiting, self.far.answers = [("default", "a"), ("default", "b")], [slow]
+        self.queue.waiting, self.channel.answers = [("default", "a"), ("default", "b")], [slow]
         stage = self.stage()
         self.step(stage)
         self.assertEqual(self.calls, [("b", "active", None)])
@@ -184,20 +184,20 @@ class HandshakeTests(TestCase):
         self.assertNoResult(stopped)
         slow.callback(Delivered(200, 900, None))
         self.successResultOf(stopped)
-        self.assertEqual((self.far.sent, self.calls[1:]), (["a", "b"], [("a", "active", None)]))
+        self.assertEqual((self.channel.sent, self.calls[1:]), (["a", "b"], [("a", "active", None)]))
 
-    def test_an_answer_for_an_endpoint_of_before_does_not_count(self) -> None:
+    def test_response_of_a_previous_endpoint_is_ignored(self) -> None:
         slow: Deferred[Delivered] = Deferred()
-        self.far.answers = [slow]
+        self.channel.answers = [slow]
         stage = self.stage()
         self.step(stage)
         self.queue.versions["a"] = 2
         slow.callback(Delivered(500, 900, None))
         self.assertEqual(self.calls, [])
         self.step(stage)
-        self.assertEqual((self.far.sent, self.calls), (["a", "a"], [("a", "active", None)]))
+        self.assertEqual((self.channel.sent, self.calls), (["a", "a"], [("a", "active", None)]))
 
-    def test_the_end_and_the_loss_of_a_topic(self) -> None:
+    def test_end_time_and_removed_topic(self) -> None:
         self.queue.waiting, self.queue.ended_rows = [], [("default", "old")]
 
         async def unserved() -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""Delivery on a clock of its own: order, retries, budget, leases, and nobody waits for another's endpoint."""
+"""The deliver stage on a `task.Clock`: order, retries, budget, leases, isolation of slow endpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.deliver import deliver as stage
 from ipf.pipeline.deliver.attempts import reason_of, retry_delay_seconds
-from ipf.pipeline.deliver.authorization import Outdated
+from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.deliver.deliver import Deliver
 from ipf.pipeline.deliver.destinations import Destinations
 from ipf.ports import Attempt, Backoff, Delivered, DeliveryEnd, Event, Json, Lease, Notification, Terms
@@ -42,7 +42,7 @@ class Row:
 
 
 class Queue:
-    """Subscriptions by name, leased as PostgreSQL would."""
+    """Subscriptions by name, leased with the rules of the PostgreSQL queue."""
 
     def __init__(self, now) -> None:
         self.now = now
@@ -63,8 +63,8 @@ class Queue:
         self.leased += 1
         found = []
         for rid, (name, row) in enumerate(sorted(self.rows.items(), key=lambda item: item[1].ready_at)):
-            held = row.until is not None and row.until > self.now()
-            due = row.active and len(row.events) > row.delivered and row.ready_at <= self.now() and not held
+            is_held = row.until is not None and row.until > self.now()
+            due = row.active and len(row.events) > row.delivered and row.ready_at <= self.now() and not is_held
             if due and len(found) < limit:
                 row.token += 1
                 row.until = until
@@ -107,18 +107,18 @@ class Queue:
             raise StoreUnreachable()
 
 
-class FarEnds:
-    """The channel: answers at once, or keeps the request open until the test answers it."""
+class ScriptedChannel:
+    """A channel that responds at once, or when the test responds."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.answers: dict[str, Delivered] = {}
-        self.held: set[str] = set()
+        self.pending: set[str] = set()
         self.open: dict[str, Deferred[Delivered]] = {}
 
     unavailable = None
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         return endpoint
 
     async def send(self, notification: Notification) -> Delivered:
@@ -126,15 +126,15 @@ class FarEnds:
         text = notification.body.decode()
         self.sent.append(text)
         name = text.rstrip("0123456789")
-        if name in self.held:
+        if name in self.pending:
             waiting: Deferred[Delivered] = Deferred()
             self.open[name] = waiting
             return await waiting
         return self.answers.get(name, OK)
 
 
-class Plain:
-    """Composes: the bodies of the events, joined; every subscription has a place of its own unless it is `shared`."""
+class PlainComposer:
+    """Composes the joined bodies of the events; each subscription has its own destination unless `shared`."""
 
     def __init__(self) -> None:
         self.shared = ""
@@ -162,8 +162,8 @@ class DeliverTests(TestCase):
         self.clock = Clock()
         self.notifier = MemoryNotifier()
         self.queue = Queue(self.now)
-        self.far = FarEnds()
-        self.compose = Plain()
+        self.far = ScriptedChannel()
+        self.compose = PlainComposer()
         self.statuses: list[tuple[str, str, str, str | None]] = []
 
     def now(self) -> datetime:
@@ -181,7 +181,7 @@ class DeliverTests(TestCase):
         deliver.start()
         return deliver
 
-    def test_events_go_out_in_order_and_the_cursor_follows(self) -> None:
+    def test_events_are_sent_in_order_and_the_cursor_follows(self) -> None:
         row = self.queue.add("a", 250)
         before = metrics.sample("fhir_subscription_delivery_total", outcome="success")
         self.start()
@@ -191,7 +191,7 @@ class DeliverTests(TestCase):
         self.assertEqual(row.ledger[0].correlation_id, "c-a1")
         self.assertEqual(metrics.sample("fhir_subscription_delivery_total", outcome="success") - before, 250)
 
-    def test_what_the_subscriber_may_not_know_of_is_passed_over(self) -> None:
+    def test_unauthorized_events_are_skipped(self) -> None:
         async def authorization_filter(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
             return [event for event in events if event.number % 3 == 0 and event.number < 240]
 
@@ -200,7 +200,7 @@ class DeliverTests(TestCase):
         self.assertEqual(self.far.sent, [f"a{n}" for n in range(3, 240, 3)])
         self.assertEqual((row.delivered, none.delivered, row.until), (250, 0, None))
 
-    def test_a_failure_holds_the_cursor_before_what_was_passed_over(self) -> None:
+    def test_failure_keeps_the_cursor_before_skipped_events(self) -> None:
         async def authorization_filter(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
             return [event for event in events if event.number in (2, 4)]
 
@@ -212,13 +212,13 @@ class DeliverTests(TestCase):
         self.clock.advance(10)
         self.assertEqual((self.far.sent, row.delivered, row.attempt_count), (["a2", "a2", "a4"], 5, 0))
 
-    def test_nothing_is_sent_for_a_version_that_is_gone(self) -> None:
-        """No attempt, no failure: the lease runs out."""
+    def test_nothing_is_sent_for_a_changed_subscription(self) -> None:
+        """No attempt and no failure: the lease expires."""
         gone = [True]
 
         async def authorization_filter(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
             if gone:
-                raise Outdated("it was changed")
+                raise SubscriptionChanged("it was changed")
             return events
 
         row = self.queue.add("a", 2)
@@ -228,15 +228,15 @@ class DeliverTests(TestCase):
         self.clock.advance(31)
         self.assertEqual((self.far.sent, row.delivered), (["a1", "a2"], 2))
 
-    def test_a_ring_starts_it(self) -> None:
+    def test_notification_starts_it(self) -> None:
         self.start()
         self.queue.add("a", 1)
         self.notifier.notify("delivery")
         self.clock.advance(0)
         self.assertEqual(self.far.sent, ["a1"])
 
-    def test_an_event_of_a_lease_in_hand_is_taken_right_after_it(self) -> None:
-        self.far.held.add("a")
+    def test_new_event_of_a_running_lease_follows_at_once(self) -> None:
+        self.far.pending.add("a")
         self.queue.add("a", 1)
         self.start()
         self.queue.add("a", 1)
@@ -263,8 +263,8 @@ class DeliverTests(TestCase):
         self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
         self.assertEqual((row.attempt_count, row.delivered), (0, 0))
 
-    def test_a_retry_is_made_at_its_moment(self) -> None:
-        """Not at the next poll, which comes ten seconds later."""
+    def test_retry_is_on_time(self) -> None:
+        """The next poll is ten seconds later."""
         self.far.answers.update(a=Delivered(500, 5, None), b=Delivered(503, 5, None, 4.0))
         self.queue.add("a", 1)
         self.queue.add("b", 1)
@@ -279,8 +279,8 @@ class DeliverTests(TestCase):
         self.assertTrue(self.successResultOf(stopping))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_what_rings_while_something_is_in_hand_is_looked_for_a_hundred_times_a_second(self) -> None:
-        self.far.held.add("a")
+    def test_leases_are_taken_at_most_every_interval_while_busy(self) -> None:
+        self.far.pending.add("a")
         self.queue.add("a", 1)
         self.start()
         looked = self.queue.leased
@@ -290,7 +290,7 @@ class DeliverTests(TestCase):
         self.assertLess(self.queue.leased - looked, 12)
         self.queue.add("b", 1)
         self.notifier.notify("delivery")
-        self.clock.advance(stage.LOOK_SECONDS)
+        self.clock.advance(stage.MIN_LEASE_INTERVAL_SECONDS)
         self.assertEqual(self.far.sent, ["a1", "b1"])
 
     def test_success_after_failures_clears_the_count(self) -> None:
@@ -302,18 +302,18 @@ class DeliverTests(TestCase):
         self.assertEqual(self.far.sent, ["a1", "a1", "a2", "a3"])
         self.assertEqual((row.attempt_count, row.delivered, self.statuses), (0, 3, []))
 
-    def test_a_slow_endpoint_does_not_delay_another(self) -> None:
-        self.far.held.add("slow")
+    def test_slow_endpoint_does_not_delay_another(self) -> None:
+        self.far.pending.add("slow")
         self.queue.add("slow", 5)
         self.queue.add("fast", 5)
         self.start()
         self.assertEqual(self.far.sent, ["slow1", *[f"fast{n}" for n in range(1, 6)]])
 
-    def test_slow_endpoints_do_not_use_up_the_room(self) -> None:
+    def test_slow_endpoints_do_not_use_up_capacity(self) -> None:
         for name in ("x", "y"):
-            self.far.held.add(name)
+            self.far.pending.add(name)
             self.queue.add(name, 1)
-        self.start(at_once=2)
+        self.start(max_leases=2)
         self.queue.add("z", 1)
         self.notifier.notify("delivery")
         self.clock.pump([0.05] * 10)
@@ -321,10 +321,10 @@ class DeliverTests(TestCase):
         self.clock.pump([0.05] * 15)
         self.assertIn("z1", self.far.sent)
 
-    def test_a_long_backlog_gives_way_to_those_who_wait(self) -> None:
-        self.far.held.add("a")
+    def test_long_backlog_yields_to_waiting_subscriptions(self) -> None:
+        self.far.pending.add("a")
         self.queue.add("a", 90)
-        self.start(at_once=1)
+        self.start(max_leases=1)
         self.queue.add("b", 1)
         self.notifier.notify("delivery")
         for _ in range(40):
@@ -338,7 +338,7 @@ class DeliverTests(TestCase):
         self.assertNotEqual(self.queue.rows["a"].delivered, 0)
 
     def test_progress_is_settled_while_sending(self) -> None:
-        self.far.held.add("a")
+        self.far.pending.add("a")
         row = self.queue.add("a", 10)
         self.start()
         for settled in (0, 2, 2, 4):
@@ -347,8 +347,8 @@ class DeliverTests(TestCase):
             self.assertEqual(row.delivered, settled)
         self.assertEqual(row.until, START + timedelta(seconds=31))
 
-    def test_a_lost_lease_is_left_alone(self) -> None:
-        self.far.held.add("a")
+    def test_lost_lease_ends_the_run(self) -> None:
+        self.far.pending.add("a")
         row = self.queue.add("a", 2)
         self.start()
         row.token += 1
@@ -356,8 +356,8 @@ class DeliverTests(TestCase):
         self.far.open["a"].callback(OK)
         self.assertEqual((row.delivered, row.ledger, self.far.sent), (0, [], ["a1"]))
 
-    def test_a_store_that_goes_away_while_sending(self) -> None:
-        self.far.held.add("a")
+    def test_store_unreachable_while_sending(self) -> None:
+        self.far.pending.add("a")
         row = self.queue.add("a", 1)
         self.start()
         self.queue.down = True
@@ -368,33 +368,33 @@ class DeliverTests(TestCase):
         self.clock.pump([1.0] * 2)
         self.assertEqual((row.delivered, self.far.sent), (1, ["a1"]))
 
-    def test_what_was_sent_and_not_settled_is_sent_again(self) -> None:
-        self.far.held.add("a")
+    def test_unsettled_events_are_sent_again(self) -> None:
+        self.far.pending.add("a")
         row = self.queue.add("a", 1)
         self.start()
         self.queue.down = True
         self.far.open["a"].callback(OK)
-        self.far.held.clear()
+        self.far.pending.clear()
         self.clock.pump([1.0] * 40)
         self.queue.down = False
         self.clock.pump([1.0] * 40)
         self.assertEqual((row.delivered, self.far.sent), (1, ["a1", "a1"]))
 
-    def test_a_notification_that_cannot_be_made_counts_as_a_failure(self) -> None:
+    def test_problem_of_the_composer_is_a_failure(self) -> None:
         row = self.queue.add("a", 1)
         self.compose.error = Problem(Category.INVALID, "no endpoint")
         self.start()
         self.assertEqual((row.attempt_count, row.ledger[0].error, self.far.sent), (1, "no endpoint", []))
 
-    def test_a_bug_in_the_builder_counts_as_a_failure(self) -> None:
+    def test_exception_of_the_composer_is_a_failure(self) -> None:
         row = self.queue.add("a", 1)
         self.compose.error = KeyError("channel")
         self.start()
         self.assertEqual(row.attempt_count, 1)
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
-    def test_stop_finishes_the_request_in_hand_and_gives_back(self) -> None:
-        self.far.held.add("a")
+    def test_stop_finishes_the_current_request_and_releases(self) -> None:
+        self.far.pending.add("a")
         row = self.queue.add("a", 5)
         deliver = self.start()
         stopping = Deferred.fromCoroutine(deliver.stop(5.0))
@@ -405,8 +405,8 @@ class DeliverTests(TestCase):
         self.assertEqual((row.delivered, row.until, self.far.sent), (1, None, ["a1"]))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_stop_cancels_after_its_bound(self) -> None:
-        self.far.held.add("a")
+    def test_stop_cancels_after_the_time_limit(self) -> None:
+        self.far.pending.add("a")
         row = self.queue.add("a", 1)
         stopping = Deferred.fromCoroutine(self.start().stop(5.0))
         self.clock.advance(0)
@@ -414,7 +414,7 @@ class DeliverTests(TestCase):
         self.assertFalse(self.successResultOf(stopping))
         self.assertEqual(row.delivered, 0)
 
-    def test_as_many_events_as_asked_for_go_in_one_notification(self) -> None:
+    def test_max_count_events_in_one_notification(self) -> None:
         self.compose.max_count = 3
         row = self.queue.add("a", 7)
         self.start()
@@ -422,21 +422,21 @@ class DeliverTests(TestCase):
         self.assertEqual([(one.event_number, one.to_event_number) for one in row.ledger], [(1, 3), (4, 6), (7, None)])
         self.assertEqual(row.delivered, 7)
 
-    def test_a_heartbeat_is_sent_when_there_are_no_events(self) -> None:
+    def test_heartbeat_without_events(self) -> None:
         row = self.queue.add("a", 0)
         self.queue.beats = ["a"]
         self.start()
         self.assertEqual(self.far.sent, ["beat-a"])
         self.assertEqual([(one.kind, one.event_number) for one in row.ledger], [("heartbeat", 0)])
 
-    def test_a_heartbeat_that_fails_is_a_failure(self) -> None:
+    def test_failed_heartbeat_is_a_failure(self) -> None:
         row = self.queue.add("a", 0)
         self.queue.beats = ["a"]
         self.far.answers["beat-a"] = Delivered(503, 1, None)
         self.start()
         self.assertEqual((row.attempt_count, row.ready_at), (1, self.now() + timedelta(seconds=1)))
 
-    def test_a_channel_that_is_not_there_is_a_failure(self) -> None:
+    def test_missing_channel_is_a_failure(self) -> None:
         row = self.queue.add("a", 1)
         deliver = Deliver(
             self.queue,
@@ -452,8 +452,8 @@ class DeliverTests(TestCase):
         deliver.start()
         self.assertEqual((row.attempt_count, self.far.sent), (1, []))
 
-    def test_a_dead_place_costs_one_attempt_now_and_then(self) -> None:
-        """Twenty subscriptions on one dead host: five attempts open the circuit, then only probes go out."""
+    def test_open_circuit_sends_probes_only(self) -> None:
+        """Twenty subscriptions on one dead host: five attempts open the circuit, then only probes are sent."""
         self.compose.shared = "dead"
         for number in range(20):
             name = "n" + "x" * number
@@ -468,7 +468,7 @@ class DeliverTests(TestCase):
         self.assertEqual([row.delivered for row in self.queue.rows.values()], [1] * 20)
         self.assertEqual(self.statuses, [])
 
-    def test_the_budget_ends_while_the_circuit_is_open(self) -> None:
+    def test_retry_budget_ends_while_the_circuit_is_open(self) -> None:
         self.compose.shared = "dead"
         for number in range(20):
             name = "n" + "x" * number
@@ -481,61 +481,61 @@ class DeliverTests(TestCase):
         self.assertTrue(any("could not be sent since 2026" in str(text) for *_, text in self.statuses))
         self.assertLess(len(self.far.sent), 60)
 
-    def test_no_more_is_leased_than_there_is_room_for(self) -> None:
-        for number in range(stage.AT_ONCE + 10):
+    def test_leases_are_limited_by_capacity(self) -> None:
+        for number in range(stage.MAX_LEASES + 10):
             name = "n" + "x" * number
-            self.far.held.add(name)
+            self.far.pending.add(name)
             self.queue.add(name, 1)
         self.start()
-        self.assertEqual(len(self.far.sent), stage.AT_ONCE)
+        self.assertEqual(len(self.far.sent), stage.MAX_LEASES)
 
 
-class PlacesTests(TestCase):
+class DestinationsTests(TestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.places = Destinations(self.clock, lambda: 0.0, at_once=2)
+        self.destinations = Destinations(self.clock, lambda: 0.0, max_requests=2)
 
-    def enter(self):
-        return Deferred.fromCoroutine(self.places.enter("far"))
+    def acquire(self):
+        return Deferred.fromCoroutine(self.destinations.acquire("far"))
 
-    def test_a_quick_place_that_is_full_is_waited_for(self) -> None:
-        self.assertIsNone(self.successResultOf(self.enter()))
-        self.assertIsNone(self.successResultOf(self.enter()))
-        third, fourth = self.enter(), self.enter()
+    def test_waits_for_a_fast_destination_at_its_limit(self) -> None:
+        self.assertIsNone(self.successResultOf(self.acquire()))
+        self.assertIsNone(self.successResultOf(self.acquire()))
+        third, fourth = self.acquire(), self.acquire()
         self.assertNoResult(third)
-        self.places.leave("far", OK)
+        self.destinations.release("far", OK)
         self.clock.advance(0)
         self.assertIsNone(self.successResultOf(third))
         self.clock.advance(0.2)
-        wait = self.successResultOf(fourth)
-        self.assertEqual((wait.reason, wait.seconds), (None, 0.05))
-        self.places.leave("far", OK)
-        self.places.leave("far", None)
-        self.assertEqual(len(self.places), 0)
+        postponed = self.successResultOf(fourth)
+        self.assertEqual((postponed.reason, postponed.seconds), (None, 0.05))
+        self.destinations.release("far", OK)
+        self.destinations.release("far", None)
+        self.assertEqual(len(self.destinations), 0)
 
-    def test_a_circuit_opens_is_probed_and_closes(self) -> None:
+    def test_circuit_opens_is_probed_and_closes(self) -> None:
         down = Delivered(503, 1, None)
         for _ in range(5):
-            self.assertIsNone(self.successResultOf(self.enter()))
-            self.places.leave("far", down, "HTTP status 503")
-        self.assertEqual(self.successResultOf(self.enter()).reason, "HTTP status 503")
+            self.assertIsNone(self.successResultOf(self.acquire()))
+            self.destinations.release("far", down, "HTTP status 503")
+        self.assertEqual(self.successResultOf(self.acquire()).reason, "HTTP status 503")
         self.clock.advance(1.0)
-        self.assertIsNone(self.successResultOf(self.enter()))
-        self.assertEqual(self.successResultOf(self.enter()).reason, "HTTP status 503")
-        self.places.leave("far", down, "HTTP status 503")
+        self.assertIsNone(self.successResultOf(self.acquire()))
+        self.assertEqual(self.successResultOf(self.acquire()).reason, "HTTP status 503")
+        self.destinations.release("far", down, "HTTP status 503")
         self.clock.advance(1.5)
-        self.assertEqual(self.successResultOf(self.enter()).seconds, 0.5)
+        self.assertEqual(self.successResultOf(self.acquire()).seconds, 0.5)
         self.clock.advance(0.5)
-        self.assertIsNone(self.successResultOf(self.enter()))
-        self.places.leave("far", Delivered(404, 1, None), "HTTP status 404")
-        self.assertIsNone(self.successResultOf(self.enter()))
+        self.assertIsNone(self.successResultOf(self.acquire()))
+        self.destinations.release("far", Delivered(404, 1, None), "HTTP status 404")
+        self.assertIsNone(self.successResultOf(self.acquire()))
 
-    def test_pauses_double_to_a_bound(self) -> None:
+    def test_pauses_double_to_the_maximum(self) -> None:
         for _ in range(20):
             self.clock.advance(31)
-            self.assertIsNone(self.successResultOf(self.enter()))
-            self.places.leave("far", Delivered(None, 1, "x"), "x")
-        self.assertEqual(self.successResultOf(self.enter()).seconds, 30.0)
+            self.assertIsNone(self.successResultOf(self.acquire()))
+            self.destinations.release("far", Delivered(None, 1, "x"), "x")
+        self.assertEqual(self.successResultOf(self.acquire()).seconds, 30.0)
 
 
 class DelayTests(TestCase):

@@ -1,4 +1,4 @@
-"""Websocket clients bound to subscriptions: who is told what, when, and until when."""
+"""Notifications over websockets: binding, content, authorization, expiry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.deliver.authorization import Authorization
-from ipf.pipeline.deliver.websockets import Sockets
+from ipf.pipeline.deliver.websockets import WebsocketNotifier
 from ipf.ports import Caller, Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
 from tests.contracts.resources import Writing, change, patient
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
@@ -23,24 +23,24 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Client:
-    """Remembers what it is told; `is_deaf`: cut off."""
+    """Records received texts; `is_cut_off`: disconnected."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
-        self.is_deaf = False
+        self.received_texts: list[str] = []
+        self.is_cut_off = False
         self.ended: str | None = None
 
-    def tell(self, texts: Sequence[bytes]) -> bool:
-        if not self.is_deaf:
-            self.heard += [text.decode() for text in texts]
-        return not self.is_deaf
+    def send(self, texts: Sequence[bytes]) -> bool:
+        if not self.is_cut_off:
+            self.received_texts += [text.decode() for text in texts]
+        return not self.is_cut_off
 
     def end(self, reason: str) -> None:
         self.ended = reason
 
 
-class Plain:
-    """Composes lists of resource ids; without content for subscriptions whose id begins with `empty`."""
+class PlainComposer:
+    """Composes lists of resource ids; without content for ids that begin with `empty`."""
 
     heartbeat_seconds: int | None = None
     max_count = 1
@@ -63,26 +63,26 @@ class Plain:
         return Notification("", "", (), body, "c", lease.tenant, lease.subscription_id)
 
 
-class Payload(Plain):
-    """The same, for subscriptions that ask for a payload."""
+class PayloadComposer(PlainComposer):
+    """The same, with a payload."""
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         made = await super().events(lease, events)
         return made if "payload" in lease.resource["channel"] else replace(made, body=None)
 
 
-class SocketsTests(Writing):
+class WebsocketNotifierTests(Writing):
     def setUp(self) -> None:
         self.clock = Clock()
         self.store = MemoryFhirStore()
         self.queue = MemoryDeliveryQueue(self.store, self.now)
         self.tokens = MemoryBindingTokens(self.now)
-        self.compose = Plain()
+        self.compose = PlainComposer()
         self.hub = self.another()
 
-    def another(self) -> Sockets:
-        """The hub of one more process."""
-        return Sockets(self.queue, self.tokens, self.compose, MemoryNotifier(), self.clock, self.now)
+    def another(self) -> WebsocketNotifier:
+        """The hub of another process."""
+        return WebsocketNotifier(self.queue, self.tokens, self.compose, MemoryNotifier(), self.clock, self.now)
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.clock.seconds())
@@ -100,7 +100,7 @@ class SocketsTests(Writing):
         await self.write(change(rid, resource, number, resource), subscriptions_change=True, subscriptions=[state])
 
     async def test_bound_by_id(self) -> None:
-        """From then on, in order: `ping`, then the content; the ledger and the row know."""
+        """`ping`, then the content, in order; ledger and cursor are written."""
         rid = await self.websocket()
         await self.fire(rid, "before")
         client = Client()
@@ -109,31 +109,31 @@ class SocketsTests(Writing):
         await self.fire(rid, "a")
         await self.fire(rid, "b")
         self.assertTrue(await self.hub.step())
-        self.assertEqual(client.heard, ["ping s1", "a", "ping s1", "b"])
+        self.assertEqual(client.received_texts, ["ping s1", "a", "ping s1", "b"])
         self.assertFalse(await self.hub.step())
         health = await self.queue.health("default", "s1")
         assert health is not None
         self.assertEqual((health.delivered_number, health.success_count), (3, 2))
 
-    async def test_without_a_payload_there_is_only_a_ping(self) -> None:
+    async def test_without_a_payload_only_ping(self) -> None:
         rid = await self.websocket("empty1")
         client = Client()
         await self.hub.bind(client, Session(), "empty1")
         await self.fire(rid, "a")
         await self.hub.step()
-        self.assertEqual(client.heard, ["ping empty1"])
+        self.assertEqual(client.received_texts, ["ping empty1"])
 
-    async def test_secrets_of_subscriptions_are_masked(self) -> None:
-        """What goes along with an event may be a Subscription."""
+    async def test_secrets_of_subscriptions_are_redacted(self) -> None:
+        """An included resource may be a Subscription."""
         rid = await self.websocket()
         client = Client()
         await self.hub.bind(client, Session(), "s1")
         await self.fire(rid, "ipf-sealed:0:czNjcmV0")
         await self.hub.step()
-        self.assertEqual(client.heard, ["ping s1", "***"])
+        self.assertEqual(client.received_texts, ["ping s1", "***"])
 
     async def test_many_clients_in_many_processes(self) -> None:
-        """Each process tells its own; each client hears each event once."""
+        """Each process serves its own clients; each client receives each event once."""
         rid = await self.websocket()
         other, clients = self.another(), [Client() for _ in range(4)]
         for client, hub in zip(clients, (self.hub, self.hub, other, other), strict=True):
@@ -141,41 +141,43 @@ class SocketsTests(Writing):
         await self.fire(rid, "a")
         for hub in (self.hub, other, self.hub):
             await hub.step()
-        self.assertEqual([client.heard for client in clients], [["ping s1", "a"]] * 4)
+        self.assertEqual([client.received_texts for client in clients], [["ping s1", "a"]] * 4)
 
-    async def test_what_cannot_be_bound(self) -> None:
+    async def test_refused_bindings(self) -> None:
         await self.subscribe("hook")
         await self.websocket("mine")
         for session, id in (
             (Session(), "nobody"),
             (Session(), "hook"),
             (Session("north"), "mine"),
-            (Session(may=lambda _: False), "mine"),
+            (Session(may_read=lambda _: False), "mine"),
         ):
             with self.assertRaises(Problem):
                 await self.hub.bind(Client(), session, id)
         self.assertEqual(self.hub.clients, 0)
 
-    async def test_a_token_binds_all_of_its_subscriptions(self) -> None:
-        """A handshake with the newest number, then Bundles alone, as long as the token is good."""
+    async def test_token_binds_all_of_its_subscriptions(self) -> None:
+        """A handshake with the newest number, then Bundles until the token expires."""
         first, second = await self.websocket("s1"), await self.websocket("s2")
         await self.fire(first, "before")
         token = await self.tokens.issue("default", ["s1", "s2", "gone"], self.now() + timedelta(seconds=10))
         client = Client()
         self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1", "s2"])
-        self.assertEqual(client.heard, ["handshake s1 1", "handshake s2 0"])
+        self.assertEqual(client.received_texts, ["handshake s1 1", "handshake s2 0"])
         await self.fire(second, "a")
         await self.hub.step()
-        self.assertEqual(client.heard[2:], ["a"])
+        self.assertEqual(client.received_texts[2:], ["a"])
         self.clock.advance(11)
         await self.fire(second, "b")
         await self.hub.step()
-        self.assertEqual(client.heard[2:], ["a", *(f"error the token for {id} has ended" for id in ("s1", "s2"))])
+        self.assertEqual(
+            client.received_texts[2:], ["a", *(f"error the token for {id} has expired" for id in ("s1", "s2"))]
+        )
         with self.assertRaises(Problem):
             await self.hub.bind_with_token(client, token)
 
-    async def test_a_token_for_a_subscription_without_a_topic(self) -> None:
-        """There is no Bundle of it: `bound`, and pings as after `bind`."""
+    async def test_token_for_a_subscription_without_a_topic(self) -> None:
+        """`bound` and pings, as after `bind`."""
         self.compose.is_topic = False
         rid = await self.websocket()
         client = Client()
@@ -183,10 +185,10 @@ class SocketsTests(Writing):
         self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1"])
         await self.fire(rid, "a")
         await self.hub.step()
-        self.assertEqual(client.heard, ["bound s1", "ping s1", "a"])
+        self.assertEqual(client.received_texts, ["bound s1", "ping s1", "a"])
 
-    async def test_a_client_is_told_what_it_may_see_itself(self) -> None:
-        """Within the grants of the writers and its own, however it was bound; of no version that is gone."""
+    async def test_client_receives_only_what_it_may_read(self) -> None:
+        """The grants of the writers and of the client apply, with both ways of binding."""
         resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?",
                     "meta": {"versionId": "1"},
                     "channel": {"type": "websocket", "payload": "application/fhir+json"}}  # fmt: skip
@@ -195,17 +197,17 @@ class SocketsTests(Writing):
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
         everything = Caller("service", scopes=("system/*.cruds",))
         grants = Grants(everything)
-        release = Authorization(grants, Payload())
-        hub = Sockets(
+        authorization = Authorization(grants, PayloadComposer())
+        hub = WebsocketNotifier(
             self.queue,
             self.tokens,
-            release,
+            authorization,
             MemoryNotifier(),
             self.clock,
             self.now,
-            authorization_filter=release.authorization_filter,
+            authorization_filter=authorization.authorization_filter,
         )
-        told = {}
+        received = {}
         for scopes in ("system/*.rs", "system/Subscription.r", "system/Subscription.r system/Patient.r?_id=b",
                        "system/Subscription.r system/Patient.s"):  # fmt: skip
             ada = Caller("ada", scopes=tuple(scopes.split()))
@@ -213,23 +215,25 @@ class SocketsTests(Writing):
             await hub.bind(by_id, Session(caller=ada), "s1")
             token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), ada)
             await hub.bind_with_token(by_token, token)
-            told[scopes] = by_id, by_token
+            received[scopes] = by_id, by_token
         for id in ("a", "b"):
             await self.fire(rid, id)
         grants.newest = 2
         await hub.step()
-        self.assertEqual({text for by_id, _ in told.values() for text in by_id.heard}, set())
+        self.assertEqual({text for by_id, _ in received.values() for text in by_id.received_texts}, set())
         grants.newest = 1
         await hub.step()
-        for (by_id, by_token), expected in zip(told.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True):
-            heard = [text for id in expected for text in (("ping s1", id) if id else ("ping s1",))]
-            self.assertEqual(by_id.heard, heard)
-            self.assertEqual(by_token.heard[1:], [id or "ping s1" for id in expected])
+        for (by_id, by_token), expected in zip(
+            received.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True
+        ):
+            received_texts = [text for id in expected for text in (("ping s1", id) if id else ("ping s1",))]
+            self.assertEqual(by_id.received_texts, received_texts)
+            self.assertEqual(by_token.received_texts[1:], [id or "ping s1" for id in expected])
         stranger = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), Caller("bob"))
         self.assertEqual((await hub.bind_with_token(Client(), stranger)).found, [])
 
-    async def test_a_token_that_ends(self) -> None:
-        """Its client is told so, although nothing happens; one with nothing left is sent away, and binds no more."""
+    async def test_token_expiry(self) -> None:
+        """Its client is informed without an event; a client without bindings is closed and cannot bind again."""
         for id in ("s1", "s2"):
             await self.websocket(id)
         short = Session(until=self.now() + timedelta(seconds=10))
@@ -238,28 +242,28 @@ class SocketsTests(Writing):
         await self.hub.bind(client, Session(), "s2")
         await self.hub.bind(other, short, "s1")
         await self.hub.step()
-        self.assertEqual((client.heard, other.ended), ([], None))
+        self.assertEqual((client.received_texts, other.ended), ([], None))
         self.clock.advance(10)
         await self.hub.step()
-        for one, ended in ((client, None), (other, "its token has ended")):
-            self.assertEqual((one.heard, one.ended), (["error the token for s1 has ended"], ended))
+        for one, ended in ((client, None), (other, "its token has expired")):
+            self.assertEqual((one.received_texts, one.ended), (["error the token for s1 has expired"], ended))
         failed = await self.assertFailure(Deferred.fromCoroutine(self.hub.bind(client, short, "s1")), Problem)
         self.assertEqual(failed.category, Category.UNAUTHORIZED)
 
-    async def test_rights_are_asked_at_each_telling(self) -> None:
-        """Who may not be told any more is not, although it was bound."""
+    async def test_rights_are_checked_at_each_notification(self) -> None:
+        """A bound client that lost its right receives nothing."""
         rid = await self.websocket()
         client, allowed = Client(), [True]
-        await self.hub.bind(client, Session(may=lambda _: allowed[0]), "s1")
+        await self.hub.bind(client, Session(may_read=lambda _: allowed[0]), "s1")
         await self.fire(rid, "a")
         await self.hub.step()
         allowed.clear()
         allowed.append(False)
         await self.fire(rid, "b")
         await self.hub.step()
-        self.assertEqual(client.heard, ["ping s1", "a"])
+        self.assertEqual(client.received_texts, ["ping s1", "a"])
 
-    async def test_who_left_is_forgotten(self) -> None:
+    async def test_left_clients_are_removed(self) -> None:
         rid = await self.websocket()
         client = Client()
         await self.hub.bind(client, Session(), "s1")
@@ -267,12 +271,12 @@ class SocketsTests(Writing):
         self.hub.leave(client)
         await self.fire(rid, "a")
         self.assertFalse(await self.hub.step())
-        self.assertEqual((client.heard, self.hub.clients), ([], 0))
+        self.assertEqual((client.received_texts, self.hub.clients), ([], 0))
 
-    async def test_a_client_that_was_cut_off_is_a_failure(self) -> None:
+    async def test_disconnected_client_is_a_failure(self) -> None:
         rid = await self.websocket()
         client = Client()
-        client.is_deaf = True
+        client.is_cut_off = True
         await self.hub.bind(client, Session(), "s1")
         await self.fire(rid, "a")
         await self.hub.step()
@@ -289,22 +293,22 @@ class SocketsTests(Writing):
         self.assertFalse(await self.hub.step())
         await self.become(rid, "s1", "active", 3)
         self.assertTrue(await self.hub.step())
-        self.assertEqual(client.heard, ["ping s1", "a"])
+        self.assertEqual(client.received_texts, ["ping s1", "a"])
 
-    async def test_a_subscription_that_is_gone_takes_its_clients_with_it(self) -> None:
+    async def test_deleted_subscription_closes_its_clients(self) -> None:
         rid = await self.websocket()
         client = Client()
         await self.hub.bind(client, Session(), "s1")
         await self.fire(rid, "a")
-        found = await self.queue.tail({rid: 0}, 5)
+        found = await self.queue.events_after({rid: 0}, 5)
         await self.become(rid, "s1", "deleted")
         self.clock.advance(2)
-        self.queue.tail = lambda cursors, limit: _at_once(found)  # type: ignore[method-assign]  # read just before
+        self.queue.events_after = lambda cursors, limit: _at_once(found)  # type: ignore[method-assign]  # read just before
         await self.hub.step()
-        self.assertEqual((client.heard, client.ended), ([], "Subscription/s1 is gone"))
+        self.assertEqual((client.received_texts, client.ended), ([], "Subscription/s1 is gone"))
 
     async def test_batches_and_heartbeats(self) -> None:
-        """As many events as asked for in one; a heartbeat after silence, to those with a token only."""
+        """`max_count` events in one Bundle; heartbeats go to clients with a token only."""
         self.compose.max_count, self.compose.heartbeat_seconds = 2, 30
         rid = await self.websocket()
         token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1))
@@ -314,34 +318,34 @@ class SocketsTests(Writing):
         for id in ("a", "b", "c"):
             await self.fire(rid, id)
         await self.hub.step()
-        self.assertEqual(topical.heard[1:], ["a,b", "c"])
+        self.assertEqual(topical.received_texts[1:], ["a,b", "c"])
         for _ in range(4):
             self.clock.advance(10)
             await self.hub.step()
-        self.assertEqual(topical.heard[3:], ["heartbeat"])
-        self.assertNotIn("heartbeat", bare.heard)
+        self.assertEqual(topical.received_texts[3:], ["heartbeat"])
+        self.assertNotIn("heartbeat", bare.received_texts)
 
-    async def test_the_ledger_is_written_when_the_store_is_back(self) -> None:
+    async def test_ledger_is_written_once_the_store_is_reachable(self) -> None:
         rid = await self.websocket()
         client = Client()
         await self.hub.bind(client, Session(), "s1")
         await self.fire(rid, "a")
-        told = self.queue.told
+        received = self.queue.record_sent
 
-        async def away(attempts: object) -> None:
+        async def unreachable(attempts: object) -> None:
             raise StoreUnreachable()
 
-        self.queue.told = away  # type: ignore[method-assign]  # the store goes away in between
+        self.queue.record_sent = unreachable  # type: ignore[method-assign]  # the store goes away in between
         with self.assertRaises(StoreUnreachable):
             await self.hub.step()
-        self.queue.told = told  # type: ignore[method-assign]  # and comes back
+        self.queue.record_sent = received  # type: ignore[method-assign]  # and comes back
         await self.hub.step()
-        self.assertEqual(client.heard, ["ping s1", "a"])
+        self.assertEqual(client.received_texts, ["ping s1", "a"])
         health = await self.queue.health("default", "s1")
         assert health is not None
         self.assertEqual((health.success_count, health.delivered_number), (1, 1))
 
-    async def test_stop_says_good_bye(self) -> None:
+    async def test_stop_closes_clients(self) -> None:
         await self.websocket()
         client = Client()
         await self.hub.bind(client, Session(), "s1")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from ipf.fhir.model.json import dumps, loads
-from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, Caller, Json, Request, Session, SocketNote, Version
+from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, BindingAttempt, Caller, Json, Request, Session, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import audited, listeners, observer, records_of
@@ -125,12 +125,14 @@ class AuditSuite(Suite):
         )
         for rules, caller, ids, status, surface, outcome, entities in rows:
             note = listeners(rules, noted.append, self.world.repository.clock, self.trail.new_tail)
-            note(SocketNote(Session("default", caller=caller), "websocket bind", ids, status, "192.0.2.9", ID, began))
+            note(
+                BindingAttempt(Session("default", caller=caller), "websocket bind", ids, status, "192.0.2.9", ID, began)
+            )
             kind = noted[-1].kind
             self.assertEqual((kind.surface, kind.outcome, kind.status, kind.action), (surface, outcome, status, "E"))
             self.assertEqual((kind.agent, kind.address), (caller.subject or "anonymous", "192.0.2.9"))
             self.assertEqual((noted[-1].entities, noted[-1].asked), (entities, "websocket bind"))
-        note(SocketNote(None, "websocket bind", (), 200, "", ID, began))
+        note(BindingAttempt(None, "websocket bind", (), 200, "", ID, began))
         self.assertEqual((len(noted), len(self.flushLoggedErrors(AttributeError))), (len(rows), 1))
         event = audit_event(noted[0])
         self.assertEqual(event["entity"][1]["what"], {"reference": "Subscription/s2"})

@@ -108,7 +108,7 @@ class TopicSuite(Suite):
 
     async def fired(self, id: str = "s") -> list[str]:
         """`Type/id/version` of the events of a subscription, in order of number, which has no gaps."""
-        events = await self.queue.between("default", id, 1, 1000, 1000)
+        events = await self.queue.event_range("default", id, 1, 1000, 1000)
         self.assertEqual([event.number for event in events], list(range(1, len(events) + 1)))
         return [f"{event.id}/{event.version_id}" for event in events]
 
@@ -224,7 +224,7 @@ class TopicSuite(Suite):
             await self.ok("DELETE", f"Encounter/{id_}")
         await self.store(encounter("a", "arrived"))  # is created anew, after the deletion
         self.assertEqual(await self.fired(), ["b/2", "a/2"])
-        events = await self.queue.between("default", "s", 1, 9, 9)
+        events = await self.queue.event_range("default", "s", 1, 9, 9)
         self.assertEqual([(one.method, bool(one.body)) for one in events], [("PUT", True), ("DELETE", False)])
 
     async def test_several_types(self) -> None:

@@ -24,7 +24,7 @@ class Post:
     def __init__(self) -> None:
         self.sent: list[Notification] = []
 
-    def place(self, endpoint: str) -> str:
+    def destination(self, endpoint: str) -> str:
         return endpoint.upper()
 
     async def send(self, notification: Notification) -> Delivered:
@@ -86,4 +86,4 @@ class MessageTests(TestCase):
         self.assertEqual(self.post.sent, [])
 
     def test_it_shares_its_places_with_what_it_posts_over(self) -> None:
-        self.assertEqual(self.message.place("https://far"), "HTTPS://FAR")
+        self.assertEqual(self.message.destination("https://far"), "HTTPS://FAR")

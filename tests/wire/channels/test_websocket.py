@@ -12,8 +12,8 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
 from ipf.errors import Category, Problem
+from ipf.ports import BindingAttempt, Notification, Session, TokenBinding, WebsocketClient
 from ipf.ports import Caller as Bearer
-from ipf.ports import Notification, Session, SocketClient, SocketNote, TokenBinding
 from ipf.wire.channels.websocket import bearer_of, chosen_of, token_of
 from ipf.wire.channels.websocket_resource import Websocket, everybody, resource
 from ipf.wire.http.connections import ConnectionLimit
@@ -27,26 +27,26 @@ class Hub:
     """Binds whatever is asked, except `nobody`."""
 
     def __init__(self) -> None:
-        self.bound: list[tuple[SocketClient, str, str]] = []
-        self.left: list[SocketClient] = []
+        self.bound: list[tuple[WebsocketClient, str, str]] = []
+        self.left: list[WebsocketClient] = []
 
-    async def bind(self, client: SocketClient, session: Session, subscription_id: str) -> None:
+    async def bind(self, client: WebsocketClient, session: Session, subscription_id: str) -> None:
         if subscription_id == "nobody":
             raise Problem(Category.NOT_FOUND, "there is no websocket subscription with this id")
         if subscription_id == "broken":
             raise RuntimeError("a bug")
         self.bound.append((client, session.tenant, subscription_id))
 
-    async def bind_with_token(self, client: SocketClient, token: str) -> TokenBinding:
+    async def bind_with_token(self, client: WebsocketClient, token: str) -> TokenBinding:
         if token == "empty":
             return TokenBinding(Session("north", caller=ADA), ["s1", "s2"], [])
         if token != "good":
             raise Problem(Category.UNAUTHORIZED, "the binding token is unknown or has expired")
         self.bound.append((client, "by token", token))
-        client.tell([b'{"resourceType":"Bundle"}'])
+        client.send([b'{"resourceType":"Bundle"}'])
         return TokenBinding(Session("north", caller=ADA), ["s1", "s2"], ["s1"])
 
-    def leave(self, client: SocketClient) -> None:
+    def leave(self, client: WebsocketClient) -> None:
         self.left.append(client)
 
 
@@ -86,7 +86,7 @@ class WebsocketTests(TestCase):
     def setUp(self) -> None:
         self.hub = Hub()
         self.callers: list[Caller] = []
-        self.notes: list[SocketNote] = []
+        self.notes: list[BindingAttempt] = []
 
     def listen(self, authenticate=everybody, **limits: int) -> None:
         mounted = resource(self.hub, reactor, authenticate, self.notes.append)
@@ -136,7 +136,7 @@ class WebsocketTests(TestCase):
         self.assertEqual(await self.say(caller, " bind  s2\n"), "bound s2")
         (client, tenant, id), (same, _, second) = self.hub.bound
         self.assertEqual((tenant, id, second, same is client), ("default", "s1", "s2", True))
-        self.assertTrue(client.tell([b"ping s1", b'{"resourceType":"Patient"}']))
+        self.assertTrue(client.send([b"ping s1", b'{"resourceType":"Patient"}']))
         self.assertEqual(await caller.heard.get(), "ping s1")
         self.assertEqual(await caller.heard.get(), '{"resourceType":"Patient"}')
 
@@ -269,12 +269,12 @@ class WebsocketTests(TestCase):
         client = self.hub.bound[0][0]
         caller.transport.pauseProducing()
         told, text = 0, b"x" * 10_000
-        while client.tell([text]) and told < 5000:
+        while client.send([text]) and told < 5000:
             told += 1
             if not told % 50:
                 await deferLater(reactor, 0)
         self.assertLess(told, 2000)
-        self.assertFalse(client.tell([text]))
+        self.assertFalse(client.send([text]))
         caller.transport.resumeProducing()
         await caller.closed
         while not self.hub.left:
@@ -288,7 +288,7 @@ class WebsocketTests(TestCase):
         client = self.hub.bound[0][0]
         caller.transport.pauseProducing()
         for number in range(200):
-            self.assertTrue(client.tell([b"%d " % number + b"x" * 4000]))
+            self.assertTrue(client.send([b"%d " % number + b"x" * 4000]))
             if not number % 50:
                 await deferLater(reactor, 0)
         caller.transport.resumeProducing()
