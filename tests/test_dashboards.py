@@ -40,7 +40,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     metrics.mllp_connections("lab", 1)
     for answered in (200, 301, 404, 500):
         metrics.http_answered("/fhir/{type}", "GET", answered, 0.1)
-    metrics.reactor_late("main", 0.1)
+    metrics.reactor_lag("main", 0.1)
     metrics.database_connections("inbox", 1, 0, 0)
     metrics.rows_removed("messages", 1)
     metrics.build("1")

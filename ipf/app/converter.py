@@ -357,12 +357,10 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     part = ConvertingPart(settings, stores, installation, reactor, name, DEDICATED_PROCESS)
     tune()
     part.start()
-    LoopingCall(metrics.flush).start(0.5)
     if NAME in os.environ:
         LoopingCall(beat).start(BEAT_SECONDS)
     await parent.gone
     await part.stop(settings.stop_seconds)
-    metrics.flush()
     await stores.close()
 
 

@@ -191,13 +191,12 @@ def measure_pool(name: str, database: Database) -> None:
 
 
 def watch_process(name: str, reactor: Any, on_stop: Callable[[str, Closer], None]) -> None:
-    """Write metrics through once a second, and measure how late the reactor's timers fire."""
+    """Measure the lag of the reactor's timers."""
     expected = reactor.seconds() + LAG_SECONDS
 
     def look() -> None:
         nonlocal expected
-        metrics.reactor_late(name, max(reactor.seconds() - expected, 0.0))
-        metrics.flush()
+        metrics.reactor_lag(name, max(reactor.seconds() - expected, 0.0))
         expected = reactor.seconds() + LAG_SECONDS
         call[0] = reactor.callLater(LAG_SECONDS, look)
 
@@ -206,7 +205,6 @@ def watch_process(name: str, reactor: Any, on_stop: Callable[[str, Closer], None
     async def stop() -> None:
         if call[0].active():
             call[0].cancel()
-        metrics.flush()
 
     on_stop("metrics", stop)
 

@@ -1,4 +1,4 @@
-"""What the convert stage counts, on Prometheus."""
+"""Prometheus metrics of the convert stage."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from ipf.telemetry import metrics
 
 
 class ConversionMetrics:
-    """`stages.convert.ConversionMetrics` on Prometheus."""
+    """Counts the outcomes of the convert stage."""
 
     def transformed(self, outcome: str, seconds: float) -> None:
-        """One mapping call."""
+        """One mapping call ended."""
         metrics.transformed(outcome, seconds)
 
     def posted(self, outcome: str, seconds: float) -> None:
-        """One FHIR transaction."""
+        """One FHIR transaction ended."""
         metrics.fhir_posted(outcome, seconds)
 
     def settled(self, message: Claimed, status: Status, seconds: float) -> None:
-        """A row reached a state."""
+        """A message entered a status, `seconds` after its receipt."""
         if status is Status.DELIVERED:
             metrics.message_delivered(message.source_system, seconds)
         else:
             metrics.message_entered(status, message.source_system)
 
     def recovered(self, row: StaleRecovery) -> None:
-        """A row whose worker was lost entered FAILED or DEAD_LETTER."""
+        """A message of a lost worker entered FAILED or DEAD_LETTER."""
         metrics.message_entered(row.settled, row.source_system)
         if row.settled is Status.DEAD_LETTER:
             metrics.dead_lettered("stale")
 
     def dead_lettered(self, reason: str) -> None:
-        """A row became a dead letter."""
+        """A message entered DEAD_LETTER."""
         metrics.dead_lettered(reason)

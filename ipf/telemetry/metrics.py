@@ -1,11 +1,11 @@
-"""Metrics: what happened, counted, in the text format that Prometheus scrapes.
+"""Metrics on prometheus_client: one function for each event, and the text that Prometheus scrapes.
 
-Names and labels are those of decisions section 3.  A label never holds an id, a person's name or free text: each label
-has a closed set of values, and `source_system`, which senders choose, keeps its first `SOURCE_SYSTEMS` values apart and
-counts the rest as `other`.  Callers use the functions below and never see a label object; increments are gathered in
-the process (`tallies.py`) and written through by `flush`, once a second and before each scrape.
+Names and labels are those of decisions section 3.  A label never holds an id, a person's name or free text.  Each label
+has a closed set of values, except `source_system`, which senders choose: its first `SOURCE_SYSTEMS` values are kept
+apart, the others count as `other`.  Series with values that are known in advance exist from the start, at zero.
 
-With PROMETHEUS_MULTIPROC_DIR set (see `metrics_directory`) the values of all processes of the service are added up.
+With PROMETHEUS_MULTIPROC_DIR set (see `metrics_directory`) every process writes its values to memory-mapped files, and
+a scrape adds up the values of all processes.  They outlast `kill -9`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     disable_created_metrics,
+    generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
-from ipf.telemetry.exposition import text_of
-from ipf.telemetry.metrics_directory import VARIABLE, part, reserve
-from ipf.telemetry.tallies import Tallies
+from ipf.telemetry.metrics_directory import VARIABLE, process_name, reserve_space
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SOURCE_SYSTEMS = 200
@@ -40,8 +39,8 @@ FAILURE = "failure"
 
 disable_created_metrics()
 if VARIABLE in os.environ:
-    reserve()
-    prometheus_client.values.ValueClass = MultiProcessValue(part)
+    reserve_space()
+    prometheus_client.values.ValueClass = MultiProcessValue(process_name)
 
 _REGISTRY = CollectorRegistry()
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -55,7 +54,7 @@ _messages = Counter(
 )
 _duplicates = Counter(
     "interface_engine_duplicate_messages",
-    "Repeats of a stored message, acknowledged without a new row; content is same or different.",
+    "Duplicates of a stored message, acknowledged without a new row; content is same or different.",
     ("content",),
     registry=_REGISTRY,
 )
@@ -87,8 +86,8 @@ _received_to_delivered = Histogram(
 )
 _audits = Counter(
     "fhir_audit_records",
-    "Audit records that were written, or dropped because the store was away for too long",
-    ["outcome"],
+    "Audit records written, or dropped because the store was unavailable for too long.",
+    ("outcome",),
     registry=_REGISTRY,
 )
 _dlq_transitions = Counter(
@@ -111,13 +110,13 @@ _active = Gauge(
 )
 _deliveries = Counter(
     "fhir_subscription_delivery",
-    "Attempts to hand a notification to a subscriber.",
+    "Attempts to deliver a notification to a subscriber.",
     ("outcome",),
     registry=_REGISTRY,
 )
 _delivery_seconds = Histogram(
     "fhir_subscription_delivery_duration_seconds",
-    "Time from sending a notification to its answer or time limit.",
+    "Time from sending a notification to its response or time limit.",
     ("outcome",),
     registry=_REGISTRY,
     buckets=_LONG_SECONDS,
@@ -125,20 +124,20 @@ _delivery_seconds = Histogram(
 
 _queue = Gauge(
     "interface_engine_queue_messages",
-    "Messages in each state now; delivered ones that are still kept.",
+    "Messages in each status now; DELIVERED counts those that retention has kept.",
     ("status",),
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
 _oldest = Gauge(
     "interface_engine_queue_oldest_seconds",
-    "Age of the oldest message that is neither delivered nor a dead letter; 0: there is none.",
+    "Age of the oldest message that is neither DELIVERED nor DEAD_LETTER; 0: none.",
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
 _index_lag = Gauge(
     "interface_engine_search_index_lag_messages",
-    "Newest messages that are not in the index of words; searches look at up to 3,000 of them one by one.",
+    "Newest messages that are not in the search index yet.",
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
@@ -157,7 +156,7 @@ _http_connections = Gauge(
 )
 _http_refused = Counter(
     "ipf_http_connections_refused",
-    "HTTP connections refused since there were too many.",
+    "HTTP connections refused because of the connection limit.",
     registry=_REGISTRY,
 )
 _http_requests = Counter(
@@ -168,21 +167,21 @@ _http_requests = Counter(
 )
 _http_seconds = Histogram(
     "ipf_http_request_duration_seconds",
-    "Time from a request's last byte to the end of its answer, by route.",
+    "Time from the last byte of a request to the end of its response, by route.",
     ("route",),
     registry=_REGISTRY,
     buckets=(0.002, 0.01, 0.03, 0.1, 0.5, 2.5),
 )
 _lag = Histogram(
     "ipf_reactor_lag_seconds",
-    "How late a timer of the reactor fires, twice a second.",
+    "Delay of a reactor timer, measured twice a second.",
     ("process",),
     registry=_REGISTRY,
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
 )
 _pool = Gauge(
     "ipf_database_connections",
-    "Connections to PostgreSQL: idle, in_use; waiting: callers that wait for one.",
+    "Connections to PostgreSQL: idle, in_use; waiting: callers waiting for a connection.",
     ("database", "state"),
     registry=_REGISTRY,
     multiprocess_mode="livesum",
@@ -195,7 +194,7 @@ _removed = Counter(
 )
 _info = Gauge(
     "ipf_build_info",
-    "1; the version is in the label.",
+    "Always 1; the label is the version.",
     ("version",),
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
@@ -203,24 +202,29 @@ _info = Gauge(
 
 ProcessCollector(registry=_REGISTRY)
 
-_systems: set[str] = set()
-_tallies = Tallies()
-_count, _observe = _tallies.count, _tallies.observe
-_REASONS = frozenset(each.name.lower() for each in Category) | {"stale"}
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_OUTCOMES = (SUCCESS, FAILURE)
+_source_systems: set[str] = set()
 
-flush = _tallies.flush
-"""Write through what this process has counted."""
+# Series with labels that are known in advance: at zero from the start.
+_duplicate_content = {content: _duplicates.labels(content) for content in ("same", "different")}
+_reject_codes = {code: _rejects.labels(code) for code in ("AR", "AE")}
+_transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome in _OUTCOMES}
+_fhir_post_outcomes = {outcome: _fhir_post_seconds.labels(outcome) for outcome in _OUTCOMES}
+_dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.lower() for c in Category), "stale")}
+_delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
+_delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
+_audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped")}
 
 
 def message_entered(status: str, source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
     """`count` messages of one sender entered `status` (one of the five states, RECEIVED when stored)."""
-    if source_system not in _systems:
-        if len(_systems) >= SOURCE_SYSTEMS:
+    if source_system not in _source_systems:
+        if len(_source_systems) >= SOURCE_SYSTEMS:
             source_system = OTHER
         else:
-            _systems.add(source_system)
-    _count(_messages, status, source_protocol, source_system, by=count)
+            _source_systems.add(source_system)
+    _messages.labels(status, source_protocol, source_system).inc(count)
 
 
 def message_received(source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
@@ -229,44 +233,39 @@ def message_received(source_system: str, *, source_protocol: str = MLLP, count: 
 
 
 def message_delivered(source_system: str, seconds: float, *, source_protocol: str = MLLP) -> None:
-    """A message ended DELIVERED, `seconds` after its receipt."""
+    """A message became DELIVERED, `seconds` after its receipt."""
     message_entered("DELIVERED", source_system, source_protocol=source_protocol)
-    _observe(_received_to_delivered, seconds)
+    _received_to_delivered.observe(seconds)
 
 
 def duplicate_received(*, conflicting: bool) -> None:
-    """A repeat was acknowledged; `conflicting`: its content differs from the stored message."""
-    _count(_duplicates, "different" if conflicting else "same")
+    """A duplicate was acknowledged; `conflicting`: its content differs from the stored message."""
+    _duplicate_content["different" if conflicting else "same"].inc()
 
 
 def frame_rejected(code: str) -> None:
     """A frame was answered `AR` or `AE` and not stored as a message."""
-    _count(_rejects, code if code in ("AR", "AE") else OTHER)
+    (_reject_codes.get(code) or _rejects.labels(OTHER)).inc()
 
 
 def transformed(outcome: str, seconds: float) -> None:
     """A mapping ended with `SUCCESS` or `FAILURE` after `seconds`."""
-    _observe(_transform_seconds, seconds, outcome)
+    _transform_outcomes[outcome].observe(seconds)
 
 
 def fhir_posted(outcome: str, seconds: float) -> None:
     """A transaction Bundle was stored (`SUCCESS`) or not (`FAILURE`) after `seconds`."""
-    _observe(_fhir_post_seconds, seconds, outcome)
+    _fhir_post_outcomes[outcome].observe(seconds)
 
 
 def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
     """A message entered DEAD_LETTER.  `reason`: a `Category` name in any case, or `stale`; anything else is `other`."""
     reason = reason.lower()
-    _count(_dlq_transitions, source_protocol, reason if reason in _REASONS else OTHER)
-
-
-def dead_letters(size: int) -> None:
-    """How many messages are in DEAD_LETTER now."""
-    _dlq_size.set(size)
+    _dlq_transitions.labels(source_protocol, reason if reason in _dlq_reasons else OTHER).inc()
 
 
 def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
-    """Messages in each state, and the age of the oldest one that waits."""
+    """The number of messages in each status, and the age of the oldest unprocessed message."""
     for status, count in counts.items():
         _queue.labels(status).set(count)
     _oldest.set(oldest_seconds)
@@ -274,38 +273,38 @@ def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
 
 
 def search_index_lag(messages: int) -> None:
-    """How many of the newest messages the index of words does not have."""
+    """The number of newest messages that are not in the search index yet."""
     _index_lag.set(messages)
 
 
 def mllp_connections(listener: str, count: int) -> None:
-    """How many senders are connected to a listener (its name is from the settings)."""
+    """The number of open connections of a listener (its name is from the settings)."""
     _connections.labels(listener).set(count)
 
 
 def http_connections(count: int) -> None:
-    """How many HTTP clients are connected."""
+    """The number of open HTTP connections."""
     _http_connections.set(count)
 
 
 def http_refused() -> None:
-    """An HTTP client was refused, since there were too many."""
+    """An HTTP connection was refused because of the connection limit."""
     _http_refused.inc()
 
 
 def http_answered(route: str, method: str, status: int, seconds: float) -> None:
     """A request was answered.  `route`: one of a bounded set (`wire/http/routes.py`)."""
-    _count(_http_requests, route, method if method in _METHODS else OTHER, f"{status // 100}xx")
-    _observe(_http_seconds, seconds, route)
+    _http_requests.labels(route, method if method in _METHODS else OTHER, f"{status // 100}xx").inc()
+    _http_seconds.labels(route).observe(seconds)
 
 
-def reactor_late(process: str, seconds: float) -> None:
-    """A timer of a process (`main`, `converter`) fired so late."""
-    _observe(_lag, seconds, process)
+def reactor_lag(process: str, seconds: float) -> None:
+    """A reactor timer of a process (`main`, `converter`) fired `seconds` late."""
+    _lag.labels(process).observe(seconds)
 
 
 def database_connections(database: str, idle: int, in_use: int, waiting: int) -> None:
-    """The pool of one database (`inbox`, `fhir`) in this process."""
+    """The connection pool of one database (`inbox`, `fhir`) in this process."""
     _pool.labels(database, "idle").set(idle)
     _pool.labels(database, "in_use").set(in_use)
     _pool.labels(database, "waiting").set(waiting)
@@ -313,43 +312,41 @@ def database_connections(database: str, idle: int, in_use: int, waiting: int) ->
 
 def rows_removed(kind: str, count: int) -> None:
     """Retention removed rows (`kind`: one of `Pruner.kinds`)."""
-    _count(_removed, kind, by=count)
+    _removed.labels(kind).inc(count)
 
 
 def build(version: str) -> None:
-    """What runs."""
+    """The running version."""
     _info.labels(version).set(1)
 
 
 def audit_records(outcome: str, count: int) -> None:
     """Audit records were `written` or `dropped`."""
-    _count(_audits, outcome, by=count)
+    _audit_outcomes[outcome].inc(count)
 
 
 def active_subscriptions(count: int) -> None:
-    """How many subscriptions are active now."""
+    """The number of active subscriptions."""
     _active.set(count)
 
 
 def notification_sent(succeeded: bool, seconds: float) -> None:
     """One delivery attempt ended after `seconds`."""
     outcome = SUCCESS if succeeded else FAILURE
-    _count(_deliveries, outcome)
-    _observe(_delivery_seconds, seconds, outcome)
+    _delivery_outcomes[outcome].inc()
+    _delivery_second_outcomes[outcome].observe(seconds)
 
 
 def exposition() -> bytes:
-    """All metrics as text, of all processes of the service."""
-    flush()
+    """All metrics of all processes of the service, in the Prometheus text format."""
     if VARIABLE not in os.environ:
-        return text_of(_REGISTRY)
+        return generate_latest(_REGISTRY)
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     ProcessCollector(registry=registry)
-    return text_of(registry)
+    return generate_latest(registry)
 
 
 def sample(name: str, **labels: str) -> float:
-    """The value of one series in this process, 0 when there is none (for tests and for `bin/bench`)."""
-    flush()
+    """The value of one series in this process, 0 when it does not exist (for tests)."""
     return _REGISTRY.get_sample_value(name, labels) or 0.0
