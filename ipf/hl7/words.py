@@ -6,8 +6,8 @@ punctuation at its ends (`12-345`, `kari.hansen@example.org`, `R07.4`); and the 
 (`kari`, `hansen`).  A word has at most 64 characters; longer runs, embedded documents above all, are left out, and so
 is what lies beyond the first half million characters.
 
-A field that is searched for by itself is a word that begins with 0x01 and a letter: `s` source system, `m` message
-type, `p` patient identifier (PID-3 and MRG-1; `value`, and `authority|value`).
+A field that is searched for by itself is a word that begins with 0x01 and a letter: `t` tenant, `s` source system, `m`
+message type, `p` patient identifier (PID-3 and MRG-1; `value`, and `authority|value`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 
 LONGEST = 64
 FIELD = "\x01"
-SYSTEM, TYPE, PATIENT = FIELD + "s", FIELD + "m", FIELD + "p"
+TENANT, SYSTEM, TYPE, PATIENT = FIELD + "t", FIELD + "s", FIELD + "m", FIELD + "p"
 
 _READ = 500_000
 _MOST = 4_000

@@ -1,7 +1,7 @@
 """The operator API on 1,000,000 messages while a feed runs: lists, effects, search inside messages; and the index.
 
 The messages are put into the tables by SQL, each with a patient, a name and an order number of its own among words that
-are in all of them; so are the resources that they made.  Beside the figures stands what receiving costs the index.
+are in all of them; so are the resources that they made.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _index(one: ServiceProcess) -> None:
     subprocess.run([sys.executable, "-m", "tests.bench.index_all", url], check=True, cwd=ROOT)
     seconds = time.perf_counter() - began
     rate = (int(psql(socket, "SELECT indexed_to FROM message_index_state")) - before) / seconds
-    sizes = psql(socket, "SELECT pg_size_pretty(pg_total_relation_size('message_word_blocks')) || ' of words, '"
+    psql(socket, "VACUUM ANALYZE message_text, message_totals")
+    sizes = psql(socket, "SELECT pg_size_pretty(pg_total_relation_size('message_text')) || ' of words, '"
                          " || pg_size_pretty(pg_total_relation_size('message_bodies')) || ' of messages'")  # fmt: skip
-    psql(socket, "VACUUM ANALYZE message_word_blocks, message_parts, message_chunks")
-    line("indexing without rests", f"{rate:,.0f} messages/s", sizes.strip())
+    line("indexing without pauses", f"{rate:,.0f} messages/s", sizes.strip())
 
 
 async def _measured(one: ServiceProcess) -> None:

@@ -1,4 +1,4 @@
-"""Index every message of an inbox, without the rests of the service: `python -m tests.bench.index_all URL`."""
+"""Index every message of an inbox, without the pauses of the service: `python -m tests.bench.index_all URL`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from twisted.internet.task import deferLater
 
 from ipf.store.inbox.inbox import STATEMENTS
 from ipf.store.inbox.text_index import PostgresMessageIndex
-from ipf.store.inbox.word_blocks import CHUNK
 from ipf.store.postgres.database import Database
 from tests.bench.report import line
 
@@ -25,8 +24,8 @@ async def index_all(url: str) -> None:
     await database.start()
     index = PostgresMessageIndex(database, reactor.seconds)
     began, done = time.process_time(), 0
-    while await index.lag() >= CHUNK:
-        worked = await index.work(lambda: deferLater(reactor, 0))
+    while await index.lag():
+        worked = await index.index_next(lambda: deferLater(reactor, 0))
         if not worked:
             await deferLater(reactor, 0.1)
         done += worked

@@ -1,9 +1,10 @@
-"""Indexing the words of messages, behind the inbox: nothing on the way of a message waits for it.
+"""Full-text indexing of messages, behind the inbox: no message waits for it.
 
-What arrives: messages that were stored, in the order of id.  What leaves: index rows, by which `/admin/messages` finds
-them; messages that are not indexed yet are found by looking at them.
-The stage rests three times as long as it worked, so that it takes at most a quarter of one core from the converters;
-how far it is behind is what `index_lag` of a search says.  A kill loses one batch, which is done again.
+What arrives: stored messages, in the order of id.  What leaves: index rows, by which `/admin/messages` finds them;
+messages that are not indexed yet are read one by one by each search.
+After a batch the stage rests three times as long as it worked, so that it takes at most a quarter of one core from the
+converters; `index_lag` in the answer to a search says how far it is behind.  A crash loses one batch, which is done
+again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from ipf.ports import MessageIndex
 
 _REST = 3.0
-_TIDY_EVERY = 300  # steps that found nothing
 
 
 class IndexMessages:
@@ -25,17 +25,11 @@ class IndexMessages:
         self._index = index
         self._pause = pause
         self._now = now
-        self._idle = 0
 
     async def step(self) -> bool:
         """True when a batch was done.  StoreUnreachable passes through."""
         began = self._now()
-        worked = await self._index.work(lambda: self._pause(0))
-        if worked:
-            self._idle = 0
-            await self._pause(_REST * (self._now() - began))
-            return True
-        self._idle += 1
-        if self._idle % _TIDY_EVERY == 0:
-            await self._index.tidy()
-        return False
+        if not await self._index.index_next(lambda: self._pause(0)):
+            return False
+        await self._pause(_REST * (self._now() - began))
+        return True

@@ -15,7 +15,7 @@ from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.inbox import jobs as sql
 from ipf.store.inbox.admin import is_of
 from ipf.store.inbox.pages import where
-from ipf.store.inbox.text_search import matches, of_tenant
+from ipf.store.inbox.text_search import of_tenant, search
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.quoting import Statement, joined, literal, printable
 
@@ -83,12 +83,16 @@ class PostgresMessageAdmin:
     async def select(self, selection: Selection, limit: int) -> list[int]:
         """See `ports.MessageAdmin.select`."""
         conditions = [where(selection.wanted)]
-        ids = selection.ids
+        ids: Sequence[int] | None = selection.ids
         if selection.wanted.text or selection.wanted.patient:
-            found = await matches(self._database, selection.wanted)
-            if ids is None and found.count > _MOST_FOUND:
-                raise Problem(Category.COSTLY, f"{found.count} messages hold this text: narrow the selection")
-            ids = tuple(found.ids() if ids is None else filter(found.holds, ids))
+            found = await search(self._database, selection.wanted)
+            if ids is not None:
+                conditions.append(found.condition("b.id"))
+            else:
+                ids = await found.ids(self._database, _MOST_FOUND)
+                if ids is None:
+                    text = f"more than {_MOST_FOUND} messages hold this text: narrow the selection"
+                    raise Problem(Category.COSTLY, text)
         if ids is not None:
             conditions.append(f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])")
         if selection.fingerprint:

@@ -2,11 +2,11 @@
 
 Arrives: batches of messages from `pipeline/receive/receive`, claims and settlements from `pipeline/convert/convert`.
 Leaves: rows that a
-worker holds, and pages for the operator (`inbox_pages.py`).  Each call is one committed transaction and one round trip
+worker holds, and pages for the operator (`pages.py`).  Each call is one committed transaction and one round trip
 (a batch with repeats in it: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
 TRANSFORMING; `recover_stale` and `recover_worker` settle them as failed attempts.
 
-The SQL, and why it is right when many run at once, is in `inbox_sql.py`.
+The SQL, and why it is right when many run at once, is in `statements.py`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,13 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store.inbox import admin as inbox_admin
-from ipf.store.inbox import bulk as message_admin
-from ipf.store.inbox import codes_sql
-from ipf.store.inbox import pages as inbox_pages
-from ipf.store.inbox import statements as inbox_sql
-from ipf.store.inbox import text_index as message_index
-from ipf.store.inbox import text_search as message_find
+from ipf.store.inbox import admin, bulk, codes_sql, pages, statements, text_index
 from ipf.store.inbox.unmapped import note_call
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import SEPARATOR, Joined, joined, printable, script
 
 STATEMENTS = (
-    *inbox_sql.STATEMENTS, *inbox_admin.STATEMENTS, *codes_sql.STATEMENTS, *message_index.STATEMENTS,
-    *message_find.STATEMENTS, *message_admin.STATEMENTS,
+    *statements.STATEMENTS, *admin.STATEMENTS, *codes_sql.STATEMENTS, *text_index.STATEMENTS, *bulk.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]
@@ -52,7 +45,7 @@ _MARKS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between the fields of a l
 _MARKS_IN_LINE = 11
 _RETRIES = 3
 _PUT_OFF_ROUNDS = 40
-PUT_OFF_SECONDS = 60.0  # the longest that a claim puts a row off (`inbox_sql.CLAIM`)
+PUT_OFF_SECONDS = 60.0  # the longest that a claim puts a row off (`statements.CLAIM`)
 _CLOCK_SECONDS = 10.0  # by which the clocks of processes may differ
 
 
@@ -92,12 +85,12 @@ class PostgresInbox:
     async def _kept(self, keys: set[_Key]) -> dict[_Key, tuple[int, bytes]]:
         """Identifier and digest of the rows that have these keys."""
         columns = zip(*sorted(keys), strict=True)
-        rows = await self._database.many(inbox_sql.KEPT.call(*(joined(column) for column in columns)))
+        rows = await self._database.many(statements.KEPT.call(*(joined(column) for column in columns)))
         return {(row[0], row[1], row[2]): (row[3], bytes(row[4])) for row in rows}
 
     async def reject(self, rejected: Rejected) -> None:
         """See `ports.Inbox.reject`."""
-        call = inbox_sql.REJECT.call(
+        call = statements.REJECT.call(
             rejected.tenant, rejected.received_at, rejected.correlation_id, printable(rejected.listener),
             printable(rejected.peer), printable(rejected.reason), rejected.size, rejected.raw,
         )  # fmt: skip
@@ -106,7 +99,7 @@ class PostgresInbox:
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
         """See `ports.Inbox.claim`.  Goes on while all it found had to be put off, within a bound."""
         for _ in range(_PUT_OFF_ROUNDS):
-            rows = await self._database.many(inbox_sql.CLAIM.call(worker, limit))
+            rows = await self._database.many(statements.CLAIM.call(worker, limit))
             put_off = [row[0] for row in rows if row[1] is None]
             if put_off:
                 await self._look_again(put_off)
@@ -115,20 +108,20 @@ class PostgresInbox:
         return []
 
     async def _look_again(self, ids: Sequence[int]) -> None:
-        """Take back those put off whose predecessor ended meanwhile; see `inbox_sql`."""
-        call = inbox_sql.LOOK_AGAIN.call(joined(ids))
+        """Take back those put off whose predecessor ended meanwhile; see `statements`."""
+        call = statements.LOOK_AGAIN.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
     async def give_back(self, worker: str, held: Sequence[int]) -> int:
         """See `ports.Inbox.give_back`."""
-        call = inbox_sql.GIVE_BACK.call(worker, joined(held))
+        call = statements.GIVE_BACK.call(worker, joined(held))
         return len(await _retried(lambda: self._database.many(call)))
 
     async def renew(self, claims: Sequence[Claimed]) -> None:
         """See `ports.Inbox.renew`."""
         if claims:
             ids, fences = joined(claim.id for claim in claims), joined(claim.fence for claim in claims)
-            await _retried(lambda: self._database.many(inbox_sql.RENEW.call(ids, fences)))
+            await _retried(lambda: self._database.many(statements.RENEW.call(ids, fences)))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See `ports.Inbox.settle`."""
@@ -143,42 +136,42 @@ class PostgresInbox:
         """See `ports.Inbox.recover_stale`.  Rows that wait since the clock was set back go on as well."""
         longest = max(backoff.max_ms / 1000, PUT_OFF_SECONDS) + _CLOCK_SECONDS
         call = script(
-            inbox_sql.PULL_IN.call(longest), inbox_sql.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
+            statements.PULL_IN.call(longest), statements.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
         )
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
         """See `ports.Inbox.recover_worker`."""
-        call = inbox_sql.RECOVER_WORKER.call(worker, *_budget(backoff))
+        call = statements.RECOVER_WORKER.call(worker, *_budget(backoff))
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
     async def holders(self) -> list[str]:
         """See `ports.Inbox.holders`."""
-        return [row[0] for row in await self._database.many(inbox_sql.HOLDERS.call())]
+        return [row[0] for row in await self._database.many(statements.HOLDERS.call())]
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         """See `ports.Inbox.page`."""
-        return await inbox_pages.page(self._database, wanted, limit, offset)
+        return await pages.page(self._database, wanted, limit, offset)
 
     async def get(self, message_id: int) -> MessageRow | None:
         """See `ports.Inbox.get`."""
-        return await inbox_admin.get(self._database, message_id)
+        return await admin.get(self._database, message_id)
 
     async def retry(self, message_id: int) -> MessageRow:
         """See `ports.Inbox.retry`."""
-        return await inbox_admin.retry(self._database, message_id)
+        return await admin.retry(self._database, message_id)
 
     async def delete(self, message_id: int) -> None:
         """See `ports.Inbox.delete`."""
-        await inbox_admin.delete(self._database, message_id)
+        await admin.delete(self._database, message_id)
 
     async def counts(self) -> dict[Status, int]:
         """See `ports.Inbox.counts`."""
-        return await inbox_admin.counts(self._database)
+        return await admin.counts(self._database)
 
     async def unfinished(self) -> dict[Status, int]:
         """See `ports.Inbox.unfinished`."""
-        return await inbox_admin.unfinished(self._database)
+        return await admin.unfinished(self._database)
 
 
 def _key(message: Received) -> _Key:
@@ -202,14 +195,14 @@ def _store_call(batch: Sequence[Received]) -> str:
         ]  # fmt: skip
         text = joined(lines)
         if text.count(mark) == len(batch) * _MARKS_IN_LINE:
-            return inbox_sql.STORE.call(text, payloads, Joined(mark))
+            return statements.STORE.call(text, payloads, Joined(mark))
     raise Problem(Category.MALFORMED, "a name holds every control character and cannot be stored")
 
 
 def _store_one_call(message: Received) -> str:
     """What senders wrote is held to the same rule as in a batch: a message is never refused for being alone."""
     kinds, payload = _payloads((message,))
-    return inbox_sql.STORE_ONE.call_texts(
+    return statements.STORE_ONE.call_texts(
         message.tenant, message.received_at.isoformat(), message.source_protocol, message.source_system,
         message.source_id, message.message_type, message.correlation_id,
         "" if message.ordering_key is None else str(message.ordering_key),
@@ -236,7 +229,7 @@ def _text(raw: bytes) -> str | None:
 
 
 def _settle_call(settlements: Sequence[Settlement]) -> str:
-    return inbox_sql.SETTLE.call(
+    return statements.SETTLE.call(
         joined(settlement.id for settlement in settlements),
         joined(settlement.fence for settlement in settlements),
         joined(_end_state(settlement) for settlement in settlements),

@@ -6,16 +6,21 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import MessageFilter, Received, Settlement, Status
 from ipf.ports.inbox import EVERY_TENANT
-from ipf.store.inbox import pages as inbox_pages
-from ipf.store.inbox import text_search as message_find
-from ipf.store.inbox.inbox import PostgresInbox
-from ipf.store.inbox.text_index import PostgresMessageIndex
+from ipf.store.inbox import pages, text_search
+from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox
+from ipf.store.inbox.text_index import BATCH, PostgresMessageIndex, bounded
+from ipf.store.inbox.text_search import tsquery
+from ipf.store.postgres.connection import connect
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.migrate import migrate, migrations
+from ipf.store.postgres.quoting import literal
 from tests import postgres
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,14 +50,14 @@ class SearchTest(TestCase):
         self.database = await postgres.database(self, "ipf")
         self.inbox = PostgresInbox(self.database)
         self.now = 0.0
-        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=0)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now)
 
     async def indexed(self, batches: int = 100) -> int:
         """Index what is due; how many messages that were."""
         count = 0
         for _ in range(4):
             self.now += 1
-            while batches and (done := await self.index.work(nothing)):
+            while batches and (done := await self.index.index_next(nothing)):
                 count, batches = count + done, batches - 1
         return count
 
@@ -107,58 +112,42 @@ class SearchTest(TestCase):
         )
 
     async def test_the_tail_and_the_index_answer_alike(self) -> None:
-        """Nothing indexed, then part after part of at most 300 bytes, each looked for in."""
+        """Nothing indexed, then batch after batch of two messages."""
         await self.fill()
-        await self.check()
-        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=300)
-        parts = [await self.indexed(1) for _ in range(4)]
-        self.assertEqual((parts[0], parts[-1]), (3, 0), "the last messages weigh little, and are left alone")
-        await self.check()
-        self.index = PostgresMessageIndex(self.database, lambda: self.now, tail_bytes=0)
-        self.assertEqual(sum(parts) + await self.indexed(), 5)
-        await self.check()
-        self.assertEqual(await self.index.lag(), 0)
-        self.assertEqual((await self.found(text="musli"))[1], ["C2"])
-        self.assertGreater(len(await self.database.many("SELECT part FROM message_parts")), 1)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now, batch=2)
+        for expected in (0, 2, 2, 1, 0):
+            if expected:
+                self.assertEqual(await self.indexed(1), expected)
+            await self.check()
+        self.assertEqual((await self.indexed(), await self.index.lag()), (0, 0))
 
-    async def test_a_chunk_that_is_not_full_waits(self) -> None:
-        """Until its last id has come, when it is indexed as one part."""
-        self.index = PostgresMessageIndex(self.database, lambda: self.now)
-        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 1021)")
-        await self.inbox.store([adt(0)])
-        self.assertEqual(await self.indexed(), 0)
-        await self.inbox.store([adt(1), adt(2)])
-        self.assertEqual(await self.indexed(), 2)
-        self.assertEqual((await self.index.lag(), await self.found(text="hansen")), (1, (3, ["C2", "C1", "C0"])))
-        self.assertEqual([tuple(row) for row in await self.database.many("SELECT part FROM message_parts")], [(1022,)])
+    async def test_a_batch_is_bounded(self) -> None:
+        """By the number of messages."""
+        await self.inbox.store([adt(number) for number in range(BATCH + 1)])
+        self.assertEqual([await self.indexed(1), await self.indexed(1)], [BATCH, 1])
+        self.assertEqual(await self.found(2, BATCH - 1, text="hansen"), (BATCH + 1, ["C1", "C0"]))
+        totals = await self.database.many("SELECT source_system, message_type, count FROM message_totals")
+        self.assertEqual(totals, [("LAB", "ADT_A01", BATCH + 1)])
 
-    async def test_batches_add_to_a_chunk(self) -> None:
-        """One message at a time, over the border of a chunk and beyond 63 in one."""
-        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 980)")
-        for number in range(0, 120, 10):
-            await self.inbox.store([adt(each) for each in range(number, number + 10)])
-            self.assertEqual(await self.indexed(), 10)
-        self.assertEqual((await self.found(text="hansen"))[0], 120)
-        self.assertEqual((await self.found(2, 118, text="hansen"))[1], ["C1", "C0"])
-        rows = await self.database.many("SELECT sum(n) FROM message_chunks")
-        self.assertEqual(int(rows[0][0]), 120)
-
-    async def test_what_finds_very_many_walks_the_list(self) -> None:
-        """The same answers with nothing counted as few."""
-        self.patch(inbox_pages, "_FEW", 0)
-        self.patch(inbox_pages, "_SHORTEST_STEP", 2)
-        self.patch(inbox_pages, "_LONGEST_STEP", 2)
+    async def test_very_many_matches(self) -> None:
+        """The same answers when no number of matches counts as few, whether they are frequent or not."""
+        self.patch(pages, "_FEW", 0)
         await self.fill()
         await self.indexed()
-        self.assertEqual(await self.found(text="hansen"), (4, ["C4", "C3", "C1", "C0"]))
-        self.assertEqual(await self.found(2, 2, text="hansen"), (4, ["C1", "C0"]))
-        self.assertEqual(await self.found(source_system="LAB"), (4, ["C4", "C2", "C1", "C0"]))
-        self.assertEqual(await self.found(source_system="LAB", status=Status.DELIVERED), (0, []))
+        await self.inbox.store([adt(5, name="Olsen^Kari"), adt(6)])
+        for many in (20_000, 3):
+            self.patch(pages, "_MANY", many)
+            self.assertEqual(await self.found(text="hansen"), (5, ["C6", "C4", "C3", "C1", "C0"]), many)
+            self.assertEqual(await self.found(2, 2, text="hansen"), (5, ["C3", "C1"]), many)
+            self.assertEqual(await self.found(source_system="LAB"), (6, ["C6", "C5", "C4", "C2", "C1", "C0"]))
+            self.assertEqual(await self.found(source_system="LAB", status=Status.DELIVERED), (0, []))
+            self.assertEqual((await self.found(1, text="hansen", status=Status.DELIVERED))[1], [])
+        self.patch(pages, "_MANY", 20_000)
         page = await self.inbox.page(MessageFilter(text="hansen", status=Status.DELIVERED), 50, 0)
         self.assertEqual((page.total, page.is_exact), (0, True))
 
     async def test_removed_messages_leave_index_and_totals(self) -> None:
-        """Delete, and many at once; words of empty chunks are removed later."""
+        """Delete, and many at once."""
         await self.fill()
         await self.indexed()
         (claim, *_) = await self.inbox.claim("w", 5)
@@ -170,15 +159,11 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found())[0], 4)
         await self.database.many("DELETE FROM message_states; DELETE FROM message_bodies")
         self.assertEqual((await self.found(), await self.found(text="hansen")), ((0, []), (0, [])))
-        self.assertEqual(await self.index.tidy(), 0)
-        await self.database.many("SELECT setval(pg_get_serial_sequence('message_bodies', 'id'), 2000)")
+        self.assertEqual(await self.database.many("SELECT 1 FROM message_text"), [])
         await self.inbox.store([adt(9)])
         await self.indexed()
-        self.assertEqual(await self.index.tidy(), 1)
         self.assertEqual((await self.found(text="hansen")), (1, ["C9"]))
-        for table in ("message_parts", "message_fields", "message_word_blocks"):
-            left = await self.database.many(f"SELECT DISTINCT part / 1024 FROM {table}")
-            self.assertEqual([row[0] for row in left], [1])
+        self.assertEqual((await self.found(source_system="LAB"))[0], 1)
 
     async def test_an_id_that_commits_late_is_not_missed(self) -> None:
         """A transaction that drew its id before others committed theirs holds the horizon."""
@@ -203,13 +188,38 @@ class SearchTest(TestCase):
 
     async def test_far_behind(self) -> None:
         """Exact filters stay right; a search says that there may be more."""
-        self.patch(message_find, "TAIL", 2)
-        self.patch(inbox_pages, "TAIL", 2)
+        self.patch(text_search, "TAIL", 2)
+        self.patch(pages, "TAIL", 2)
         await self.fill()
         self.assertEqual(await self.found(source_system="LAB"), (4, ["C4", "C2", "C1", "C0"]))
         self.assertEqual((await self.found(source_system="LAB", status=Status.RECEIVED))[0], 4)
         page = await self.inbox.page(MessageFilter(text="hansen"), 50, 0)
         self.assertEqual((page.total, page.is_exact, page.index_lag), (2, False, 5))
+
+    async def test_a_database_with_messages_is_indexed_again(self) -> None:
+        """The migration starts the index anew; until the stage has been there messages are found one by one."""
+        url = await postgres.fresh_url(None)
+        await migrate(url, "ipf", reactor=reactor, known=migrations("ipf")[:9])
+        connection = await connect(url, reactor=reactor)
+        self.addCleanup(connection.close)
+        await connection.run(
+            "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,"
+            " correlation_id, listener, charset, raw_content_type, raw_message) SELECT 'default', now(), '', 'LAB',"
+            " 'C' || n, 'ADT_A01', gen_random_uuid(), '', 'utf-8', '', 'MSH|hansen' FROM generate_series(0, 2) n;"
+            "INSERT INTO message_states (id, tenant, status, received_at, ready_at)"
+            " SELECT id, tenant, 'RECEIVED', received_at, received_at FROM message_bodies;"
+            "INSERT INTO message_chunks VALUES ('default', 0, decode(repeat('00', 128), 'hex'), 3);"
+            "UPDATE message_index_state SET indexed_to = 3"
+        )
+        await migrate(url, "ipf", reactor=reactor)
+        self.database = Database(url, reactor=reactor, size=2, statements=STATEMENTS)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.database.close()))
+        self.inbox = PostgresInbox(self.database)
+        self.index = PostgresMessageIndex(self.database, lambda: self.now)
+        expected = (3, ["C2", "C1", "C0"])
+        self.assertEqual((await self.found(text="hansen"), (await self.found())[0]), (expected, 3))
+        self.assertEqual(await self.indexed(), 3)
+        self.assertEqual((await self.found(text="hansen"), (await self.found())[0]), (expected, 3))
 
     async def test_every_tenant(self) -> None:
         """Messages of several tenants in one chunk are told apart, and counted together."""
@@ -228,21 +238,12 @@ class SearchTest(TestCase):
             self.assertEqual(await self.indexed(), 0)
         self.assertEqual(await self.indexed(), 5)
 
-    async def test_too_many_beginnings(self) -> None:
-        """Refused, with the reason."""
-        self.patch(message_find, "MOST_BEGINNINGS", 2)
-        await self.fill()
-        await self.indexed()
-        refused = await self.assertFailure(Deferred.fromCoroutine(self.found(text="c*")), Problem)
-        self.assertIs(refused.category, Category.COSTLY)
-
-    async def test_very_many_words_in_one_chunk(self) -> None:
-        """Many blocks; every word is found, and so are beginnings that go over the ends of blocks."""
+    async def test_very_many_words(self) -> None:
+        """Every word is found, and so are prefixes."""
         words = [f"w{number:04}x" for number in range(400)]
         names = ["^".join(words[start : start + 60]) for start in range(0, 400, 50)]
         await self.inbox.store([adt(number, name=name) for number, name in enumerate(names)])
         await self.indexed()
-        self.assertGreater(len(await self.database.many("SELECT 1 FROM message_word_blocks")), 3)
         for number, word in enumerate(words):
             first, last = max(number - 59, 0) // 50 + (max(number - 59, 0) % 50 > 0), min(number // 50, 7)
             wanted = [f"C{each}" for each in range(last, first - 1, -1)]
@@ -251,6 +252,48 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(text="w*"))[0], 8)
         self.assertEqual((await self.found(text="w01*"))[1], ["C3", "C2", "C1"])
         self.assertEqual((await self.found(text="w9*")), (0, []))
+
+    async def test_a_message_with_more_words_than_a_tsvector_holds(self) -> None:
+        """What fits is indexed: fields and patients first."""
+        words = "|".join(f"{number:04}" + "\u0bb9" * 60 for number in range(2700))
+        await self.inbox.store([adt(1, name=words), adt(2)])
+        await self.indexed()
+        self.assertEqual(await self.found(patient="GEN|M-1"), (1, ["C1"]))
+        self.assertEqual((await self.found(text="0001*"))[1], ["C1"])
+        self.assertEqual((await self.found(text="hansen"))[1], ["C2"])
+        self.assertEqual(bounded(["ab", "\u00e9\u00e9", "c"], 6), ["ab", "\u00e9\u00e9"])
+
+    async def test_a_long_identifier(self) -> None:
+        """Folding makes it longer than a lexeme may be: its beginning counts."""
+        identifier = "\ufdfa" * 60
+        await self.inbox.store([adt(1, patient=identifier)])
+        await self.indexed()
+        self.assertEqual(await self.found(patient=f"GEN|{identifier}"), (1, ["C1"]))
+        self.assertEqual(await self.found(patient=identifier), (1, ["C1"]))
+
+    async def test_no_word_is_query_syntax(self) -> None:
+        """Words of any characters match themselves, and nothing else is read into them."""
+        hostile = (
+            "a'b",
+            "a\\",
+            "\\'",
+            "'",
+            "a & b",
+            "!a",
+            "a:*",
+            "a:b",
+            "(a",
+            "a | b",
+            "<->",
+            "a'':*",
+            "\\\\",
+            "\x01pab'",
+        )
+        for word in hostile:
+            vector = f"array_to_tsvector(string_to_array({literal(word)}, E'\\x1f'))"
+            for query, expected in ((tsquery([word]), True), (tsquery([word, word]), True), (tsquery(["a"]), False)):
+                row = await self.database.one(f"SELECT {vector} @@ {literal(query)}::tsquery")
+                self.assertEqual(row[0], expected, (word, query))
 
     async def test_identifiers_with_control_characters(self) -> None:
         """They are indexed and found as blanks; nothing is held up."""
