@@ -61,7 +61,7 @@ from ipf.mapping.library.service import MappingAdminService
 from ipf.mapping.library.snapshot import Snapshot
 from ipf.pipeline.convert.batches import SHARED_PROCESS
 from ipf.pipeline.convert.log_lines import report_recovery
-from ipf.pipeline.maintenance.audit_retention import EVERY_SECONDS, AuditRetention
+from ipf.pipeline.maintenance.audit_maintenance import EVERY_SECONDS, AuditMaintenance
 from ipf.pipeline.maintenance.export import Export
 from ipf.pipeline.maintenance.jobs import Jobs
 from ipf.pipeline.maintenance.reindex import Reindex
@@ -209,7 +209,7 @@ class Ipf(Service):
         self._export(stores)
         self._reindex(stores)
         self._jobs(stores)
-        self._audit_retention(stores)
+        self._audit_maintenance(stores)
         if settings.worker_enabled:
             self._conversion(stores, installation, urls)
         doors = Doors(settings, stores, installation, self._on_stop, notifying.sockets, watching, vendors)
@@ -346,13 +346,12 @@ class Ipf(Service):
         worker.start()
         self._on_stop("reindex", partial(worker.stop, self._settings.stop_seconds))
 
-    def _audit_retention(self, stores: Stores) -> None:
-        """Old audit records go, where the operator asked for it."""
-        settings = self._settings
-        if settings.audit_enabled and settings.audit_purge:
-            store, pause = PostgresAuditStore(stores.fhir_database), partial(deferLater, reactor)
-            retention = AuditRetention(store, settings.audit_days, now, pause)
-            self._every(EVERY_SECONDS, retention.run, "audit retention")
+    def _audit_maintenance(self, stores: Stores) -> None:
+        """Partitions of the audit trail; old records go, where the operator asked for it."""
+        settings, store = self._settings, PostgresAuditStore(stores.fhir_database)
+        days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
+        maintenance = AuditMaintenance(store, days, now, partial(deferLater, reactor))
+        self._every(EVERY_SECONDS, maintenance.run, "audit maintenance")
 
     def _conversion(self, stores: Stores, installation: Installation, urls: tuple[str, str]) -> None:
         """In converter processes, or in this one."""

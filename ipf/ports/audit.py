@@ -182,4 +182,11 @@ class AuditStore(Protocol):
         """How many match."""
 
     async def purge(self, before: datetime, limit: int) -> int:
-        """Remove records that are older, at most `limit` rows of them; how many records were."""
+        """Remove older records: months that have ended before at once, of the others at most `limit`.  Returns how
+        many."""
+
+    async def ensure_month(self, moment: datetime) -> None:
+        """Make ready to take records of the month of this moment."""
+
+    async def unpack(self, limit: int) -> int:
+        """Make records of earlier releases searchable, `limit` blocks of them; how many records those had."""

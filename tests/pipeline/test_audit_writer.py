@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,7 +12,6 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.audit_writer import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
-from ipf.pipeline.maintenance.audit_retention import AuditRetention
 from ipf.ports import Answer, Request
 from ipf.ports.audit import Audit, Heard
 from tests.contracts.audit import audit
@@ -197,29 +195,3 @@ class AuditLogTests(TestCase):
         self.assertNoResult(stopping)
         self.clock.advance(5)
         self.successResultOf(stopping)
-
-
-class AuditRetentionTests(TestCase):
-    """What is too old goes."""
-
-    async def test_old_records_go_and_young_ones_stay(self) -> None:
-        store, pauses = MemoryAuditStore(), list[float]()
-        await store.append([audit(number) for number in range(10)])
-
-        async def pause(seconds: float) -> None:
-            pauses.append(seconds)
-
-        moment = audit(7).recorded_at + timedelta(days=30)
-        await AuditRetention(store, 30, lambda: moment, pause).run()
-        self.assertEqual(sorted(row.id for row in store.rows.values()), [audit(number).id for number in (7, 8, 9)])
-        self.assertEqual(len(pauses), 1)
-
-    async def test_a_store_that_is_away_is_no_failure(self) -> None:
-        class Away(MemoryAuditStore):
-            async def purge(self, before: datetime, limit: int) -> int:
-                raise StoreUnreachable()
-
-        async def pause(seconds: float) -> None:
-            raise AssertionError("nothing was removed")
-
-        await AuditRetention(Away(), 30, lambda: audit(1).recorded_at, pause).run()

@@ -1,44 +1,59 @@
-"""The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database.
+"""The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database, a row of `audit_records` for each record.
 
-Records come in batches and are kept in blocks, many to a row (`audit_blocks.py`): a batch costs one statement and one
-round trip, a record a quarter of what a row of its own costs.  A search reads blocks a few at a time and looks at the
-records in them (`audit_walk.py`).  Totals that depend on kinds and times alone are summed up without reading records.
-What survives a crash: what `append` returned for.
+Records come in batches, each one statement and one transaction.  The table is partitioned by month; partitions are made
+ahead by `pipeline.maintenance.audit_maintenance`, and before an insert that needs one.  Where that fails, the default
+partition takes the records.  What survives a crash: what `append` returned for.
+
+Source: https://www.postgresql.org/docs/current/ddl-partitioning.html
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import groupby
-from operator import attrgetter
 
+from twisted.logger import Logger
+
+from ipf.errors import Problem, StoreUnreachable
 from ipf.ports.audit import Audit, AuditFilter, AuditStore
-from ipf.store.audit.blocks import Block, blocks_of, kind_of
-from ipf.store.audit.match import SURFACES, Match, behind, holding, least_from
-from ipf.store.audit.walk import BY_KEY, SURFACE_NAMES, Walk, where
+from ipf.store.audit.packed_blocks import unpacked
+from ipf.store.audit.rows import COLUMNS, are_rare, audit_of, behind, conditions, insert, months_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal, script
 from ipf.store.postgres.symbols import Names
 
-_INSERT = """
-INSERT INTO audit_blocks (partition_id, surface, first_id, last_id, kinds, counts, keys, body)
-VALUES {rows} ON CONFLICT DO NOTHING"""
-_BY_KIND = """
-SELECT p.name, b.surface, k.kind, sum(k.count)
-FROM audit_blocks b JOIN partitions p ON p.id = b.partition_id, unnest(b.kinds, b.counts) AS k (kind, count)
-{where} GROUP BY p.name, b.surface, k.kind"""
+log = Logger()
+
+# The index of keys is used by bitmap scans alone.  Left to itself PostgreSQL may walk the whole trail in the order of
+# time for a patient with three records.
+_BY_KEY = "SET LOCAL enable_indexscan = off;\n"
+
+_MONTHS = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'audit_records'::regclass
+ORDER BY 1"""
+_MONTH = re.compile(r"audit_records_y(\d+)m(\d\d)")
+
 _PURGE = """
-WITH gone AS (
-    DELETE FROM audit_blocks b USING (
-        SELECT o.partition_id, o.surface, o.last_id FROM partitions p, (VALUES (0), (1)) AS s (surface), LATERAL (
-            SELECT partition_id, surface, last_id FROM audit_blocks
-            WHERE partition_id = p.id AND surface = s.surface AND last_id < {before} ORDER BY last_id LIMIT {limit}) o
-        LIMIT {limit}) old
-    WHERE b.partition_id = old.partition_id AND b.surface = old.surface AND b.last_id = old.last_id
-    RETURNING (SELECT sum(count) FROM unnest(b.counts) AS count) AS records
+WITH old AS (
+    SELECT o.* FROM partitions p CROSS JOIN LATERAL (
+        SELECT partition_id, recorded_at, id FROM audit_records
+        WHERE partition_id = p.id AND recorded_at < {before} ORDER BY recorded_at, id LIMIT {limit}) o
+    LIMIT {limit}
+), gone AS (
+    DELETE FROM audit_records a USING old o
+    WHERE a.partition_id = o.partition_id AND a.recorded_at = o.recorded_at AND a.id = o.id
+        AND a.recorded_at < {before}
+    RETURNING 1
 )
-SELECT coalesce(sum(records), 0) FROM gone"""
+SELECT count(*) FROM gone"""
+
+_BLOCKS = """
+SELECT p.name, b.partition_id, b.surface, b.last_id::text, b.kinds, b.body
+FROM audit_blocks b JOIN partitions p ON p.id = b.partition_id
+ORDER BY b.partition_id DESC, b.surface DESC, b.last_id DESC LIMIT {limit} FOR UPDATE OF b SKIP LOCKED"""
+_SURFACES = ("fhir", "admin")  # of blocks
 
 
 class PostgresAuditStore:
@@ -48,115 +63,129 @@ class PostgresAuditStore:
         self._database = database
         self._all_tenants = database.all_tenants
         self._names = Names(database)
+        self._months: set[datetime] = set()
 
     async def append(self, audits: Sequence[Audit]) -> None:
         """See `ports.AuditStore.append`."""
         if not audits:
             return
-        blocks = blocks_of(audits)
-        await self._names.add({block.tenant for block in blocks})
+        await self._names.add({audit.kind.tenant for audit in audits})
+        await self._ensure_months(audits)
         if not self._database.has_row_security:
-            await self._database.many(self._inserting(blocks))
+            await self._database.many(self._insert(audits))
             return
-        parts = [
-            (self._database.set_tenant(tenant), self._inserting(list(some)))
-            for tenant, some in groupby(sorted(blocks, key=attrgetter("tenant")), attrgetter("tenant"))
-        ]
+        by_tenant = groupby(sorted(audits, key=_tenant), _tenant)
+        parts = [(self._database.set_tenant(tenant), self._insert(list(some))) for tenant, some in by_tenant]
         await self._database.many(script(*(statement for part in parts for statement in part)))
 
-    def _inserting(self, blocks: Sequence[Block]) -> str:
-        return _INSERT.format(rows=", ".join([_values(one, self._names.partition(one.tenant)) for one in blocks]))
+    def _insert(self, audits: Sequence[Audit]) -> str:
+        tenants = {audit.kind.tenant for audit in audits}
+        return insert(audits, {tenant: self._names.partition(tenant) for tenant in tenants})
+
+    async def _ensure_months(self, audits: Sequence[Audit]) -> None:
+        for month in months_of(audits) - self._months:
+            try:
+                await self.ensure_month(month)
+            except StoreUnreachable:
+                raise
+            except Problem as problem:  # the default partition takes the records
+                log.warn("event=audit_partition_missing month={month} reason={reason}",
+                         event="audit_partition_missing", month=f"{month:%Y-%m}", reason=problem.text)  # fmt: skip
+
+    async def ensure_month(self, moment: datetime) -> None:
+        """See `ports.AuditStore.ensure_month`."""
+        await self._all_tenants.run_reserved(f"SELECT ensure_audit_month({literal(moment)})")
+        self._months.add(datetime(moment.year, moment.month, 1, tzinfo=UTC))
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
     ) -> list[Audit]:
         """See `ports.AuditStore.find`."""
-        found: list[Audit] = []
-        async for audit in self._walk(tenant, Match(wanted), after, oldest_first=oldest_first):
-            if after is None or (audit.id > after if oldest_first else audit.id < after):
-                found.append(audit)
-                if len(found) == limit:
-                    break
-        return found
+        await self._names.load((tenant,))
+        passing = [f"a.partition_id = {self._names.partition(tenant)}", *conditions(wanted)]
+        if after is not None:
+            passing.append(behind(after, oldest_first=oldest_first))
+        order = "a.recorded_at, a.id" if oldest_first else "a.recorded_at DESC, a.id DESC"
+        rows = await self._database.for_tenant(tenant).many(
+            f"{_planned(wanted)}SELECT {COLUMNS} FROM audit_records a WHERE {' AND '.join(passing)} "
+            f"ORDER BY {order} LIMIT {int(limit)}"
+        )
+        return [audit_of(tenant, row) for row in rows]
 
     async def page(self, tenant: str | None, wanted: AuditFilter, limit: int, offset: int) -> tuple[int, list[Audit]]:
         """See `ports.AuditStore.page`."""
-        match = Match(wanted)
-        total = await self._total(tenant, match)
+        total = await self._count(tenant, wanted)
         if offset >= total:
             return total, []
-        found, place = list[Audit](), 0
-        async for audit in self._walk(tenant, match):
-            if place >= offset:
-                found.append(audit)
-                if len(found) == limit:
-                    break
-            place += 1
-        return total, found
+        passing = " AND ".join(["a.partition_id = p.id", *conditions(wanted)])
+        newest = f"SELECT a.* FROM audit_records a WHERE {passing} ORDER BY a.recorded_at DESC, a.id DESC"
+        rows = await (self._all_tenants if tenant is None else self._database.for_tenant(tenant)).many(
+            f"{_planned(wanted)}SELECT p.name, {COLUMNS} FROM partitions p CROSS JOIN LATERAL "
+            f"({newest} LIMIT {int(offset) + int(limit)}) a "
+            f"WHERE {'true' if tenant is None else f'p.name = {literal(tenant)}'} "
+            f"ORDER BY a.recorded_at DESC, a.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
+        )
+        return total, [audit_of(row[0], row[1:]) for row in rows]
 
     async def count(self, tenant: str, wanted: AuditFilter) -> int:
         """See `ports.AuditStore.count`."""
-        return await self._total(tenant, Match(wanted))
+        return await self._count(tenant, wanted)
 
-    async def purge(self, before: datetime, limit: int) -> int:
-        """See `ports.AuditStore.purge`: blocks go whole, when the last of their records is too old."""
-        return int((await self._all_tenants.one(_PURGE.format(before=least_from(before), limit=int(limit))))[0])
-
-    async def _total(self, tenant: str | None, match: Match) -> int:
-        if not match.is_of_kinds:
-            return len([1 async for _ in self._walk(tenant, match)])
-        inside = match.inside()
-        conditions = [*await self._conditions(tenant, match), *inside]
-        by_key = match.keys_are_wanted
-        runs = self._all_tenants if tenant is None or by_key else self._database.for_tenant(tenant)
-        rows = await runs.many((BY_KEY if by_key else "") + _BY_KIND.format(where=where(conditions)))
-        kinds = [(kind_of(name, SURFACE_NAMES[surface], kind), int(count)) for name, surface, kind, count in rows]
-        total = sum(count for kind, count in kinds if match.allows(kind))
-        if inside:
-            outside = f"NOT ({' AND '.join(inside)})"
-            total += len([1 async for _ in self._walk(tenant, match, more=(outside,))])
-        return total
-
-    async def _walk(
-        self,
-        tenant: str | None,
-        match: Match,
-        after: str | None = None,
-        *,
-        oldest_first: bool = False,
-        more: Sequence[str] = (),
-    ) -> AsyncIterator[Audit]:
-        """What matches, in the order of ids, from the block of `after` on."""
-        conditions = [*await self._conditions(tenant, match), *more]
-        if after is not None:
-            conditions.append(behind(after, oldest_first=oldest_first))
-        partition = None if tenant is None else self._names.partition(tenant)
-        runs = self._all_tenants if tenant is None else self._database.for_tenant(tenant)
-        apart = self._all_tenants if tenant is not None and self._database.has_row_security else None
-        walk = Walk(runs, match, conditions, partition, apart, oldest_first=oldest_first)
-        async for audit in walk.records():
-            yield audit
-
-    async def _conditions(self, tenant: str | None, match: Match) -> list[str]:
-        found = []
+    async def _count(self, tenant: str | None, wanted: AuditFilter) -> int:
+        passing = conditions(wanted)
         if tenant is not None:
             await self._names.load((tenant,))
-            found.append(f"b.partition_id = {self._names.partition(tenant)}")
-        if match.wanted.ids is not None:
-            within = [one.replace("b.", "x.") for one in found]
-            if match.wanted.surface is not None:
-                within.append(f"x.surface = {SURFACES[match.wanted.surface]}")
-            found.append(holding(match.wanted.ids, within))
-        return found + match.conditions()
+            passing.append(f"a.partition_id = {self._names.partition(tenant)}")
+        runs = self._all_tenants if tenant is None else self._database.for_tenant(tenant)
+        counted = f"SELECT count(*) FROM audit_records a WHERE {' AND '.join(passing) or 'true'}"
+        return int((await runs.one(_planned(wanted) + counted))[0])
+
+    async def purge(self, before: datetime, limit: int) -> int:
+        """See `ports.AuditStore.purge`."""
+        removed = 0
+        for (name,) in await self._all_tenants.many(_MONTHS):
+            month = _MONTH.fullmatch(name)
+            if month is not None and _end(int(month[1]), int(month[2])) <= before:
+                removed += await self._drop(name)
+        deleted = await self._all_tenants.one(_PURGE.format(before=literal(before), limit=int(limit)))
+        return removed + int(deleted[0])
+
+    async def _drop(self, name: str) -> int:
+        """Drop the partition of a month, whose name is `_MONTH`; how many records it had."""
+        async with self._all_tenants.session() as session:
+            (count,) = await session.one(f"SELECT count(*) FROM {name}")
+            await session.commit(f"DROP TABLE {name}")
+        self._months.clear()
+        return int(count)
+
+    async def unpack(self, limit: int) -> int:
+        """See `ports.AuditStore.unpack`."""
+        async with self._all_tenants.session() as session:
+            rows = await session.many(_BLOCKS.format(limit=int(limit)))
+            if not rows:
+                return 0
+            audits = [
+                audit for name, _, surface, _, kinds, body in rows
+                for audit in unpacked(name, _SURFACES[surface], kinds, bytes(body))
+            ]  # fmt: skip
+            await self._ensure_months(audits)
+            keys = ",".join(f"({part},{surface},{literal(last)}::uuid)" for _, part, surface, last, _, _ in rows)
+            removal = f"DELETE FROM audit_blocks WHERE (partition_id, surface, last_id) IN ({keys})"
+            await session.commit(script(insert(audits, {name: part for name, part, *_ in rows}), removal))
+        return len(audits)
 
 
-def _values(block: Block, partition: int) -> str:
-    """One row.  JSON has no control characters, a kind is JSON, and keys are numbers."""
-    kinds = ",".join(map(literal, block.kinds))
-    return (
-        f"({partition},{SURFACES[block.surface]},'{block.first_id}','{block.last_id}',ARRAY[{kinds}],"
-        f"'{{{','.join(map(str, block.counts))}}}','{{{','.join(map(str, block.keys))}}}','\\x{block.body.hex()}')"
-    )
+def _tenant(audit: Audit) -> str:
+    return audit.kind.tenant
+
+
+def _planned(wanted: AuditFilter) -> str:
+    return _BY_KEY if are_rare(wanted) else ""
+
+
+def _end(year: int, month: int) -> datetime:
+    """When a month ends."""
+    return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 
 _: type[AuditStore] = PostgresAuditStore

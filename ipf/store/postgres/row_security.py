@@ -29,6 +29,7 @@ log = Logger()
 LEAKPROOF = (
     "numeric_eq(numeric, numeric)", "numeric_lt(numeric, numeric)", "numeric_le(numeric, numeric)",
     "numeric_gt(numeric, numeric)", "numeric_ge(numeric, numeric)", "textcat(text, text)", "substr(text, integer)",
+    "arrayoverlap(anyarray, anyarray)",
 )  # fmt: skip
 HINT = "; ".join(f"ALTER FUNCTION pg_catalog.{one} LEAKPROOF" for one in LEAKPROOF)
 
@@ -118,8 +119,8 @@ async def _leakproof(connection: Connection) -> None:
         for statement in HINT.split("; "):
             await connection.run(statement)
     else:
-        log.info("event=slow_searches searches by quantity or chain are slower until a superuser says in the FHIR "
-                 "database: {hint}", event="slow_searches", hint=HINT)  # fmt: skip
+        log.info("event=slow_searches searches by quantity or chain and for AuditEvents are slower until a superuser "
+                 "says in the FHIR database: {hint}", event="slow_searches", hint=HINT)  # fmt: skip
 
 
 def missing(role: str, user: str) -> str:

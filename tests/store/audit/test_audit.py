@@ -1,15 +1,17 @@
-"""The audit trail on PostgreSQL and in memory; what its blocks hold."""
+"""The audit trail on PostgreSQL and in memory: rows, partitions, records of earlier releases."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import ADMIN, AuditFilter, beginning
+from ipf.errors import Problem
+from ipf.ports.audit import ADMIN, Audit, AuditFilter, millisecond_of
 from ipf.ports.mapping import Origin
 from ipf.store.audit.audit import PostgresAuditStore
-from ipf.store.audit.blocks import SPAN, blocks_of, hashed, opened
 from tests import postgres
-from tests.contracts.audit import KIND, AuditContract, audit
+from tests.contracts.audit import START, AuditContract, audit
 from tests.fakes.audit import MemoryAuditStore
 
 
@@ -27,84 +29,168 @@ class PostgresAuditTests(AuditContract, TestCase):
         self.database = await postgres.database(self, "fhir")
         self.trail = PostgresAuditStore(self.database)
 
-    async def test_what_cannot_be_text_is_replaced(self) -> None:
-        await self.trail.append([audit(1, agent="a\x00b"), audit(2, target="lone \ud800", agent="\udfff")])
-        found = await self.trail.find("default", AuditFilter(), 2)
-        self.assertEqual([(one.kind.agent, one.asked) for one in found], [("?", "lone ?"), ("a\x00b", "Patient/1")])
+    async def partitions(self) -> dict[str, int]:
+        """Names of the partitions without their prefix, and how many records each has."""
+        rows = await self.database.many("SELECT tableoid::regclass::text, count(*) FROM audit_records GROUP BY 1")
+        return {name.removeprefix("audit_records_"): int(count) for name, count in rows}
 
-    async def test_searches_walk_indexes(self) -> None:
-        for number in range(50):
-            await self.trail.append([audit(number)])
-        for condition in ("keys && ARRAY[1]", "true", "last_id < '0190f7a4-2b6e-7cc0-8a11-000000000003'"):
+    async def test_what_cannot_be_text_is_replaced(self) -> None:
+        await self.trail.append([
+            audit(1, agent="a\x00b\\u0000"), audit(2, target="lone \ud800", agent="\udfff", entities=("Basic/\x00",)),
+        ])  # fmt: skip
+        found = await self.trail.find("default", AuditFilter(), 2)
+        shown = [(one.kind.agent, one.asked, one.entities[0]) for one in found]
+        self.assertEqual(
+            shown, [("?", "lone ?", "Basic/\ufffd"), ("a\ufffdb\\u0000", "Patient/1", "Patient/1/_history/2")]
+        )
+
+    async def test_searches_use_indexes(self) -> None:
+        for first in range(0, 2000, 500):
+            await self.trail.append([audit(n, entities=(f"Patient/{n}",)) for n in range(first, first + 500)])
+        await self.database.many("ANALYZE audit_records")
+        for condition, index in (
+            ("keys && ARRAY['e:Patient/7']", "_keys_idx"), ("correlation_id = 'x'", "_correlation_id_idx"),
+            ("true", "_pkey"), ("recorded_at < now()", "_pkey"),
+        ):  # fmt: skip
+            by_key = "SET LOCAL enable_indexscan = off;" if condition.startswith(("keys", "corr")) else ""
             plan = await self.database.many(
-                f"EXPLAIN SELECT * FROM audit_blocks WHERE partition_id = 1 AND surface = 0 AND {condition} "
-                "ORDER BY last_id DESC LIMIT 5"
+                f"{by_key}EXPLAIN SELECT * FROM audit_records WHERE partition_id = 1 AND {condition} "
+                "ORDER BY recorded_at DESC, id DESC LIMIT 5"
             )
             text = "\n".join(row[0] for row in plan)
             self.assertNotIn("Seq Scan", text, condition)
-            self.assertIn("audit_blocks_", text, condition)
+            self.assertIn(index, text, condition)
 
-    async def test_a_batch_is_few_rows(self) -> None:
-        await self.trail.append([audit(0, tail=f"7{number:03x}-8000-000000000001") for number in range(500)])
-        rows = await self.database.many("SELECT cardinality(kinds), counts FROM audit_blocks ORDER BY last_id")
-        self.assertEqual(rows, [(1, [256]), (1, [244])])
+    async def test_a_partition_for_each_month(self) -> None:
+        """Bounds are months in UTC; the default partition stays empty."""
+        end = millisecond_of(datetime(2026, 2, 1, tzinfo=UTC))
+        await self.trail.append([audit(0), audit(1, at=end - 1), audit(2, at=end), audit(3, at=end + 300 * 86_400_000)])
+        self.assertEqual(await self.partitions(), {"y2026m01": 2, "y2026m02": 1, "y2026m11": 1})
+        self.assertEqual(await self.ids(AuditFilter()), [3, 2, 1, 0])
+
+    async def test_no_record_is_lost_without_its_partition(self) -> None:
+        """The default partition takes it; it moves when the partition is made."""
+        self.trail._months.add(datetime(2026, 1, 1, tzinfo=UTC))
+        await self.trail.append([audit(1)])
+        self.assertEqual(await self.partitions(), {"default": 1})
+        self.assertEqual(await self.ids(AuditFilter()), [1])
+        for _ in range(2):
+            await PostgresAuditStore(self.database).append([audit(2)])
+        self.assertEqual((await self.partitions(), await self.ids(AuditFilter())), ({"y2026m01": 2}, [2, 1]))
+
+    async def test_a_partition_that_cannot_be_made(self) -> None:
+        """Is said, and costs no record."""
+        await self.database.many("CREATE TABLE audit_records_y2026m01 (x int)")
+        await self.database.many("DROP FUNCTION ensure_audit_month")
+        await self.trail.append([audit(1)])
+        self.assertEqual(await self.partitions(), {"default": 1})
+
+    async def test_old_months_are_dropped(self) -> None:
+        later = [audit(number, at=audit(0).at + 40 * 86_400_000 + number) for number in (5, 6)]
+        await self.trail.append([audit(1), audit(2), audit(3), *later])
+        self.assertEqual(await self.trail.purge(START + timedelta(days=40, milliseconds=6), 1), 3 + 1)
+        self.assertEqual(await self.partitions(), {"y2026m03": 1})
+        await self.trail.append([audit(4)])
+        self.assertEqual(await self.partitions(), {"y2026m01": 1, "y2026m03": 1})
+
+    async def test_any_sql_client_can_read_it(self) -> None:
+        await self.trail.append([audit(1, origin=Origin("urn:a", "REG", (("ward", "4"),)))])
+        row = await self.database.one(
+            "SELECT id::text, recorded_at, agent, interaction, patients, origin->>'source_system' FROM audit_records"
+        )
+        expected = (audit(1).id, audit(1).recorded_at, "client-a", "read", ["Patient/1"], "REG")
+        self.assertEqual(row, expected)
+
+
+# Rows of audit_blocks as release 0.9 wrote them: surface, kinds, body.
+_KIND = '["read","R",{},"{}","Lab client","https://idp.example","Practitioner/7","192.0.2.1"]'
+PACKED = (
+    ("default", 0, audit(1).id, audit(8).id, [_KIND.format("0,200", "client-a"), _KIND.format("0,200", "\u00e9")], (
+        "7801d552d10ac22014fd179f1d5367ba7a8f5ea35791b05514c482b5883ea9efe8c7ba67146d91e04b0f393deace19f39cab"
+        "73820b2e693c1fcf9db4665c6aa385148238800214000d18010cc012d0270c73560268bc9a64fc3ba162441123748c18c508"
+        "13236c8c2819cc2bfeadc3a39063b1b541676a653699ad2a721ca4fc749c2083ff0419d24890219b0419924a9021b7041952"
+        "4c907599b27968f79bbacd71217aebfa7c380c5ef4c9843515c5bd65f972b73fb5c7e69a2b14f2af88a193e1f17fb3a33f76"
+        "f13b766eea49a0c22ca63386402fa159d356df6fcc7bcf3b550cbc7f009b7a1b26"
+    )),
+    ("other", 0, audit(20).id, audit(20).id, [_KIND.format("8,401", "client-a")], (
+        "5b5b305d2c5b313736393834363432303030305d2c5b22373030302d383030302d303030303030303030303134225d2c5b31"
+        "325d2c5b2230313930663761342d326236652d376363302d386131312d303030303030303030303134225d2c5b2250617469"
+        "656e742f31225d2c5b5b5d5d2c5b5b5d5d2c5b5d5d"
+    )),
+    ("default", 1, audit(21).id, audit(21).id, [_KIND.format("0,200", "client-a")], (
+        "5b5b305d2c5b313736393834363432313030305d2c5b22373030302d383030302d303030303030303030303135225d2c5b31"
+        "325d2c5b2230313930663761342d326236652d376363302d386131312d303030303030303030303135225d2c5b2250617469"
+        "656e742f31225d2c5b5b2250617469656e742f312f5f686973746f72792f32225d5d2c5b5b2250617469656e742f31225d5d"
+        "2c5b5d5d"
+    )),
+)  # fmt: skip
+UNPACKED = [
+    audit(1), audit(2, origin=Origin("urn:a", "REG", (("ward", "4\u00e9"),))), audit(3, target=None, agent="\u00e9"),
+    *(audit(number) for number in range(4, 9)),
+    audit(20, tenant="other", outcome=8, status=401, entities=(), patients=()), audit(21, surface=ADMIN),
+]  # fmt: skip
+
+
+class PackedAuditTests(TestCase):
+    """Records that an earlier release wrote."""
+
+    async def packed(self, *, tenants: bool) -> PostgresAuditStore:
+        """A store with such rows."""
+        self.database = await postgres.database(self, "fhir", tenants=tenants)
+        await self.database.all_tenants.many("INSERT INTO partitions (name) VALUES ('default'), ('other')"
+                                          " ON CONFLICT DO NOTHING")  # fmt: skip
+        for tenant, surface, first, last, kinds, body in PACKED:
+            written = ",".join(f"'{kind}'" for kind in kinds)
+            await self.database.all_tenants.many(
+                "INSERT INTO audit_blocks (partition_id, surface, first_id, last_id, kinds, counts, keys, body) "
+                f"SELECT id, {surface}, '{first}', '{last}', ARRAY[{written}], '{{1}}', '{{1}}', '\\x{body}' "
+                f"FROM partitions WHERE name = '{tenant}'"
+            )
+        return PostgresAuditStore(self.database)
+
+    async def all(self, trail: PostgresAuditStore) -> list[Audit]:
+        """Every record, oldest first."""
+        return (await trail.page(None, AuditFilter(), 50, 0))[1][::-1]
+
+    async def test_they_become_rows(self) -> None:
+        for tenants in (False, True):
+            trail = await self.packed(tenants=tenants)
+            self.assertEqual([await trail.unpack(2), await trail.unpack(2), await trail.unpack(2)], [2, 8, 0])
+            self.assertEqual(await self.all(trail), UNPACKED)
+            self.assertEqual(await self.database.all_tenants.many("SELECT 1 FROM audit_blocks"), [])
+            self.assertEqual(await trail.count("default", AuditFilter(keys=(("e:Patient/1",),))), 9)
+
+    async def test_a_failure_loses_nothing_and_a_repeat_doubles_nothing(self) -> None:
+        trail = await self.packed(tenants=False)
+        await trail.append(UNPACKED[:4])
+        await self.database.many("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+                                 " $$ BEGIN RAISE 'no'; END $$")  # fmt: skip
+        await self.database.many("CREATE TRIGGER refuse BEFORE DELETE ON audit_blocks EXECUTE FUNCTION refuse()")
+        with self.assertRaises(Problem):
+            await trail.unpack(9)
+        self.assertEqual(await self.all(trail), UNPACKED[:4])
+        await self.database.many("DROP TRIGGER refuse ON audit_blocks")
+        self.assertEqual(await trail.unpack(9), len(UNPACKED))
+        self.assertEqual(await self.all(trail), UNPACKED)
 
 
 class DividedAuditTests(AuditContract, TestCase):
     """On PostgreSQL with tenants, within the role of row-level security."""
 
     async def setUp(self) -> None:
-        self.trail = PostgresAuditStore(await postgres.database(self, "fhir", tenants=True))
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.trail = PostgresAuditStore(self.database)
 
-
-class BlockTests(TestCase):
-    """Packing, without a database."""
-
-    def test_what_stands_beside_the_records(self) -> None:
-        other = KIND._replace(outcome=8, user="", agent="b")
-        (block,) = blocks_of([audit(2), audit(1), audit(3, **other._asdict(), entities=("Basic/7",), patients=())])
-        self.assertEqual((block.first_id, block.last_id), (audit(1).id, audit(3).id))
-        self.assertEqual((len(block.kinds), list(block.counts)), (2, [2, 1]))
-        keys = (
-            "e:Patient/1", "e:Basic/7", "a:client-a\thttps://idp.example", "a:Practitioner/7", "n:client-a", "o:0",
-            "x:R", "i:read", "a:b\thttps://idp.example", "n:b", "o:8",
-            *(f"c:{audit(one).correlation_id}" for one in (1, 2, 3)),
-        )  # fmt: skip
-        self.assertEqual(block.keys, sorted(map(hashed, keys)))
-
-    def test_records_come_back(self) -> None:
-        audits = [
-            audit(1), audit(2, origin=Origin("urn:a", "REG", (("ward", "4"),))), audit(3, target=None, agent="\u00e9"),
-        ]  # fmt: skip
-        (block,) = blocks_of(audits)
-        records = opened("default", "fhir", block.kinds, block.body)
-        self.assertEqual([records.audit(place) for place in range(3)], audits)
-        self.assertEqual(records.audit(2).asked, "Patient/1")
-
-    def test_where_blocks_end(self) -> None:
-        table = {
-            "as many as a row holds": ([audit(0, tail=f"{n:04}") for n in range(600)], [256, 256, 88]),
-            "ten seconds": ([audit(n) for n in range(25)], [10, 10, 5]),
-            "a surface": ([audit(n, surface=ADMIN if n % 2 else "fhir") for n in range(5)], [3, 2]),
-            "a tenant": ([audit(n, tenant=str(n)) for n in range(3)], [1, 1, 1]),
-            "many names": ([audit(0, entities=tuple(f"Basic/{n}" for n in range(499)))] * 9, [4, 4, 1]),
-        }
-        for name, (audits, expected) in table.items():
-            blocks = blocks_of(audits)
-            self.assertEqual([sum(block.counts) for block in blocks], expected, name)
-            self.assertEqual(blocks_of(audits), blocks, name)
-            for block in blocks:
-                ats = opened("", "", block.kinds, block.body).ats
-                self.assertLess(ats[-1] - ats[0], SPAN)
-
-    def test_a_block_is_small(self) -> None:
-        """A record of a read takes some 50 bytes."""
-        (block,) = blocks_of([
-            audit(
-                0, at=audit(0).at + n, target=None, entities=(f"Patient/b{n * 7 % 300}/_history/1",), patients=(),
-                tail=f"7{n:03x}-8000-000000000001",
-                correlation_id=f"{beginning(audit(0).at)}7cc0-8a11-{n * 0x9e3779b97f4a % 2**48:012x}",
-            )
-            for n in range(200)
-        ])  # fmt: skip
-        self.assertLess(len(block.body) + 4 * len(block.keys), 200 * 50)
+    async def test_a_partition_that_was_made_later(self) -> None:
+        """Hides rows of other tenants as well; by its own name nobody but the owner reads it."""
+        await self.trail.append([audit(1), audit(2, tenant="other")])
+        counts = {table: f"SELECT count(*) FROM {table}" for table in ("audit_records", "audit_records_y2026m01")}
+        for count in counts.values():
+            self.assertEqual(await self.database.all_tenants.one(count), (2,))
+        self.assertEqual(await self.database.for_tenant("default").one(counts["audit_records"]), (1,))
+        with self.assertRaises(Problem):
+            await self.database.for_tenant("default").one(counts["audit_records_y2026m01"])
+        ((is_on,),) = await self.database.all_tenants.many(
+            "SELECT relrowsecurity FROM pg_class WHERE relname = 'audit_records_y2026m01'"
+        )
+        self.assertTrue(is_on)

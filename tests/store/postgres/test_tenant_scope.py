@@ -38,7 +38,7 @@ ALL_TENANTS = {
 }
 # Modules, below ipf/store, that work on rows of several tenants.
 USE_ALL_TENANTS = {
-    "audit/audit": "operators search the trail of all; ids by their keys, whose index a policy would shut; purging",
+    "audit/audit": "operators search the trail of all; partitions, retention, records of earlier releases",
     "deliveries/bindings": "by a secret token, whose row says the tenant",
     "deliveries/deliveries": "the delivery and activation stages serve all; leases and rows say their tenant",
     "deliveries/lifecycle": "subscriptions that ended, of any tenant",
@@ -61,7 +61,7 @@ INBOX = {"inbox/bulk", "inbox/codes", "inbox/inbox", "inbox/text_index"}
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
-    "websocket_tokens|audit_blocks"
+    "websocket_tokens|audit_blocks|audit_records"
 )
 _TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
 _BOUND = re.compile(
