@@ -210,8 +210,6 @@ class PackagingTests(TestCase):
 
 
 OPEN = {
-    "ipf.collector",
-    "ipf.turns",
     "ipf.records",
     "ipf.cli.doctor imports",
     "ipf.cli.profiles imports",

@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 from ipf.app import converter
 from ipf.config.settings import read
-converter._reactor(read({settings})[0])
+converter.install_reactor(read({settings})[0])
 print(*sorted(sys.modules))
 """
 
@@ -46,17 +46,17 @@ def modules_after(program: str) -> set[str]:
 
 class ImportTests(TestCase):
     def test_the_main_process_imports_what_it_needs(self) -> None:
-        """Its doors and everything behind them; not what few services use."""
+        """Its listeners and everything behind them; nothing that only some installations use."""
         found = modules_after("import ipf.app.service, sys\nprint(*sorted(sys.modules))")
         self.assertIn("ipf.wire.channels.websocket_resource", found)
         self.assertEqual([name for name in sorted(found) if name.split(".")[0] in LATER or name in LATER], [])
 
     def test_a_converter_imports_what_it_needs(self) -> None:
-        """The reactor as well: it has no TLS, and whoever needs OpenSSL later can still have it."""
+        """The reactor included: it has no TLS, and OpenSSL can still be imported later."""
         found = imported({})
         self.assertIn("twisted.internet.epollreactor", found)
         self.assertEqual([name for name in sorted(found) if name.startswith(FORBIDDEN)], [])
 
-    def test_a_converter_that_asks_elsewhere_has_tls(self) -> None:
-        """The mapping service or the FHIR server elsewhere may be at an https address."""
+    def test_a_converter_with_remote_services_has_tls(self) -> None:
+        """A remote mapping service or FHIR server may have an https address."""
         self.assertIn("twisted.protocols.tls", imported({"IPF_FHIR_URL": "https://fhir.example.org/fhir"}))

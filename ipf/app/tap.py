@@ -1,7 +1,7 @@
-"""What `twistd ipf` calls: no options of its own, since all settings are environment variables.
+"""The `twistd ipf` plugin.  It has no options of its own: all settings are environment variables.
 
-The rooms are imported inside `makeService`, since the metrics library decides at its import whether the processes of
-this service share their values (`telemetry/metrics_directory.py`).
+The service is imported inside `makeService`.  When the metrics library is imported, it decides whether the processes of
+the service share their values (`telemetry/metrics_directory.py`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ class Options(usage.Options):
 
 
 def makeService(options: Options) -> IService:
-    """The service, not started.  A wrong setting ends the program with its name."""
+    """The service, not started.  An invalid setting ends the program with an error that names it."""
     try:
         settings, warnings = read(os.environ)
-    except InvalidSetting as wrong:
-        sys.exit(f"ipf: {wrong}")
+    except InvalidSetting as invalid:
+        sys.exit(f"ipf: {invalid}")
     try:
         metrics_directory.prepare(Path(settings.data_dir).resolve() / "metrics")
-        from ipf.telemetry import metrics  # noqa: F401  takes the space of its files
+        from ipf.telemetry import metrics  # noqa: F401  allocates its files
     except OSError as error:
         sys.exit(f"ipf: IPF_DATA_DIR: {settings.data_dir} cannot be used: {error.strerror or error}")
-    from ipf.app.service import Ipf, log_stream
+    from ipf.app.runtime.log_output import open_log_output
+    from ipf.app.service import Ipf
 
     parent: dict[str, Any] = options.parent or {}
-    return Ipf(settings, warnings, log_stream(bool(parent.get("nodaemon")), parent.get("logfile")))
+    output = open_log_output(settings, bool(parent.get("nodaemon")), parent.get("logfile"))
+    return Ipf(settings, warnings, output)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from ipf.app.vendor_profiles import placing
+from ipf.app.maps.profiles import profiled_listener
 from ipf.errors import Category, Problem
 from ipf.hl7.header import scan_header
 from ipf.mapping.language.grammar import parse
@@ -212,7 +212,7 @@ class ShelfTests(FolderCase):
 
     def test_what_the_receiver_is_told(self) -> None:
         """Tenant, charset and types; a tenant that is stated otherwise stays; a control id where there is none."""
-        place = placing(self.shelf("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]"))
+        place = profiled_listener(self.shelf("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]"))
         header = scan_header(message(""))
         east = place(message(""), header, MllpListener("tcp:2599"))  # its facility does not take it out of its tenant
         self.assertEqual((east.tenant, header.source_id[:4]), ("east", "sha-"))

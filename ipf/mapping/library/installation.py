@@ -67,30 +67,22 @@ def _coding(one: Override) -> Json | None:
 
 
 class Installation:
-    """The maps and answers in use.  `start` before use.
+    """The maps and answers in use.  `start` before use."""
 
-    `swapped`: called when maps were replaced by others, which then are garbage.  `compiled`: called, aside, when one
-    was compiled for the first message of its type.
-    """
-
-    def __init__(
-        self,
-        build: Build,
-        store: MappingStore,
-        run_in_thread: RunInThread,
-        swapped: Callable[[], object] = lambda: None,
-        compiled: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, build: Build, store: MappingStore, run_in_thread: RunInThread) -> None:
         self._build = build
         self._store = store
         self._run_in_thread = run_in_thread
-        self._swapped = swapped
-        self._compiled = compiled
+        self._subscribers: list[Callable[[], object]] = []
         self._lock = DeferredLock()
         self._library: Library | None = None
         self._installed: list[Installed] = []
         self._answers = CodeAnswers(())
         self._epochs = (0, 0)
+
+    def subscribe(self, replaced: Callable[[], object]) -> None:
+        """Call `replaced` whenever other maps have come into use."""
+        self._subscribers.append(replaced)
 
     @property
     def library(self) -> Library:
@@ -210,7 +202,8 @@ class Installation:
         self._library = await self._run_in_thread(build)
         self._installed = installed
         if before is not None:
-            self._swapped()
+            for replaced in self._subscribers:
+                replaced()
 
     async def _load_answers(self) -> None:
         self._answers = CodeAnswers(await self._store.all_overrides())
@@ -228,7 +221,6 @@ class Installation:
     def _compile(self, library: Library, message_type: str) -> None:
         if not library.is_ready(message_type):  # of a batch of its first messages each asks for it
             library.program_for(message_type)
-            self._compiled()
 
     async def answers_of(self, message: Claimed) -> Overrides | None:
         """What operators answered for codes of its sender, loaded first as far as the message must see it."""

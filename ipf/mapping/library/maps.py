@@ -8,7 +8,7 @@ makes a new one.
 The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
 has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
 message type names, and those of packages, are parsed at start and compiled when they are first asked for.  Where
-another process has compiled everything (`ipf.app.map_check`), all wait until they are asked for: maps are most of
+another process has compiled everything (`ipf.app.maps.check`), all wait until they are asked for: maps are most of
 what a
 library weighs, and few hospitals send every type.
 """

@@ -67,7 +67,7 @@ class InstallationTests(TestCase):
     async def test_a_map_is_compiled_aside_for_its_first_message(self) -> None:
         """And never again; the maps of a reload have what was compiled when they take the place of those before."""
         asked: list[object] = []
-        told: list[str] = []
+        replaced: list[Library] = []
 
         async def run_in_thread(work: Callable[[], Any]) -> Any:
             asked.append(work)
@@ -76,20 +76,19 @@ class InstallationTests(TestCase):
         def build(installed: Sequence[Installed], fresh: bool) -> Library:
             return Library.load(self.maps, installed=installed, compiled=False)
 
-        self.installation = Installation(
-            build, self.codes, run_in_thread, lambda: told.append("swapped"), lambda: told.append("compiled")
-        )
+        self.installation = Installation(build, self.codes, run_in_thread)
+        self.installation.subscribe(lambda: replaced.append(self.installation.library))
         await self.installation.start()
         asked.clear()
         self.assertTrue(self.installation.has_map("ADT_A01"))
         self.assertEqual([await self.gender("F"), await self.gender("F")], ["female", "female"])
-        self.assertEqual((len(asked), told), (1, ["compiled"]))
+        self.assertEqual((len(asked), replaced), (1, []))
         self.write(MAP.replace("phone", "fax"))
         before = self.installation.library
         await self.installation.reload()
         self.assertIsNot(self.installation.library, before)
         self.assertTrue(self.installation.library.is_ready("ADT_A01"))
-        self.assertEqual((await self.gender("F"), told), ("female", ["compiled", "swapped"]))
+        self.assertEqual((await self.gender("F"), replaced), ("female", [self.installation.library]))
 
     async def test_a_broken_map_is_never_in_use(self) -> None:
         """The reload names file and line; the old library goes on, and so does the copy that others read."""

@@ -13,7 +13,6 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from ipf.collector import tune_collector
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Handler, Json, Request
 from ipf.rest.router import handler
@@ -133,7 +132,8 @@ class ReactorTests(TestCase):
     async def test_the_reactor_goes_on(self) -> None:
         """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them are there."""
         self.assertTrue(hasattr(reactor, "getThreadPool"))
-        tune_collector()  # as the service does: what other tests left is not looked through in the middle of this one
+        gc.collect()
+        gc.freeze()  # a collection of what other tests left would hold up the reactor
         self.addCleanup(gc.unfreeze)
         database = await postgres.database(self, "fhir")
         world = World(PostgresFhirStore(database, deferToThread), database=database)

@@ -19,8 +19,9 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-from ipf.app.maps import KnowingMapper, MappedByVendor
-from ipf.app.vendor_profiles import Vendors
+from ipf.app.maps.installation import site_of
+from ipf.app.maps.mapper import ProfileAwareMapper, ProfileLookup
+from ipf.app.maps.profiles import VendorProfiles
 from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
@@ -31,6 +32,7 @@ from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import Receiver
 from ipf.ports import Installed
 from ipf.vendor_profiles import archive
+from ipf.vendor_profiles.folder import ProfileFolder, swept
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import profiles as admin_profiles
 from tests.fakes import MemoryCodes, MemoryInbox
@@ -44,28 +46,31 @@ NOW = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
 
 
 class ProfilesTest(TestCase):
-    """A desk on an installation without maps, behind the admin API."""
+    """Vendor profiles of an installation without maps, behind the admin API."""
 
     async def setUp(self) -> None:
         self.live = Path(self.mktemp())
         self.live.mkdir()
         settings = Settings(profile_dir=str(self.live), data_dir=self.mktemp())
-        self.vendors = Vendors(settings, os.getpid(), at_once)
+        copies = swept(Path(settings.data_dir, f"profiles-{os.getpid()}"))
+        self.folder = ProfileFolder(self.live, site_of(settings), copies)
 
         def build(installed: Sequence[Installed], fresh: bool) -> Library:
             library = Library(Maps(), {}, bare().environment)
-            library.vendors = self.vendors.folder.build(library, fresh=fresh)
+            library.vendors = self.folder.build(library, fresh=fresh)
             return library
 
         self.codes = MemoryCodes(MemoryInbox())
-        self.installation = Installation(build, self.codes, at_once, self.vendors.swapped)
+        self.installation = Installation(build, self.codes, at_once)
         await self.installation.start()
-        self.vendors.use(self.installation)
+        inbox, clock, self.events = MemoryInbox(), Clock(), list[str]()
+        self.receiver = Receiver(inbox, GroupCommit(inbox, clock), clock, now=now, new_correlation_id=str)
+        self.profiles = VendorProfiles(self.folder, self.installation, self.receiver, self.open_listener, at_once)
         self.notifier, self.rung = MemoryNotifier(), [0]
         self.notifier.subscribe("mapping", lambda: self.rung.append(1))
         gate = admin.Gate("s3cret", "look")
         root, fake = Resource(), MemoryInbox()
-        more = [admin_profiles.routes(self.vendors, self.notifier)]
+        more = [admin_profiles.routes(self.profiles, self.notifier)]
         root.putChild(b"admin", admin.resource(fake, self.notifier, gate, more=more))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
@@ -82,6 +87,17 @@ class ProfilesTest(TestCase):
         shown = json.loads(content) if content else None
         check(method, "/admin/api/profiles" + path, response.code, shown)
         return response.code, shown
+
+    async def open_listener(self, listener: Listener) -> Callable[[], Awaitable[object]]:
+        """A listener that is remembered; port 2602 is taken."""
+        if listener.name == "tcp:2602":
+            raise Problem(Category.UNAVAILABLE, "the port is taken")
+        self.events.append(f"open {listener.endpoint}")
+
+        async def close() -> None:
+            self.events.append(f"close {listener.endpoint}")
+
+        return close
 
     def install(self, name: str, files: dict[str, str]) -> None:
         """Put an archive into the folder."""
@@ -126,7 +142,8 @@ class ProfilesTest(TestCase):
         """A process that has not heard of it yet learns of it first, asking once for all messages that are there."""
         moments = [NOW + timedelta(seconds=number) for number in range(5)]
         asked, told = iter(moments), [0]
-        is_mapped = MappedByVendor(self.installation, lambda: next(asked))
+        lookup = ProfileLookup(self.installation, lambda: next(asked))
+        is_mapped = lookup.is_mapped
         refresh = self.installation.refresh
 
         async def counted() -> None:
@@ -137,14 +154,14 @@ class ProfilesTest(TestCase):
         early = replace(claimed(message("C1")), received_at=NOW - timedelta(seconds=1))
         self.assertFalse(await is_mapped(early))
         self.install("a.tar.gz", small("a"))
-        self.vendors.folder.look(bare())
+        self.folder.look(bare())
         await self.codes.maps_changed()  # as another process has done
         self.assertEqual((await is_mapped(early), sum(told)), (False, 1))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
-        mapper = KnowingMapper(InstalledMapper(self.installation), frozenset({"main"}), is_mapped.learn)
+        mapper = ProfileAwareMapper(InstalledMapper(self.installation), frozenset({"main"}), lookup)
         self.install("b.tar.gz", small("b", port=2601))
-        self.vendors.folder.look(bare())
+        self.folder.look(bare())
         await self.codes.maps_changed()
         late = replace(claimed(message("C2"), "tcp:2601"), received_at=NOW + timedelta(seconds=1))
         self.assertEqual((await mapper.transform(late)).map_url, "urn:test:acme:ADT_A04")
@@ -154,21 +171,8 @@ class ProfilesTest(TestCase):
 
     async def test_reload(self) -> None:
         """What is right is in use, with its port; what is broken is skipped, and replaces nothing."""
-        events: list[str] = []
-
-        async def open_listener(listener: Listener) -> Callable[[], Awaitable[object]]:
-            if listener.name == "tcp:2602":
-                raise Problem(Category.UNAVAILABLE, "the port is taken")
-            events.append(f"open {listener.endpoint}")
-
-            async def close() -> None:
-                events.append(f"close {listener.endpoint}")
-
-            return close
-
-        inbox, clock = MemoryInbox(), Clock()
-        receiver = Receiver(inbox, GroupCommit(inbox, clock), clock, now=now, new_correlation_id=str)
-        await self.vendors.attach(receiver, open_listener)
+        events, receiver = self.events, self.receiver
+        await self.profiles.start()
         self.assertIsNone(receiver.apply_profile)
         self.install("a.tar.gz", small("a"))
         self.install("b.tar.gz", small("b", port=2601) | {"tests/a04.error": "x"})
@@ -183,7 +187,7 @@ class ProfilesTest(TestCase):
         self.assertIsNotNone(receiver.apply_profile)
         self.assertGreater(await self.codes.epochs(), before)
         with self.assertRaisesRegex(RuntimeError, r"b\.tar\.gz: tests/a04\.hl7.*the port is taken"):
-            await self.vendors.health()
+            await self.profiles.health()
         self.install("d.tar.gz", small("d", port=2603))
         await self.installation.reload()  # as SIGHUP and /admin/mapping/reload do
         self.assertEqual(events[1:], ["open tcp:2603"])
@@ -200,4 +204,4 @@ class ProfilesTest(TestCase):
         self.assertEqual((await self.ask("POST", "/reload"))[1], {"loaded": [], "skipped": []})
         self.assertIsNone(receiver.apply_profile)
         self.assertEqual(events[3:], ["close tcp:2599"])
-        self.assertEqual(await self.vendors.health(), {"loaded": []})
+        self.assertEqual(await self.profiles.health(), {"loaded": []})

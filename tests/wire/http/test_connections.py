@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import TestCase
 
-from ipf.app.endpoints import listen
+from ipf.app.listeners.endpoints import listen
 from ipf.ports import Answer
 from ipf.wire.http.connections import MOST_TOLD, ConnectionLimit, Refused
 from ipf.wire.http.limits import HttpLimits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from ipf.app.map_check import check_maps, load_maps
+from ipf.app.maps.check import check_maps, load_maps
 from ipf.config.settings import read
 from ipf.errors import Category, Problem
 from ipf.ports import Installed
@@ -40,4 +40,4 @@ class CheckingTests(TestCase):
         """Something else than a mistake of a map."""
         self.patch(sys, "executable", "/bin/false")
         failure = self.assertRaises(RuntimeError, check_maps, [], self.maps)
-        self.assertIn("ended with 1", str(failure))
+        self.assertIn("ended with status 1", str(failure))

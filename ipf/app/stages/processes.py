@@ -1,14 +1,12 @@
-"""Converter processes: children of the one service, started, watched, and started again when they die.
+"""Converter processes: children of the service that are started, watched, and started again when they end.
 
-What arrives: a command and an environment.  What leaves: the children's log lines, written to our own log stream as
-they came; a callback when a child is gone, so that what it held is recovered at once, not after the stale time.
-A child ends when its standard input closes, so none outlives a killed parent.
+What arrives: a command and an environment.  What leaves: the children's log lines, written unchanged to the log of the
+service, and a callback when a child has ended, so that its messages are recovered at once and not only when their
+leases expire.  A child ends when its standard input closes, so none outlives a killed parent.
 
-Children find their work in the database and are woken by its notifiers: nothing but log lines crosses the pipes, and
-a byte
-every `BEAT_SECONDS`, by which a child says that its reactor turns.  One that began to say so and then is silent for
-longer than its leases last hangs (a map without end, a stopped process): it has lost its messages already and would
-never convert another, so it is killed, and started again as after any other death.
+Children find their work in the database, and PostgreSQL notifies them of it.  Besides log lines, a child sends one byte
+every `BEAT_SECONDS` (a heartbeat) while its reactor runs.  A child that has begun to send heartbeats and then is silent
+for longer than its leases last hangs.  Its messages have been recovered by then; it is killed and started again.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ from twisted.python.failure import Failure
 
 from ipf.telemetry.heartbeat import BEAT_FD, BEAT_SECONDS
 
-log = Logger(namespace="ipf.processes")
+log = Logger(namespace="ipf.app.processes")
 
-SHORTEST_PATIENCE_SECONDS = 60.0
+SHORTEST_HEARTBEAT_TIMEOUT = 60.0  # seconds
 _LONGEST_LINE = 256 * 1024
 
 
 class Spawner(Protocol):
-    """What is needed of the reactor."""
+    """The methods of the reactor that are used."""
 
     def spawnProcess(
         self,
@@ -47,34 +45,34 @@ class Spawner(Protocol):
         """Start a child."""
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> IDelayedCall:
-        """Call later."""
+        """Call a function later."""
 
     def seconds(self) -> float:
-        """What time it is."""
+        """The reactor's clock."""
 
 
 class Child(ProcessProtocol):
-    """One child: its lines go out whole, its end is told once."""
+    """One child process: passes on whole log lines, and reports its end once."""
 
     def __init__(
         self,
         name: str,
         write_lines: Callable[[bytes], None],
-        gone: Callable[[Child, str], None],
+        report_end: Callable[[Child, str], None],
         seconds: Callable[[], float],
     ) -> None:
         self.name = name
-        self.beat_at: float | None = None
+        self.last_heartbeat: float | None = None
         self._seconds = seconds
         self.ended: Deferred[None] = Deferred()
         self._write_lines = write_lines
-        self._gone = gone
+        self._report_end = report_end
         self._rest = {1: b"", 2: b""}
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
-        """Pass on what came as far as lines are whole, at once; an endless one is cut."""
+        """Pass on whole lines at once; a line of more than 256 KiB is cut."""
         if childFD == BEAT_FD:
-            self.beat_at = self._seconds()
+            self.last_heartbeat = self._seconds()
             return
         lines, end, rest = (self._rest[childFD] + data).rpartition(b"\n")
         if len(rest) > _LONGEST_LINE:
@@ -84,11 +82,11 @@ class Child(ProcessProtocol):
             self._write_lines(lines + end)
 
     def processEnded(self, reason: Failure) -> None:
-        """The child is gone and its pipes are empty."""
+        """The child has ended and its pipes are empty."""
         for rest in filter(None, self._rest.values()):
             self._write_lines(rest + b"\n")
         self.ended.callback(None)
-        self._gone(self, reason.getErrorMessage())
+        self._report_end(self, reason.getErrorMessage())
 
 
 class ConverterProcesses:
@@ -104,10 +102,10 @@ class ConverterProcesses:
         lost: Callable[[str], Awaitable[None]],
         worker_name: str,
         restart_seconds: float = 1.0,
-        patience_seconds: float = SHORTEST_PATIENCE_SECONDS,
+        heartbeat_timeout: float = SHORTEST_HEARTBEAT_TIMEOUT,
     ) -> None:
-        self._patience_seconds = patience_seconds
-        self._look_again: IDelayedCall | None = None
+        self._heartbeat_timeout = heartbeat_timeout
+        self._next_check: IDelayedCall | None = None
         self._reactor = reactor
         self._environment = environment
         self._write_lines = write_lines
@@ -120,25 +118,25 @@ class ConverterProcesses:
 
     @property
     def running(self) -> int:
-        """How many children are alive now."""
+        """Number of children that run now."""
         return len(self._children)
 
     @property
     def wanted(self) -> int:
-        """How many there should be."""
+        """Number of children that should run."""
         return len(self._names)
 
     def start(self) -> None:
         """Start all children."""
         for name in self._names:
             self._spawn(name)
-        self._look_again = self._reactor.callLater(BEAT_SECONDS, self._look)
+        self._next_check = self._reactor.callLater(BEAT_SECONDS, self._check_heartbeats)
 
     async def stop(self, seconds: float) -> None:
-        """Close their standard inputs, which asks them to end; after `seconds` they are killed."""
+        """Close the standard inputs of the children, so that they end; kill them after `seconds`."""
         self._stopping = True
-        if self._look_again is not None:
-            self._look_again.cancel()
+        if self._next_check is not None:
+            self._next_check.cancel()
         for call in self._restarts.values():
             call.cancel()
         children = list(self._children.values())
@@ -159,13 +157,13 @@ class ConverterProcesses:
             child, sys.executable, arguments, self._environment(name), childFDs={0: "w", 1: "r", 2: "r", BEAT_FD: "r"}
         )
 
-    def _look(self) -> None:
-        """Kill those that hang."""
-        self._look_again = self._reactor.callLater(BEAT_SECONDS, self._look)
+    def _check_heartbeats(self) -> None:
+        """Kill the children that hang."""
+        self._next_check = self._reactor.callLater(BEAT_SECONDS, self._check_heartbeats)
         now = self._reactor.seconds()
         for child in list(self._children.values()):
-            silent = 0.0 if child.beat_at is None else now - child.beat_at
-            if silent > self._patience_seconds:
+            silent = 0.0 if child.last_heartbeat is None else now - child.last_heartbeat
+            if silent > self._heartbeat_timeout:
                 text = "event=converter_hung name={name} silent_seconds={silent} the process hangs and is killed"
                 log.error(text, event="converter_hung", name=child.name, silent=round(silent))
                 self._kill([child])

@@ -1,20 +1,20 @@
-"""How often the service looks at itself."""
+"""How often the queue is measured."""
 
 from __future__ import annotations
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from ipf.app.monitoring import DutyCycle
+from ipf.app.stages.monitoring import DutyCycle
 
 
-class SeldomTests(TestCase):
-    """Rounds come every two seconds and take some time each."""
+class DutyCycleTests(TestCase):
+    """Rounds are due every two seconds, and each takes some time."""
 
     async def rounds(self, takes: float, count: int) -> list[float]:
-        """When the rounds began that were let through."""
+        """When the rounds that ran began."""
         clock, began = Clock(), []
-        seldom = DutyCycle(clock.seconds, 0.0025, 20.0)
+        duty_cycle = DutyCycle(clock.seconds, 0.0025, 20.0)
 
         async def work() -> None:
             began.append(clock.seconds())
@@ -22,21 +22,21 @@ class SeldomTests(TestCase):
 
         for number in range(count):
             clock.advance(max(0.0, 2.0 * number - clock.seconds()))
-            await seldom.run(work)
+            await duty_cycle.run(work)
         return began
 
-    async def test_quick_rounds_all_pass(self) -> None:
+    async def test_short_rounds_all_run(self) -> None:
         self.assertEqual(await self.rounds(0.004, 4), [0, 2, 4, 6])
 
-    async def test_a_slow_one_makes_room(self) -> None:
+    async def test_a_long_round_delays_the_next(self) -> None:
         self.assertEqual(await self.rounds(0.012, 8), [0, 6, 12])
 
-    async def test_never_longer_than_the_bound(self) -> None:
+    async def test_the_longest_delay(self) -> None:
         self.assertEqual(await self.rounds(1.0, 24), [0, 22, 44])
 
     async def test_a_failure_counts_as_a_round(self) -> None:
         clock = Clock()
-        seldom = DutyCycle(clock.seconds, 0.01, 20.0)
+        duty_cycle = DutyCycle(clock.seconds, 0.01, 20.0)
         calls = []
 
         async def work() -> None:
@@ -46,7 +46,7 @@ class SeldomTests(TestCase):
 
         for _ in range(3):
             try:
-                await seldom.run(work)
+                await duty_cycle.run(work)
             except ValueError:
                 clock.advance(4)
         self.assertEqual(calls, [0])

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from ipf.app.processes import Child, ConverterProcesses
+from ipf.app.stages.processes import Child, ConverterProcesses
 from ipf.telemetry.heartbeat import BEAT_FD
 
 

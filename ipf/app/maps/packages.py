@@ -1,4 +1,4 @@
-"""The FHIR packages of this installation (`IPF_PACKAGE_DIR`), and what every process takes from them when it starts."""
+"""The FHIR packages of this installation (`IPF_PACKAGE_DIR`), and the search parameters that they define."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipf.fhir.model.packages import Packages
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
     """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
 
-    `types`: only resources of these types are kept.
+    `types`: load resources of these types only.
     """
     if settings.package_dir:
         return Packages.load(Path(settings.package_dir), types)
@@ -22,6 +22,9 @@ def load_packages(settings: Settings, types: Collection[str] | None = None) -> P
     return Packages.load(shipped if shipped.is_dir() else None, types)
 
 
-def serve_parameters(settings: Settings) -> None:
-    """Search parameters of US Core and of the packages, for this process.  Problem MALFORMED for a broken package."""
+def register_search_parameters(settings: Settings) -> None:
+    """Register the search parameters of US Core and of the packages in this process.
+
+    Problem MALFORMED for a broken package.
+    """
     serve(load_packages(settings, TYPES))

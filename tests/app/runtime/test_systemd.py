@@ -10,7 +10,7 @@ import tempfile
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from ipf.app.systemd import Systemd
+from ipf.app.runtime.systemd import Systemd
 
 
 class SystemdTests(TestCase):

@@ -1,0 +1,1 @@
+"""The HTTP and MLLP listeners, built over the stores and opened."""

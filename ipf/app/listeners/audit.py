@@ -1,0 +1,43 @@
+"""What the HTTP listener reports to the audit log: FHIR requests, admin requests, websocket bindings."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ipf.app.runtime.process import milliseconds, now, run_in_thread
+from ipf.app.runtime.stores import Stores, open_audit_log
+from ipf.config.settings import Settings
+from ipf.ports import AuditBinding
+from ipf.rest.audit.recorder import listeners, observer, records_of
+from ipf.rest.http.exchange import Observe
+from ipf.security.audit import AuditRules, tails
+from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin.app import Gate
+from ipf.wire.admin.audit import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class AuditObservers:
+    """Each is called for every event of its kind; None when audit is disabled."""
+
+    requests: Observe | None = None
+    admin: Watch | None = None
+    bindings: AuditBinding | None = None
+
+
+def open_audit(settings: Settings, stores: Stores, gate: Gate, reactor: Any, stack: AsyncExitStack) -> AuditObservers:
+    """Open the audit log of the HTTP listener.  On stop it writes what it holds."""
+    new_tail = tails()
+    rules = AuditRules(settings.audit_reads, settings.audit_searches, settings.multitenancy == "enabled")
+    audit_log = open_audit_log(settings, stores, reactor, make=partial(records_of, rules, new_tail))
+    if audit_log is None:
+        return AuditObservers()
+    stack.push_async_callback(audit_log.stop, settings.stop_seconds)
+    return AuditObservers(
+        observer(rules, audit_log.note, milliseconds, new_tail, run_in_thread, audit_log.note_later),
+        admin_audit.watcher(audit_log.note, gate.who, now, new_tail),
+        listeners(rules, audit_log.note, now, new_tail),
+    )

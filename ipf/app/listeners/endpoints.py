@@ -1,0 +1,114 @@
+"""Checks endpoint strings and folders before anything is started, and opens listeners.
+
+Whatever cannot be used is a Problem whose place is the setting that names it.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+
+from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
+from ipf.wire.mllp.refused import RefusedConnection
+
+log = Logger(namespace="ipf.app.listeners")
+
+HTTP, MLLP = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN"
+_MAX_FILES = 65_536  # open files and sockets that the service asks for
+_SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
+_TLS = ("ssl:", "mtls:")
+_UNUSABLE = (CannotListenError, ValueError, TypeError, LookupError, OSError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections each MLLP listener accepts, and how many the HTTP listener."""
+
+    mllp: int
+    http: int
+
+
+def is_protected(settings: Settings) -> bool:
+    """Whether FHIR and the admin API both require a token."""
+    return settings.auth_enabled and settings.admin_token is not None
+
+
+def bound(endpoint: str, is_protected: bool) -> str:
+    """An endpoint string; an unprotected TCP listener is bound to loopback unless it names an interface.
+
+    Source: decisions section 1.
+    """
+    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
+        return endpoint
+    return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit of open files as far as the hard limit allows; returns the new limit.
+
+    A login shell allows 1,024 open files, fewer than the senders of one listener.  At that limit neither HTTP nor
+    PostgreSQL could open another socket.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """The connection limits of the settings, as far as the limit of open files allows."""
+    files = raise_file_limit()
+    mllp, http = mllp_connections(settings, files), http_connections(settings, files)
+    text = "{variable}: at most {limit} connections, since this process may open {files} files only"
+    if mllp < settings.mllp_max_connections:
+        log.warn(text, variable="IPF_MLLP_MAX_CONNECTIONS", limit=mllp, files=files)
+    if http < settings.http_max_connections:
+        log.warn(text, variable="IPF_HTTP_MAX_CONNECTIONS", limit=http, files=files)
+    return ConnectionLimits(mllp, http)
+
+
+def mllp_connections(settings: Settings, files: int) -> int:
+    """Connections of each MLLP listener that leave enough open files for everything else."""
+    share = max(1, files - _SPARE_FILES) // max(1, len(settings.mllp_listen))
+    return min(settings.mllp_max_connections, max(1, share))
+
+
+def http_connections(settings: Settings, files: int) -> int:
+    """HTTP connections within the open files that MLLP leaves."""
+    left = files - mllp_connections(settings, files) * len(settings.mllp_listen) - _SPARE_FILES // 2
+    return min(settings.http_max_connections, max(left, files // 4, 1))
+
+
+def check_endpoints(settings: Settings, reactor: Any) -> None:
+    """Problem VALUE for an endpoint string that is invalid, or a folder that does not exist; opens nothing."""
+    for variable, endpoint in ((HTTP, settings.http_listen), *((MLLP, one.endpoint) for one in settings.mllp_listen)):
+        try:
+            serverFromString(reactor, endpoint)
+        except _UNUSABLE as error:
+            text = f"{endpoint} is not an endpoint such as tcp:2575 or tcp:2575:interface=0.0.0.0 ({error})"
+            raise Problem(Category.VALUE, text, variable) from error
+    for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir)):
+        if folder is not None and not Path(folder).is_dir():
+            raise Problem(Category.VALUE, f"{folder} is not a folder", variable)
+
+
+async def listen(reactor: Any, endpoint: str, factory: Any, name: str, variable: str | None = None) -> IListeningPort:
+    """Open a listener.  Problem UNAVAILABLE when it cannot be opened."""
+    factory.noisy = False
+    try:
+        served = RefusedConnection(factory) if endpoint.startswith(_TLS) else factory
+        port: IListeningPort = await serverFromString(reactor, endpoint).listen(served)
+    except _UNUSABLE as error:
+        raise Problem(Category.UNAVAILABLE, f"{name} cannot listen on {endpoint}: {error}", variable) from error
+    log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)
+    return port

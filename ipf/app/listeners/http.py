@@ -1,0 +1,266 @@
+"""The HTTP listener: `/fhir`, `/mapping`, `/admin`, `/actuator` and `/websocket`, built over the stores and opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+from twisted.web.resource import IResource
+
+from ipf import __version__
+from ipf.app.listeners.access import Access, open_access
+from ipf.app.listeners.audit import AuditObservers, open_audit
+from ipf.app.listeners.endpoints import HTTP, bound, is_protected, listen
+from ipf.app.maps.mapper import ProfileLookup, build_mapper
+from ipf.app.maps.packages import load_packages
+from ipf.app.maps.profiles import VendorProfiles
+from ipf.app.runtime.process import now, run_in_thread
+from ipf.app.runtime.stores import NotifierRouter, Stores
+from ipf.app.stages.maintenance import message_pruner, retention_policy
+from ipf.app.stages.monitoring import Monitoring
+from ipf.app.stages.processes import ConverterProcesses
+from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
+from ipf.mapping.library.installation import Installation
+from ipf.mapping.library.service import MappingAdminService, as_claimed
+from ipf.pipeline.maintenance.retention import would_remove
+from ipf.pipeline.tracing import traced_handler
+from ipf.ports import Answer, Handler, Request, WebsocketHub
+from ipf.rest.audit.audit_store import AuditedStore
+from ipf.rest.http.outcome import refuse
+from ipf.rest.operations.mapping_service import mapping_handler
+from ipf.rest.operations.replay_preview import ReplayPreviewer
+from ipf.rest.operations.subscription_status import set_status
+from ipf.rest.operations.terminology import TenantTerminology
+from ipf.rest.router import handler
+from ipf.rest.write.conformance import DEFINITIONS, Conformance
+from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.repository import Repository
+from ipf.security.vault import Vault
+from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.deliveries.bindings import PostgresBindingTokens
+from ipf.store.inbox.bulk import PostgresMessageAdmin
+from ipf.store.resources.effects import PostgresEffects
+from ipf.store.resources.exports import PostgresExports
+from ipf.store.resources.history import PostgresHistories
+from ipf.store.resources.integrity import PostgresReferrers
+from ipf.store.resources.reindex import PostgresReindexQueue
+from ipf.subscriptions.policy import ChannelPolicy
+from ipf.wire.admin import actuator
+from ipf.wire.admin import app as admin
+from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin import profiles as admin_profiles
+from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin.actuator import Component, Health
+from ipf.wire.admin.app import Gate
+from ipf.wire.admin.routes import Operations
+from ipf.wire.admin.subscriptions import SubscriptionAdmin
+from ipf.wire.channels import websocket_resource
+from ipf.wire.client.remote_service import RemoteService
+from ipf.wire.http.limits import HttpLimits
+from ipf.wire.http.site import FhirResource, site
+from ipf.wire.observe import app as observe_http
+from ipf.wire.observe.app import Beside
+from ipf.wire.observe.observe import Facts, Observe
+
+_MAPPING_TIMEOUT_SECONDS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class HttpParts:
+    """The parts of the service that HTTP clients reach."""
+
+    stores: Stores
+    installation: Installation
+    mapping: MappingAdminService
+    profiles: VendorProfiles
+    monitoring: Monitoring
+    sockets: WebsocketHub
+    converters: ConverterProcesses | None
+
+
+async def open_http(
+    settings: Settings, parts: HttpParts, connections: int, reactor: Any, stack: AsyncExitStack
+) -> None:
+    """Open the HTTP listener, with at most so many connections.  Problem UNAVAILABLE names IPF_HTTP_LISTEN."""
+    access = open_access(settings, reactor)
+    gate = Gate(settings.admin_token, settings.admin_read_token)
+    audit = open_audit(settings, parts.stores, gate, reactor, stack)
+    health = Health(_components(settings, parts, access, reactor), reactor)
+    mounts = {
+        "fhir": FhirResource(_fhir(settings, parts.stores, access, audit), refuse),
+        "mapping": FhirResource(
+            mapping_handler(parts.installation, parts.stores.notifier, run_in_thread, access.identify, audit.requests),
+            refuse,
+        ),
+        "admin": _admin(settings, parts, gate, audit, health, reactor),
+        "actuator": actuator.resource(health),
+        "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
+    }
+    limits = HttpLimits(
+        settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins, connections
+    )
+    factory = site(mounts, max_body=settings.http_max_body_bytes, limits=limits)
+    port = await listen(reactor, bound(settings.http_listen, is_protected(settings)), factory, "HTTP", HTTP)
+    stack.push_async_callback(maybeDeferred, port.stopListening)
+
+
+def _fhir(settings: Settings, stores: Stores, access: Access, audit: AuditObservers) -> Handler:
+    """The handler of FHIR requests."""
+    fhir = handler(_repository(settings, stores, access), access.identify, audit.requests)
+    if stores.spans is not None:
+        fhir = traced_handler(fhir, stores.spans)
+    return _notifying(fhir, stores.notifier)
+
+
+def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
+    """Notify activation and delivery after each request that may have written."""
+
+    async def handle_and_notify(request: Request) -> Answer:
+        answer = await handle(request)
+        if request.method not in ("GET", "HEAD") and answer.status < 300:
+            notifier.notify("subscription")
+            notifier.notify("delivery")
+        return answer
+
+    return handle_and_notify
+
+
+def _repository(settings: Settings, stores: Stores, access: Access) -> Repository:
+    """The parts of the FHIR server."""
+    integrity = Integrity(stores.fhir, PostgresReferrers(stores.fhir_database))
+    load = partial(load_packages, settings, DEFINITIONS)
+    conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
+    return Repository(
+        AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database)),
+        stores.matcher,
+        now,
+        PostgresHistories(stores.fhir_database),
+        ChannelPolicy(settings.channel_security, settings.endpoint_allow),
+        software_version=__version__,
+        smart=None if access.keys is None else access.keys.smart,
+        conformance=conformance,
+        terminology=TenantTerminology(conformance),
+        max_bundle_entries=settings.max_bundle_entries,
+        vault=Vault(settings.secret_key),
+        deliveries=stores.deliveries,
+        bindings=PostgresBindingTokens(stores.fhir_database),
+        exports=PostgresExports(stores.fhir_database),
+        reindex=PostgresReindexQueue(stores.fhir_database),
+        export_hours=settings.export_hours,
+        integrity=integrity if settings.referential_integrity else None,
+        run_in_thread=run_in_thread,
+    )
+
+
+def _admin(
+    settings: Settings, parts: HttpParts, gate: Gate, audit: AuditObservers, health: Health, reactor: Any
+) -> IResource:
+    """The admin API, with the observability and retention APIs mounted in it."""
+    stores = parts.stores
+    routes: list[admin.Routes] = [
+        admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
+        admin_profiles.routes(parts.profiles, stores.notifier),
+        _operations(settings, parts, reactor),
+    ]
+    root = admin.resource(
+        stores.inbox,
+        stores.notifier,
+        gate,
+        stores.codes,
+        parts.mapping,
+        _subscription_admin(settings, stores),
+        more=routes,
+        watch=audit.admin,
+    )
+    pruner, policy = message_pruner(stores), retention_policy(settings)
+    count = partial(would_remove, pruner, policy, now)
+    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
+    observe = Observe(parts.monitoring.observatory, health, facts, now)
+    mounts = {
+        "observe": observe_http.resource(observe, gate.check, __version__, audit.admin),
+        "retention": admin_retention.resource(pruner, policy, count, gate, audit.admin),
+    }
+    return Beside(root, mounts)
+
+
+def _toggles(settings: Settings) -> dict[str, Any]:
+    """Modes that the observability API shows."""
+    return {
+        "auth_enabled": bool(settings.auth_enabled),
+        "validation_mode": settings.validation_mode,
+        "channel_security_mode": settings.channel_security,
+        "multitenancy_mode": str(settings.multitenancy),
+    }
+
+
+def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operations:
+    """Effects, replay, jobs, rejects and settings of the admin API."""
+    stores = parts.stores
+    preview = ReplayPreviewer(
+        stores.inbox,
+        build_mapper(settings, parts.installation, reactor),
+        stores.fhir,
+        stores.matcher,
+        now,
+        settings.passthrough_types,
+        as_claimed,
+        ProfileLookup(parts.installation, now).is_mapped,
+    )
+    given = frozenset(name for name, value in os.environ.items() if value.strip())
+    messages, effects = PostgresMessageAdmin(stores.inbox_database), PostgresEffects(stores.fhir_database)
+    return Operations(stores.inbox, stores.codes, messages, effects, preview, settings, given, __version__)
+
+
+def _subscription_admin(settings: Settings, stores: Stores) -> SubscriptionAdmin:
+    """Subscriptions in the admin API."""
+
+    async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+        store, matcher = stores.fhir, stores.matcher
+        return await set_status(tenant, id, status, error, store, matcher, now, correlation_id=correlation_id)
+
+    actor = "admin token" if settings.admin_token else "anonymous"
+    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, actor)
+
+
+def _components(settings: Settings, parts: HttpParts, access: Access, reactor: Any) -> dict[str, Component]:
+    """The components of `/actuator/health`.  Only required ones make the service not ready."""
+
+    async def fhir() -> None:
+        await parts.stores.fhir_database.one("SELECT 1")
+
+    async def converters() -> Mapping[str, Any]:
+        processes = parts.converters
+        if processes is not None and processes.running < processes.wanted:
+            raise RuntimeError(f"{processes.running} of {processes.wanted} converter processes run")
+        return {"processes": processes.wanted if processes is not None else 0}
+
+    found = {
+        "inbox": Component(parts.monitoring.queue),
+        "fhir": Component(fhir),
+        "converters": Component(converters, required=False),
+        "profiles": Component(parts.profiles.health, required=False),
+    }
+    if access.keys is not None:
+        found["identity_provider"] = Component(access.keys.check, required=False)
+    if settings.mapping_url is not None:
+        found["mapping"] = _remote_mapping(settings.mapping_url, reactor)
+    return found
+
+
+def _remote_mapping(url: str, reactor: Any) -> Component:
+    """Health of the remote mapping service."""
+    remote = RemoteService(reactor, _MAPPING_TIMEOUT_SECONDS, "the mapping service")
+
+    async def check() -> Mapping[str, Any]:
+        reply = await remote.get(f"{url.rstrip('/')}/metadata", {"Accept": "application/fhir+json"})
+        if reply.status >= 500:
+            raise Problem(Category.UPSTREAM, f"the mapping service answers {reply.status}")
+        return {"http_status": reply.status}
+
+    return Component(check, required=False)

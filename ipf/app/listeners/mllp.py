@@ -1,0 +1,138 @@
+"""The MLLP listeners: those of the settings, and those that vendor profiles open while the service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+
+from ipf.app.listeners.endpoints import MLLP, bound, is_protected, listen
+from ipf.app.runtime.process import now
+from ipf.app.runtime.stores import Stores
+from ipf.config.parsers import Listener
+from ipf.config.settings import Settings
+from ipf.mapping.library.installation import Installation
+from ipf.pipeline.receive.group_commit import GroupCommit
+from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
+from ipf.pipeline.tracing import TracedCommit
+from ipf.ports import DEFAULT_TENANT
+from ipf.telemetry import metrics
+from ipf.telemetry.correlation import new_correlation_id
+from ipf.wire.mllp.access import Gate, GatedMllpFactory, networks_of
+from ipf.wire.mllp.limits import Limits
+from ipf.wire.mllp.protocol import MllpFactory
+
+
+def build_receiver(settings: Settings, stores: Stores, installation: Installation, reactor: Any) -> Receiver:
+    """The receive stage, without sockets."""
+    return Receiver(
+        stores.inbox,
+        _group_commit(settings, stores, reactor),
+        reactor,
+        now=now,
+        new_correlation_id=new_correlation_id,
+        ordering=settings.ordering,
+        map_missing=partial(is_map_missing, _required_types(settings), installation.has_map),
+        observe=count_received,
+    )
+
+
+def _group_commit(settings: Settings, stores: Stores, reactor: Any) -> GroupCommit:
+    commit = (TracedCommit if stores.spans else GroupCommit)(
+        stores.inbox,
+        reactor,
+        writers=settings.inbox_writers,
+        timeout=settings.inbox_timeout_seconds,
+        committed=lambda: stores.notifier.notify("inbox"),
+    )
+    if isinstance(commit, TracedCommit) and stores.spans is not None:
+        commit.spans = stores.spans
+    return commit
+
+
+def _required_types(settings: Settings) -> frozenset[str]:
+    """Message types that are refused without a map.  The maps of a remote mapping service are not known here."""
+    return frozenset(settings.require_map_types if settings.mapping_url is None else ())
+
+
+@dataclass(frozen=True, slots=True)
+class MllpListeners:
+    """Opens MLLP listeners on one receiver.  `connections`: the limit of each listener."""
+
+    settings: Settings
+    receiver: Receiver
+    connections: int
+    reactor: Any
+
+    async def open_all(self, stack: AsyncExitStack) -> None:
+        """Open the listeners of the settings.  Problem UNAVAILABLE names IPF_MLLP_LISTEN."""
+        for listener in self.settings.mllp_listen:
+            stack.push_async_callback(await self.open(listener, MLLP))
+
+    async def open(self, listener: Listener, variable: str | None = None) -> Callable[[], Awaitable[None]]:
+        """Open one listener; returns the function that closes it.
+
+        `variable`: the setting that names the listener, for the Problem UNAVAILABLE.
+        """
+        settings = self.settings
+        factory = self._factory(listener)
+        factory.connections_changed = partial(metrics.mllp_connections, listener.name)
+        endpoint = bound(listener.endpoint, is_protected(settings))
+        port = await listen(self.reactor, endpoint, factory, f"MLLP {listener.name}", variable)
+
+        async def close() -> None:
+            await maybeDeferred(port.stopListening)
+            await factory.stop(settings.stop_seconds)
+
+        return close
+
+    def _factory(self, listener: Listener) -> MllpFactory:
+        settings = self.settings
+
+        def receiver_for(tenant: str) -> ListenerReceiver:
+            return self.receiver.for_listener(MllpListener(listener.name, settings.mllp_fallback_charset, tenant))
+
+        limits = Limits(
+            message=settings.mllp_max_frame_bytes,
+            discard=8 * settings.mllp_max_frame_bytes,
+            connections=self.connections,
+            frame_timeout=settings.mllp_frame_timeout_seconds,
+        )
+        receiver = receiver_for(dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT))
+        gate = sender_gate(settings, listener)
+        if gate is None:
+            return MllpFactory(listener.name, receiver, self.reactor, limits)
+        return GatedMllpFactory(listener.name, receiver, self.reactor, limits, gate, receiver_for)
+
+
+def sender_gate(settings: Settings, listener: Listener) -> Gate | None:
+    """Who may send to a listener; None when anybody may, without rate limits and without TLS."""
+    is_mutual = listener.endpoint.startswith("mtls:")
+    gate = Gate(
+        networks_of(listener.name, settings.mllp_allow),
+        settings.mllp_client_names if is_mutual else (),
+        settings.mllp_peer_connections,
+        settings.mllp_peer_rate,
+    )
+    return None if gate.is_open and not is_mutual and not listener.endpoint.startswith("ssl:") else gate
+
+
+def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:
+    """Whether messages of this type are refused because no map is installed (`IPF_REQUIRE_MAP_TYPES`)."""
+    return message_type in required and not has_map(message_type)
+
+
+def count_received(result: str, source_system: str) -> None:
+    """`Receiver.observe`: counts the results of the receive stage as metrics."""
+    if result == "stored":
+        metrics.message_received(source_system)
+    elif result in ("duplicate", "conflicting_duplicate"):
+        metrics.duplicate_received(conflicting=result == "conflicting_duplicate")
+    elif result == "rejected":
+        metrics.frame_rejected("AR")
+    elif result in ("map_missing", "unavailable", "failed"):
+        metrics.frame_rejected("AE")

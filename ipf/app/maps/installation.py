@@ -1,0 +1,144 @@
+"""Maps, code overrides and vendor profiles of this process, loaded at start and kept current.
+
+The main process reads the folders that operators edit, and copies what it accepts.  Converter processes read these
+copies, so every process converts with the same maps, whatever happens to the folders meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from copy import copy
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from ipf.app.maps.check import check_maps, load_maps
+from ipf.app.maps.packages import register_search_parameters
+from ipf.app.runtime.periodic import run_periodically
+from ipf.app.runtime.process import run_in_thread
+from ipf.app.runtime.stores import Stores
+from ipf.config.paths import folder
+from ipf.config.settings import Settings
+from ipf.fhir.model.json import dumps
+from ipf.mapping.library.installation import BELL, Build, Installation, keep_fresh
+from ipf.mapping.library.maps import Library
+from ipf.mapping.library.snapshot import Snapshot
+from ipf.ports import Installed
+from ipf.vendor_profiles.folder import ProfileFolder, swept
+from ipf.vendor_profiles.registry import Site, port_of
+
+_POLL_SECONDS = 5.0  # how late a change is seen when its notification is lost
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """The maps of the main process.  `folder`: the accepted maps, for converter processes."""
+
+    installation: Installation
+    profiles: ProfileFolder
+    folder: Path
+
+
+class LibraryLoader:
+    """Loads the maps of a folder, and keeps the last library that it loaded.
+
+    A folder of accepted maps never changes.  When only vendor profiles or the same maps are loaded again, the compiled
+    maps stay in use.
+    """
+
+    def __init__(self, settings: Settings, profiles: ProfileFolder, *, compiled: bool, checked: bool) -> None:
+        self._settings = settings
+        self._profiles = profiles
+        self._compiled = compiled
+        self._checked = checked
+        self._key: tuple[Path, bytes] | None = None
+        self._library: Library | None = None
+
+    def load(self, installed: Sequence[Installed], maps: Path, fresh: bool) -> Library:
+        """The library of a folder and of maps installed over HTTP, with the vendor profiles that fit.
+
+        `fresh`: read the folder of vendor profiles again.
+        """
+        library = copy(self._load(installed, maps))
+        library.vendors = self._profiles.build(library, fresh=fresh)
+        return library
+
+    def _load(self, installed: Sequence[Installed], maps: Path) -> Library:
+        key = (maps, _digest(installed))
+        if self._library is None or self._key != key:
+            if self._checked:
+                check_maps(installed, maps)
+            self._library = load_maps(self._settings, installed, maps, compiled=self._compiled)
+            self._key = key
+        return self._library
+
+
+async def open_maps(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Maps:
+    """Load search parameters, maps and vendor profiles of the main process.
+
+    Problem MAPPING or MALFORMED names the file and the place that is invalid.
+    """
+    register_search_parameters(settings)
+    snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
+    stack.callback(snapshot.remove)
+    copies = swept(Path(settings.data_dir, f"profiles-{os.getpid()}"))
+    profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
+    stack.callback(profiles.remove)
+    converts = settings.worker_enabled and settings.worker_processes == 0
+    loader = LibraryLoader(settings, profiles, compiled=converts, checked=not converts)
+
+    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
+
+    installation = await _start(build, stores, reactor, stack)
+    return Maps(installation, profiles, snapshot.current)
+
+
+async def open_accepted_maps(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Installation:
+    """Load what the main process accepted, in a converter process.  A map is compiled when it is first used."""
+    register_search_parameters(settings)
+    profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings))
+    loader = LibraryLoader(settings, profiles, compiled=False, checked=False)
+
+    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        return loader.load(installed, maps_folder(settings).resolve(), fresh)
+
+    return await _start(build, stores, reactor, stack)
+
+
+async def _start(build: Build, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Installation:
+    """An installation that loads changes at each notification, and every few seconds."""
+    installation = Installation(build, stores.codes, run_in_thread)
+    await installation.start()
+
+    async def refresh() -> None:
+        await keep_fresh(installation)
+
+    stores.notifier.subscribe(BELL, lambda: Deferred.fromCoroutine(refresh()))
+    run_periodically(_POLL_SECONDS, refresh, "loading changed maps", reactor, stack, now=False)
+    return installation
+
+
+def maps_folder(settings: Settings) -> Path:
+    """The folder of maps of this installation."""
+    return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
+
+
+def site_of(settings: Settings) -> Site:
+    """Listeners and tenants of this installation, which vendor profiles refer to."""
+    ports = {one.name: port_of(one.endpoint) for one in settings.mllp_listen}
+    known = {name: port for name, port in ports.items() if port is not None}
+    return Site(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
+
+
+def _digest(installed: Sequence[Installed]) -> bytes:
+    """A digest of the maps that were installed over HTTP."""
+    digest = blake2b(digest_size=16)
+    for one in installed:
+        digest.update(dumps([one.resource_type, one.id, one.url, one.resource]))
+    return digest.digest()

@@ -1,0 +1,1 @@
+"""What every process of the service has: its identity and clocks, databases, stores, periodic work."""

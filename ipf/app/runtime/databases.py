@@ -1,0 +1,62 @@
+"""The two databases: an embedded server where the settings name none, and their schemas brought up to date."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipf.config.settings import Settings
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.store.postgres.migrate import migrate
+from ipf.store.postgres.row_security import secure
+from ipf.store.postgres.supervisor import PostgresSupervisor
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrls:
+    """PostgreSQL URLs of the inbox database and of the FHIR database."""
+
+    inbox: str
+    fhir: str
+
+
+def has_row_security(settings: Settings) -> bool:
+    """Whether PostgreSQL separates tenants by row-level security."""
+    return settings.multitenancy == "enabled" and settings.row_security
+
+
+async def open_databases(settings: Settings, reactor: Any, stack: AsyncExitStack) -> DatabaseUrls:
+    """Start the embedded PostgreSQL if needed, migrate both databases, and prepare row-level security.
+
+    Problem UNAVAILABLE names the setting of a database that cannot be reached.
+    """
+    if settings.db_url and settings.fhir_db_url:
+        urls = DatabaseUrls(settings.db_url, settings.fhir_db_url)
+    else:
+        urls = await _start_embedded(settings, reactor, stack)
+    await _migrate(urls.inbox, "ipf", "IPF_DB_URL", reactor)
+    await _migrate(urls.fhir, "fhir", "IPF_FHIR_DB_URL", reactor)
+    if has_row_security(settings):
+        await secure(urls.fhir, reactor=reactor)
+    return urls
+
+
+async def _start_embedded(settings: Settings, reactor: Any, stack: AsyncExitStack) -> DatabaseUrls:
+    from ipf.store.postgres.embedded import EmbeddedPostgres  # only where the operator has no PostgreSQL
+
+    postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
+    await postgres.start()
+    stack.push_async_callback(postgres.stop)
+    supervisor = PostgresSupervisor(postgres, reactor)
+    supervisor.start()
+    stack.push_async_callback(supervisor.stop)
+    return DatabaseUrls(postgres.url("ipf"), postgres.url("fhir"))
+
+
+async def _migrate(url: str, kind: str, variable: str, reactor: Any) -> None:
+    try:
+        await migrate(url, kind, reactor=reactor)
+    except StoreUnreachable as unreachable:
+        raise Problem(Category.UNAVAILABLE, f"{variable}: {unreachable.text}: {unreachable.detail}") from unreachable

@@ -1,0 +1,73 @@
+"""The identity, the clocks and the threads of one process of the service."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.threads import deferToThread
+
+CONVERTER_NAME = "IPF_CONVERTER_NAME"
+"""Environment variable that names a converter process.  The service sets it; it is not a setting."""
+
+
+def now() -> datetime:
+    """The time of day, in UTC."""
+    return datetime.now(UTC)
+
+
+def milliseconds() -> int:
+    """The time of day in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+async def run_in_thread(work: Callable[[], Any]) -> Any:
+    """Run a function in a thread of the reactor's pool; its result."""
+    return await deferToThread(work)
+
+
+def worker_name() -> str:
+    """The name of this process among all replicas: `host:pid`."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def is_dead(worker: str) -> bool:
+    """Whether `worker` is a process of this host that no longer exists.
+
+    `worker` is a `worker_name()`, or that of a converter process: `host:pid:number`.
+    """
+    host, _, rest = worker.partition(":")
+    process = rest.partition(":")[0]
+    return host == socket.gethostname() and process.isdigit() and not Path("/proc", process).exists()
+
+
+def python_path() -> str:
+    """PYTHONPATH with which a child process imports this very package, whatever its working directory."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH")]))
+
+
+def use_monotonic_timers(reactor: Any) -> None:
+    """Make the reactor's timers follow the monotonic clock.  Call it before any timer is set.
+
+    Twisted (26.10) takes `time.time` for its timers.  When an operator or NTP sets the clock back by an hour, every
+    timer is an hour late: polls, lease renewals and timeouts stop.  When the clock is set forward, all of them fire.
+    """
+    offset = time.time() - time.monotonic()
+    reactor.seconds = lambda: time.monotonic() + offset
+
+
+def freeze_startup_objects() -> None:
+    """Exclude everything that start-up has loaded from garbage collection, once.
+
+    Maps that are replaced later stay in memory once per process, as far as they contain reference cycles.
+
+    Source: https://docs.python.org/3/library/gc.html#gc.freeze
+    """
+    gc.collect()
+    gc.freeze()

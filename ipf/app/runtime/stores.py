@@ -1,0 +1,144 @@
+"""The stores of one process: connections to both databases, and everything that reads and writes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+
+from ipf import __version__
+from ipf.app.runtime.databases import DatabaseUrls, has_row_security
+from ipf.app.runtime.process import now, run_in_thread
+from ipf.config.settings import Settings
+from ipf.errors import Problem
+from ipf.mapping.library.installation import BELL
+from ipf.pipeline.audit_writer import AuditLog
+from ipf.ports import Backoff, Notifier
+from ipf.rest.write.commit import commit
+from ipf.rest.write.unit import Unit, UnitResult
+from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
+from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
+from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.inbox.codes import PostgresCodes
+from ipf.store.inbox.inbox import STATEMENTS as INBOX_STATEMENTS
+from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.notify import PostgresNotifier
+from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS
+from ipf.store.resources.resources import PostgresFhirStore
+from ipf.subscriptions.matching import MatchingIndex
+from ipf.telemetry import metrics
+from ipf.telemetry.spans import Spans, open_spans
+
+_INBOX_CHANNELS = frozenset(("inbox", BELL))
+
+
+class NotifierRouter:
+    """`ports.Notifier` over both databases: each name is notified in the database that holds its rows."""
+
+    def __init__(self, inbox: Notifier, fhir: Notifier) -> None:
+        self._inbox = inbox
+        self._fhir = fhir
+
+    def notify(self, name: str) -> None:
+        """Notify the subscribers of `name`, in every process."""
+        self._notifier(name).notify(name)
+
+    def subscribe(self, name: str, wake: Any) -> None:
+        """Call `wake` at each notification of `name`."""
+        self._notifier(name).subscribe(name, wake)
+
+    def _notifier(self, name: str) -> Notifier:
+        return self._inbox if name in _INBOX_CHANNELS else self._fhir
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of one process, shared by all of its stages.  `spans`: None without `IPF_OTLP_URL`."""
+
+    inbox_database: Database
+    fhir_database: Database
+    inbox: PostgresInbox
+    fhir: PostgresFhirStore
+    notifier: NotifierRouter
+    deliveries: PostgresDeliveryQueue
+    codes: PostgresCodes
+    matcher: MatchingIndex
+    spans: Spans | None
+
+    async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        """Store FHIR transactions; one result or Problem per unit."""
+        return await commit(units, self.fhir, self.matcher, now)
+
+
+async def open_stores(
+    settings: Settings, urls: DatabaseUrls, process: str, connections: int, reactor: Any, stack: AsyncExitStack
+) -> Stores:
+    """Connect to both databases, which are migrated.  StoreUnreachable when one cannot be reached.
+
+    `process`: name of the process in spans.  `connections`: at most so many to each database.
+    """
+    inbox_database, fhir_database = _databases(settings, urls, connections, reactor)
+    inbox_notifier = PostgresNotifier(urls.inbox, reactor=reactor)
+    fhir_notifier = PostgresNotifier(urls.fhir, reactor=reactor)
+    for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
+        await part.start()
+        stack.push_async_callback(part.close)
+    spans = open_spans(settings.otlp_url, __version__, process)
+    if spans is not None:
+        stack.push_async_callback(deferToThread, spans.close)
+    return Stores(
+        inbox_database,
+        fhir_database,
+        PostgresInbox(inbox_database),
+        PostgresFhirStore(fhir_database, run_in_thread),
+        NotifierRouter(inbox_notifier, fhir_notifier),
+        PostgresDeliveryQueue(fhir_database),
+        PostgresCodes(inbox_database),
+        MatchingIndex(partial(deferLater, reactor, 0.0)),
+        spans,
+    )
+
+
+def _databases(settings: Settings, urls: DatabaseUrls, connections: int, reactor: Any) -> tuple[Database, Database]:
+    inbox = Database(
+        urls.inbox, reactor=reactor, size=connections, statements=INBOX_STATEMENTS, application_name="ipf-inbox"
+    )
+    fhir = Database(
+        urls.fhir,
+        reactor=reactor,
+        size=connections,
+        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
+        application_name="ipf-fhir",
+        tenants=has_row_security(settings),
+    )
+    return inbox, fhir
+
+
+def open_audit_log(settings: Settings, stores: Stores, reactor: Any, **more: Any) -> AuditLog | None:
+    """An audit log of this process; None when audit is disabled.  `more`: further arguments of AuditLog."""
+    if not settings.audit_enabled:
+        return None
+    store = PostgresAuditStore(stores.fhir_database)
+    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records, **more)
+
+
+def conversion_backoff(settings: Settings) -> Backoff:
+    """The retry policy of the convert stage."""
+    return Backoff(settings.backoff_base_ms, settings.backoff_factor, settings.backoff_max_ms, settings.max_attempts)
+
+
+def delivery_backoff(settings: Settings) -> Backoff:
+    """The retry policy of notifications."""
+    return Backoff(
+        settings.delivery_backoff_base_ms,
+        settings.delivery_backoff_factor,
+        settings.delivery_backoff_max_ms,
+        settings.delivery_max_attempts,
+    )

@@ -1,0 +1,153 @@
+"""The convert stage with its workers, the renewal of its leases, and the index of message texts.
+
+The same stage runs in the main process (`IPF_WORKER_PROCESSES=0`) or in each converter process.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
+from ipf.app.maps.packages import load_packages
+from ipf.app.runtime.periodic import run_periodically
+from ipf.app.runtime.process import now
+from ipf.app.runtime.stores import Stores, conversion_backoff, open_audit_log
+from ipf.config.settings import Settings
+from ipf.errors import Problem
+from ipf.mapping.library.installation import Installation
+from ipf.pipeline.audit_writer import AuditLog
+from ipf.pipeline.convert.batches import BatchPolicy
+from ipf.pipeline.convert.convert import Converter
+from ipf.pipeline.maintenance.index_messages import IndexMessages
+from ipf.pipeline.tracing import TracedMapper, traced_submit
+from ipf.pipeline.worker import ReactorYield, Worker
+from ipf.ports import Mapper
+from ipf.rest.audit.recorder import audited
+from ipf.rest.write.remote_store import RemoteStore
+from ipf.rest.write.unit import Unit
+from ipf.security.audit import tails
+from ipf.store.inbox.text_index import PostgresMessageIndex
+from ipf.telemetry.conversion_metrics import ConversionMetrics
+from ipf.telemetry.logs import event_line, level_named
+
+if TYPE_CHECKING:
+    from ipf.rest.write.validation import Submit
+
+log = Logger(namespace="ipf.app.conversion")
+
+_INDEX_POLL_SECONDS = 1.0  # how often an idle process looks for messages that are not indexed yet
+
+
+def start_conversion_stage(
+    settings: Settings,
+    stores: Stores,
+    installation: Installation,
+    name: str,
+    policy: BatchPolicy,
+    reactor: Any,
+    stack: AsyncExitStack,
+) -> None:
+    """Start to convert messages.  `name`: the worker that holds their leases.
+
+    On stop the batch in progress is finished, and claimed messages that are not begun are returned.
+    """
+    audit_log = open_audit_log(settings, stores, reactor)
+    if audit_log is not None:
+        stack.push_async_callback(audit_log.stop, settings.stop_seconds)
+    mapper: Mapper = build_mapper(settings, installation, reactor)
+    submit = _submit(settings, stores, audit_log, reactor)
+    if stores.spans is not None:
+        mapper, submit = TracedMapper(mapper, stores.spans), traced_submit(submit, stores.spans)
+    converter = Converter(
+        stores.inbox,
+        mapper,
+        submit,
+        worker=name,
+        backoff=conversion_backoff(settings),
+        passthrough_types=settings.passthrough_types,
+        clock=now,
+        notifier=stores.notifier,
+        metrics=ConversionMetrics(),
+        pause=ReactorYield(reactor),
+        wait=lambda: deferLater(reactor, 0.25),
+        claim_size=settings.worker_batch_size,
+        policy=policy,
+        dlq_level=level_named(settings.dlq_log_level),
+        is_mapped=ProfileLookup(installation, now).is_mapped,
+    )
+    poll_seconds, concurrency = settings.worker_poll_ms / 1000, policy.concurrency
+    worker = Worker(
+        converter.step, stores.notifier, "inbox", poll_seconds, reactor, name="convert", concurrency=concurrency
+    )
+    worker.start()
+    stack.push_async_callback(worker.stop, settings.stop_seconds)
+    _start_index(settings, stores, reactor, stack)
+    stack.callback(converter.stop)
+    _start_renewal(settings, converter, reactor, stack)
+
+
+def _start_index(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+    """Index the texts of received messages, which operators search."""
+    index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
+    indexing = IndexMessages(index, partial(deferLater, reactor), reactor.seconds)
+    worker = Worker(indexing.step, stores.notifier, None, _INDEX_POLL_SECONDS, reactor, name="message index")
+    worker.start()
+    stack.push_async_callback(worker.stop, settings.stop_seconds)
+
+
+def _start_renewal(settings: Settings, converter: Converter, reactor: Any, stack: AsyncExitStack) -> None:
+    """Renew the leases of claimed messages, three times in the time after which they are stale."""
+
+    async def renew() -> None:
+        try:
+            await converter.renew()
+        except Problem as problem:
+            log.warn("leases could not be renewed: {problem}", problem=str(problem))
+
+    run_periodically(settings.worker_stale_seconds / 3, renew, "lease renewal", reactor, stack, now=False)
+
+
+def _submit(settings: Settings, stores: Stores, audit_log: AuditLog | None, reactor: Any) -> Submit:
+    """What stores converted messages: audited where they are stored here, and validated if the settings ask for it."""
+    submit: Submit = stores.submit
+    if settings.fhir_url is not None:
+        submit = _remote_store(settings.fhir_url, settings, reactor)
+    elif audit_log is not None:
+        submit = audited(submit, audit_log.note, now, tails())
+    return submit if settings.validation_mode == "off" else _validated(submit, settings, stores)
+
+
+def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
+    """Stores converted messages at the FHIR server of `IPF_FHIR_URL`."""
+    from ipf.wire.client.remote_service import RemoteService  # only here: an HTTP client and TLS take 15 MiB
+
+    remote = RemoteService(reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", service_credentials(settings))
+    headers = {"Content-Type": "application/fhir+json", "Accept": "application/fhir+json", "Prefer": "return=minimal"}
+
+    async def post(body: bytes, correlation_id: str) -> tuple[int, bytes]:
+        reply = await remote.post(url, body, headers, correlation_id)
+        return reply.status, reply.body
+
+    return RemoteStore(post).submit
+
+
+def _validated(submit: Submit, settings: Settings, stores: Stores) -> Submit:
+    """`submit` for messages whose resources pass validation."""
+    from ipf.rest.write.conformance import (  # the validator: only in processes that validate messages
+        DEFINITIONS,
+        Conformance,
+    )
+    from ipf.rest.write.validation import judged
+
+    conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode)
+    return judged(submit, conformance, _log_findings)
+
+
+def _log_findings(unit: Unit, errors: int, others: int) -> None:
+    """Log how many findings validation has in a converted message; no content."""
+    log.warn(event_line("validation", errors=errors, warnings=others), correlation_id=unit.correlation_id)

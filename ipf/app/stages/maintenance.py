@@ -1,0 +1,70 @@
+"""Maintenance in the background: bulk export, reindexing, jobs of operators, retention of messages and audit records.
+
+Nobody waits for their first second, so their queues are polled.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from ipf.app.runtime.periodic import run_periodically
+from ipf.app.runtime.process import now, worker_name
+from ipf.app.runtime.stores import Stores
+from ipf.config.settings import Settings
+from ipf.pipeline.maintenance.audit_maintenance import EVERY_SECONDS, AuditMaintenance
+from ipf.pipeline.maintenance.export import Export
+from ipf.pipeline.maintenance.jobs import Jobs
+from ipf.pipeline.maintenance.reindex import Reindex
+from ipf.pipeline.maintenance.retention import Retention
+from ipf.pipeline.worker import Step, Worker
+from ipf.ports.statistics import RetentionPolicy
+from ipf.rest.write.commit import refresh
+from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.inbox.bulk import PostgresMessageAdmin
+from ipf.store.inbox.retention import PostgresPruner
+from ipf.store.resources.exports import PostgresExports
+from ipf.store.resources.reindex import PostgresReindexQueue
+
+REINDEX_POLL_SECONDS = 5.0
+RETENTION_POLL_SECONDS = 60.0
+
+
+def start_maintenance(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+    """Start one worker for each kind of maintenance."""
+    pause, poll_seconds = partial(deferLater, reactor), settings.worker_poll_ms / 1000
+
+    def start(name: str, step: Step, seconds: float) -> None:
+        worker = Worker(step, stores.notifier, None, seconds, reactor, name=name)
+        worker.start()
+        stack.push_async_callback(worker.stop, settings.stop_seconds)
+
+    async def refresh_matcher() -> None:
+        await refresh(stores.fhir, stores.matcher)
+
+    jobs = Jobs(PostgresMessageAdmin(stores.inbox_database), stores.notifier, pause)
+    reindex = Reindex(PostgresReindexQueue(stores.fhir_database), refresh_matcher, pause, reactor.seconds)
+    retention = Retention(
+        message_pruner(stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
+    )
+    start("export", Export(PostgresExports(stores.fhir_database), stores.fhir).step, poll_seconds)
+    start("reindex", reindex.step, REINDEX_POLL_SECONDS)
+    start("jobs", jobs.step, poll_seconds)
+    start("retention", retention.step, RETENTION_POLL_SECONDS)
+    stack.callback(retention.stop)
+    audit_days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
+    audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause)
+    run_periodically(EVERY_SECONDS, audit.run, "audit maintenance", reactor, stack)
+
+
+def retention_policy(settings: Settings) -> RetentionPolicy:
+    """How long messages, dead letters and former versions are kept."""
+    return RetentionPolicy(settings.retention_days, settings.dead_letter_days, settings.history_days)
+
+
+def message_pruner(stores: Stores) -> PostgresPruner:
+    """Removes messages, dead letters and former versions."""
+    return PostgresPruner(stores.inbox_database, stores.fhir_database)

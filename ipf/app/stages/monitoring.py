@@ -1,0 +1,127 @@
+"""Monitoring of the running service: gauges, message counts per hour, reactor delay, and the status for systemd.
+
+No message depends on it.  A failure is logged, and the next round tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from ipf import __version__
+from ipf.app.runtime.periodic import run_periodically
+from ipf.app.runtime.process import now
+from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.systemd import Systemd
+from ipf.ports import Status
+from ipf.store.inbox.statistics import PostgresObservatory
+from ipf.store.inbox.text_index import PostgresMessageIndex
+from ipf.store.postgres.database import Database
+from ipf.telemetry import metrics
+
+log = Logger(namespace="ipf.app.monitoring")
+
+GAUGES_SECONDS = 2.0
+GAUGES_SHARE = 0.0025
+"""At most this share of the time is spent on counting the queue: counting a long backlog delays acknowledgements."""
+GAUGES_LONGEST_SECONDS = 20.0
+COUNT_SECONDS = 20.0
+LAG_SECONDS = 0.5
+
+
+class DutyCycle:
+    """Limits repeated work to a `share` of the time, and to at least one round every `longest` seconds.
+
+    `seconds`: the clock.  A refused round is not made up for.
+    """
+
+    def __init__(self, seconds: Callable[[], float], share: float, longest: float) -> None:
+        self._seconds = seconds
+        self._share = share
+        self._longest = longest
+        self._next = 0.0
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work`, unless the last round was too recent."""
+        began = self._seconds()
+        if began < self._next:
+            return
+        try:
+            await work()
+        finally:
+            ended = self._seconds()
+            self._next = ended + min((ended - began) / self._share, self._longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """What the observability API and the health endpoints read."""
+
+    observatory: PostgresObservatory
+    uptime: Callable[[], float]
+
+    async def queue(self) -> Mapping[str, int]:
+        """Number of messages by status."""
+        return {status.value: count for status, count in (await self.observatory.queue()).items()}
+
+
+def start_monitoring(stores: Stores, systemd: Systemd, reactor: Any, stack: AsyncExitStack) -> Monitoring:
+    """Start to measure queue, connections and reactor delay, and to count messages per hour."""
+    began = reactor.seconds()
+    observatory = PostgresObservatory(stores.inbox_database, stores.fhir_database)
+    index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
+    duty_cycle = DutyCycle(reactor.seconds, GAUGES_SHARE, GAUGES_LONGEST_SECONDS)
+
+    async def measure() -> None:
+        await _measure_queue(observatory, systemd)
+        metrics.search_index_lag(await index.lag())
+        _measure_pool("inbox", stores.inbox_database)
+        _measure_pool("fhir", stores.fhir_database)
+
+    async def count() -> None:
+        while await observatory.count_received():
+            await deferLater(reactor, 0.05)
+
+    metrics.build(__version__)
+    run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
+    run_periodically(COUNT_SECONDS, count, "counting messages by hour", reactor, stack)
+    _measure_reactor("main", reactor, stack)
+    return Monitoring(observatory, lambda: reactor.seconds() - began)
+
+
+async def _measure_queue(observatory: PostgresObservatory, systemd: Systemd) -> None:
+    counts, oldest = await observatory.queue(), await observatory.oldest_waiting()
+    age = 0.0 if oldest is None else max((now() - oldest).total_seconds(), 0.0)
+    metrics.queue({status.value: count for status, count in counts.items()}, age)
+    open_rows = sum(counts[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))
+    dead = counts[Status.DEAD_LETTER]
+    systemd.status(f"{open_rows} messages in the queue, oldest {age:.0f} s; {dead} dead letters")
+
+
+def _measure_pool(name: str, database: Database) -> None:
+    idle, in_use, waiting = database.usage
+    metrics.database_connections(name, idle, in_use, waiting)
+
+
+def _measure_reactor(process: str, reactor: Any, stack: AsyncExitStack) -> None:
+    """Measure how late the reactor's timers fire, twice a second."""
+    expected = reactor.seconds() + LAG_SECONDS
+
+    def measure() -> None:
+        nonlocal expected
+        metrics.reactor_lag(process, max(reactor.seconds() - expected, 0.0))
+        expected = reactor.seconds() + LAG_SECONDS
+        timer[0] = reactor.callLater(LAG_SECONDS, measure)
+
+    timer = [reactor.callLater(LAG_SECONDS, measure)]
+
+    def stop() -> None:
+        if timer[0].active():
+            timer[0].cancel()
+
+    stack.callback(stop)

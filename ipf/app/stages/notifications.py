@@ -1,0 +1,149 @@
+"""The notification stages: subscriptions are activated, and their notifications delivered over each channel."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ipf.app.runtime.process import now, worker_name
+from ipf.app.runtime.stores import Stores, delivery_backoff
+from ipf.config.settings import Settings
+from ipf.errors import StoreUnreachable
+from ipf.pipeline.deliver.activate import Activate, SetStatus
+from ipf.pipeline.deliver.authorization import Authorization
+from ipf.pipeline.deliver.compose import Composer
+from ipf.pipeline.deliver.deliver import Deliver
+from ipf.pipeline.deliver.websockets import WebsocketNotifier
+from ipf.pipeline.tracing import TracedChannel
+from ipf.pipeline.worker import Worker
+from ipf.ports import Channels, Compose
+from ipf.ports.delivery import AuthorizationFilter
+from ipf.rest.operations.subscription_status import set_status
+from ipf.rest.write.commit import refresh
+from ipf.security.vault import Vault
+from ipf.store.deliveries.bindings import PostgresBindingTokens
+from ipf.store.resources.grants import PostgresGrants
+from ipf.subscriptions.policy import ChannelPolicy
+from ipf.subscriptions.status import FIRING, Trigger, origins
+from ipf.wire.channels import open_channels
+
+log = Logger(namespace="ipf.app.notifications")
+
+_CHECKED_AT_START = 1000  # Subscriptions whose secrets are decrypted at start
+
+
+def start_notifications(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> WebsocketNotifier:
+    """Start activation, delivery and websockets.  Returns the hub that websocket clients connect to."""
+    compose, authorization_filter = _composer(settings, stores)
+    channels = open_notification_channels(settings, stores, reactor)
+    _start_activation(settings, stores, channels, compose, reactor, stack)
+    _start_delivery(settings, stores, channels, compose, authorization_filter, reactor, stack)
+    sockets = WebsocketNotifier(
+        stores.deliveries,
+        PostgresBindingTokens(stores.fhir_database),
+        compose,
+        stores.notifier,
+        reactor,
+        now,
+        poll_seconds=settings.worker_poll_ms / 1000,
+        authorization_filter=authorization_filter,
+    )
+    sockets.start()
+    stack.push_async_callback(sockets.stop, settings.stop_seconds)
+    Deferred.fromCoroutine(_check_secrets(settings, stores))
+    return sockets
+
+
+def _composer(settings: Settings, stores: Stores) -> tuple[Compose, AuthorizationFilter | None]:
+    """What composes notifications; with bearer tokens, only from resources that the subscriber may read."""
+    compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
+    if not settings.auth_enabled:
+        return compose, None
+    authorization = Authorization(PostgresGrants(stores.fhir_database), compose)
+    return authorization, authorization.authorization_filter
+
+
+def open_notification_channels(settings: Settings, stores: Stores, reactor: Any) -> Channels:
+    """The channels by type."""
+    policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow)
+    channels = open_channels(settings, reactor, settings.base_url, policy.permits)
+    if stores.spans is None:
+        return channels
+    return {name: TracedChannel(channel, name, stores.spans) for name, channel in channels.items()}
+
+
+def _start_activation(
+    settings: Settings, stores: Stores, channels: Channels, compose: Compose, reactor: Any, stack: AsyncExitStack
+) -> None:
+    async def unserved() -> list[tuple[str, str, str]]:
+        """Subscriptions that lost their topic, also through changes of other processes."""
+        await refresh(stores.fhir, stores.matcher)
+        return [(one.tenant, one.id, one.reason) for one in stores.matcher.unserved.values() if one.status != "error"]
+
+    activate = Activate(
+        stores.deliveries,
+        _status_setter(stores, origins(Trigger.ACTIVATED)),
+        channels,
+        compose,
+        now,
+        _status_setter(stores, FIRING),
+        unserved,
+    )
+    poll_seconds = settings.worker_poll_ms / 1000
+    worker = Worker(activate.step, stores.notifier, "subscription", poll_seconds, reactor, name="activate")
+    worker.start()
+    stack.push_async_callback(activate.stop, settings.stop_seconds, reactor)
+    stack.push_async_callback(worker.stop, settings.stop_seconds)
+
+
+def _start_delivery(
+    settings: Settings,
+    stores: Stores,
+    channels: Channels,
+    compose: Compose,
+    authorization_filter: AuthorizationFilter | None,
+    reactor: Any,
+    stack: AsyncExitStack,
+) -> None:
+    deliver = Deliver(
+        stores.deliveries,
+        channels,
+        compose,
+        _status_setter(stores, origins(Trigger.EXHAUSTED)),
+        stores.notifier,
+        reactor,
+        now,
+        worker=worker_name(),
+        backoff=delivery_backoff(settings),
+        poll_seconds=settings.worker_poll_ms / 1000,
+        lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
+        authorization_filter=authorization_filter,
+    )
+    deliver.start()
+    stack.push_async_callback(deliver.stop, settings.stop_seconds)
+
+
+async def _check_secrets(settings: Settings, stores: Stores) -> None:
+    """Warn at start about stored secrets that cannot be decrypted: notifications that need them fail."""
+    try:
+        found = await stores.deliveries.healths(None, _CHECKED_AT_START)
+    except StoreUnreachable:
+        return  # the store logs it
+    vault = Vault(settings.secret_key)
+    unreadable = [one.id for one in found if not vault.opens(one.resource)]
+    if unreadable:
+        text = "event=secrets_unreadable count={count} first={first} IPF_SECRET_KEY does not decrypt their headers"
+        log.warn(text, count=len(unreadable), first=f"Subscription/{unreadable[0]}")
+
+
+def _status_setter(stores: Stores, when: frozenset[str]) -> SetStatus:
+    """Sets the status of a subscription whose present status is one of `when`."""
+
+    async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+        await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, when=when)
+        stores.notifier.notify("delivery")  # events were held until now
+
+    return set_one

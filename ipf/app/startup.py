@@ -1,0 +1,110 @@
+"""The start-up sequence of the service.  Each step builds one part from the parts that are already there.
+
+Every part that has to be stopped registers itself with the stack, which stops them in reverse order.  A step that fails
+ends the start: a bad setting, map or migration is reported before the first message is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ipf.app.listeners.endpoints import check_endpoints, connection_limits, is_protected
+from ipf.app.listeners.http import HttpParts, open_http
+from ipf.app.listeners.mllp import MllpListeners, build_receiver
+from ipf.app.maps.installation import open_maps
+from ipf.app.maps.profiles import VendorProfiles
+from ipf.app.runtime.databases import open_databases
+from ipf.app.runtime.log_output import LogOutput
+from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
+from ipf.app.runtime.stores import Stores, open_stores
+from ipf.app.runtime.systemd import Systemd
+from ipf.app.stages.converters import start_conversion
+from ipf.app.stages.maintenance import start_maintenance
+from ipf.app.stages.monitoring import start_monitoring
+from ipf.app.stages.notifications import start_notifications
+from ipf.app.stages.recovery import start_recovery
+from ipf.config.settings import Settings
+from ipf.errors import Problem
+from ipf.mapping.library.installation import BELL
+from ipf.mapping.library.service import MappingAdminService
+
+log = Logger(namespace="ipf.app.service")
+
+_CONNECTIONS = 8  # to each database
+
+
+async def start(settings: Settings, output: LogOutput, reactor: Any, stack: AsyncExitStack) -> None:
+    """Start the service; when this returns, it accepts messages.  docs/operations.md lists these steps.
+
+    Problem names the setting, map or database that keeps it from starting.
+    """
+    systemd = Systemd(os.environ, reactor)
+    warn_about_security(settings)
+    check_endpoints(settings, reactor)
+    limits = connection_limits(settings)
+
+    urls = await open_databases(settings, reactor, stack)
+    stores = await open_stores(settings, urls, "main", _CONNECTIONS, reactor, stack)
+    maps = await open_maps(settings, stores, reactor, stack)
+
+    await start_recovery(settings, stores, reactor, stack)
+    monitoring = start_monitoring(stores, systemd, reactor, stack)
+    sockets = start_notifications(settings, stores, reactor, stack)
+    start_maintenance(settings, stores, reactor, stack)
+    converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
+
+    receiver = build_receiver(settings, stores, maps.installation, reactor)
+    mllp = MllpListeners(settings, receiver, limits.mllp, reactor)
+    profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
+    mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread)
+    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters)
+    await open_http(settings, parts, limits.http, reactor, stack)
+    await mllp.open_all(stack)
+    await profiles.start()
+    stack.push_async_callback(profiles.stop)
+    _reload_on_sighup(mapping, stores, reactor, stack)
+
+    freeze_startup_objects()
+    systemd.ready()
+    stack.callback(systemd.stopping)
+    log.info("event=started ipf accepts messages")
+
+
+def warn_about_security(settings: Settings) -> None:
+    """Log the settings that leave something unprotected."""
+    if settings.admin_token is None:
+        log.warn("IPF_ADMIN_AUTH_TOKEN is not set: the admin API requires no token")
+    if not settings.auth_enabled:
+        log.warn("SUBSCRIPTION_SERVICE_AUTH_ENABLED is false: requests to /fhir are not authenticated")
+    if not is_protected(settings):
+        log.warn("without both tokens listeners bind loopback, unless an endpoint names an interface")
+    elif str(settings.auth_issuer).startswith("http://"):
+        log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not https: its keys can be forged in transit")
+    if settings.channel_security == "permissive":
+        log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may be sent without TLS")
+    if settings.multitenancy == "enabled" and not settings.row_security:
+        log.warn("SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY is false: only queries separate tenants")
+    if settings.secret_key is None:
+        log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
+
+
+def _reload_on_sighup(mapping: MappingAdminService, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+    """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does."""
+
+    async def reload() -> None:
+        try:
+            await mapping.reload()
+            stores.notifier.notify(BELL)
+        except Problem as problem:
+            log.error("event=mapping_not_loaded {reason}", reason=str(problem))
+
+    def hung_up(number: int, frame: object) -> None:
+        reactor.callFromThread(lambda: Deferred.fromCoroutine(reload()))
+
+    stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, hung_up))
