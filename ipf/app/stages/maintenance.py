@@ -1,4 +1,4 @@
-"""Maintenance in the background: bulk export, reindexing, jobs of operators, retention of messages and audit records.
+"""Maintenance in the background: bulk export, reindexing, jobs of operators, retention, audit partitions.
 
 Nobody waits for their first second, so their queues are polled.
 """
