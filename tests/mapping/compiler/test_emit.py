@@ -43,7 +43,7 @@ def _structure_map(text: str) -> dict[str, Any]:
         {
             "name": text,
             "source": source("src", condition=f"a = '{quoted}' or a.startsWith('{quoted}')", logMessage=f"'{quoted}'"),
-            "target": [target(element="c", transform="evaluate", parameter=[{"valueString": f"'{quoted}' & a"}])],
+            "target": [target(element="c", transform="evaluate", parameter=[{"valueString": f"'{quoted}' & src.a"}])],
         },
         {"name": text, "source": source("src", defaultValueString=text, element="none", variable="d"), "target": []},
         {"name": text, "source": source("src"), "target": [target(element=text + "2", variable=text + "2")]},
