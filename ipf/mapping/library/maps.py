@@ -40,14 +40,12 @@ from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
 from ipf.ports.mapping import Origin
-from ipf.records import quick
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""
 PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Result:
     """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.

@@ -15,7 +15,6 @@ from typing import Any
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
-from ipf.records import quick
 
 _LAST = tuple(f"{number:04x}" for number in range(1024))
 
@@ -26,7 +25,6 @@ Get = Callable[[Frame], Any]
 Act = Callable[[Frame], None]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Unmapped:
     """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
