@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipf.mapping.compiler.v2 import look
+from ipf.mapping.compiler.v2 import raw_parts
 from ipf.mapping.runtime.run import Act
 
 Block = Callable[["Writer"], None]
@@ -40,11 +40,11 @@ class Writer:
     """Lines of one function, its constants, and which nodes have been looked into already."""
 
     def __init__(self) -> None:
-        self.constants: dict[str, Any] = {"look": look}
+        self.constants: dict[str, Any] = {"raw_parts": raw_parts}
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         self._depth = 1
-        self._looked: list[dict[str, int]] = [{}]
+        self._inspected: list[dict[str, int]] = [{}]
         self._count = 0
         self._last = 0
 
@@ -73,11 +73,11 @@ class Writer:
         self.line(f"{head}:")
         before = len(self._lines)
         self._depth += 1
-        self._looked.append({})
+        self._inspected.append({})
         yield
         if len(self._lines) == before:
             self.line("pass")
-        self._looked.pop()
+        self._inspected.pop()
         self._depth -= 1
 
     def body(self, block: Block) -> None:
@@ -90,16 +90,16 @@ class Writer:
         else:
             block(self)
 
-    def is_there(self, node: str, number: int) -> tuple[str, str]:
+    def has_child(self, node: str, number: int) -> tuple[str, str]:
         """A condition that is false when a node surely has no child of this number, and an expression for what it has.
 
         `node`: an expression for it, which means the same node as long as the block lasts.
         """
-        known = next((one[node] for one in self._looked if node in one), None)
+        known = next((one[node] for one in self._inspected if node in one), None)
         if known is None:
             self._count += 1
-            known = self._looked[-1][node] = self._count
-            self.line(f"p{known}, k{known} = look({node})")
+            known = self._inspected[-1][node] = self._count
+            self.line(f"p{known}, k{known} = raw_parts({node})")
             self.line(f"n{known} = len(p{known})")
         raw = f"p{known}[{number} + k{known}]"
         return f"n{known} > {number} + k{known} and {raw}", raw

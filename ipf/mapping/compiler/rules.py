@@ -75,12 +75,12 @@ class RuleCompiler:
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         if source.element:
             steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
-            fetch = loops.noted_items_of(steps, context.slot)
+            fetch = loops.traced_items_of(steps, context.slot)
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
         variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
-        return lambda body: loops.each_noted(fetch, variable.slot, path, body), variable
+        return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
         """What is done for each item.  `step`: where the trace's step is, in a traced program."""
@@ -90,7 +90,7 @@ class RuleCompiler:
         actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
         actions += [self.context.call(one, rule, scope) for one in rule.dependents]
         actions += [self.rule(one, scope) for one in rule.rules]
-        return actions + targets.closers
+        return actions + targets.flushes
 
     # ---------------------------------------------------------------------------------------------- sources
 
@@ -106,7 +106,7 @@ class RuleCompiler:
             if not source.condition:
                 return None, variable
             test = self._expression(source.condition, source, scope, kind).test_source
-            return lambda body: loops.provided(context.slot, test, body), variable
+            return lambda body: loops.when(context.slot, test, body), variable
         if context.kind.is_v2 and source.element and (only_where or only_first):
             return self._loop_over_children(rule, source, scope, context, wanted or V2)
         return self._general_loop(source, rule, scope, context, wanted)
@@ -157,7 +157,7 @@ class RuleCompiler:
             fetch = loops.with_computed_default(fetch, expression.first())
         if source.minimum is not None:
             most = None if source.maximum == "*" else int(source.maximum)
-            fetch = loops.counted(fetch, source.minimum, most, self._place(rule, source))
+            fetch = loops.with_cardinality(fetch, source.minimum, most, self._place(rule, source))
         if source.condition:
             fetch = loops.filtered(fetch, self._expression(source.condition, source, scope, kind).test())
         if source.check:
@@ -166,7 +166,7 @@ class RuleCompiler:
         if source.log_message:
             fetch = loops.logged(fetch, self._expression(source.log_message, source, scope, kind).text())
         if source.list_mode == "only_one":
-            return loops.counted(fetch, 0, 1, self._place(rule, source)), kind
+            return loops.with_cardinality(fetch, 0, 1, self._place(rule, source)), kind
         return (loops.picked(fetch, source.list_mode) if source.list_mode else fetch), kind
 
     def _expression(self, text: str, source: Source, scope: Scope, kind: Kind) -> Any:

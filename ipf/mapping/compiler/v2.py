@@ -38,7 +38,7 @@ class _Unknown:
 _UNKNOWN = _Unknown()
 
 
-def look(node: Any) -> tuple[Any, int]:
+def raw_parts(node: Any) -> tuple[Any, int]:
     """Parts of a node as sent, and what is added to a child's number to find it there."""
     kind = type(node)
     if kind is Segment:
@@ -139,7 +139,7 @@ def children(name: str) -> Callable[[Any], Sequence[Any]]:
     read = reader(name)
 
     def find(node: Any) -> Sequence[Any]:
-        parts, shift = look(node)
+        parts, shift = raw_parts(node)
         place = number + shift
         return read(node, parts[place]) if len(parts) > place and parts[place] else ()
 

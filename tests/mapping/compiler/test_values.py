@@ -17,7 +17,7 @@ from ipf.mapping.compiler.expressions.native import condition, text
 from ipf.mapping.compiler.expressions.native_source import condition_source
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2
 from ipf.mapping.compiler.scope import Layout, Scope
-from ipf.mapping.compiler.v2 import children, first_text, is_present, look, presence, text_reader
+from ipf.mapping.compiler.v2 import children, first_text, is_present, presence, raw_parts, text_reader
 from ipf.mapping.language.concepts import ConceptTables, load_tables
 from tests.mapping.support import message
 
@@ -224,7 +224,7 @@ class NativeTests(TestCase):
         self.assertEqual(
             [(one.kind, one.name, one.text) for one in found], [(one.kind, one.name, one.text) for one in wanted]
         )
-        parts, shift = look(node)
+        parts, shift = raw_parts(node)
         place = int(name.partition("_")[2]) + shift
         if len(parts) <= place or place < 0 or not parts[place]:
             self.assertEqual(wanted, [])

@@ -56,8 +56,8 @@ def _binary(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
             return None
         return _and(left, right) if node.operator == "and" else _or(left, right)
     if node.operator in ("=", "!="):
-        counted = _count_of(node, names, item)
-        return counted if counted is not None else _equality(node, names, item)
+        by_count = _count_of(node, names, item)
+        return by_count if by_count is not None else _equality(node, names, item)
     if node.operator == "in":
         return _membership(node, names, item)
     return None

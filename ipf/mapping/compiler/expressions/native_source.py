@@ -153,5 +153,5 @@ def _child_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focu
     if slot is None or not number:
         return None
     owner = f"{var(slot)}" if slot else focus
-    there, raw = writer.is_there(owner, number)
+    there, raw = writer.has_child(owner, number)
     return f"({there} and {writer.constant(reader(node.name, inner))}({owner}, {raw}))"

@@ -33,7 +33,7 @@ def each(fetch: Fetch, slot: int, body: Block) -> Block:
     return write
 
 
-def provided(context: int, test: TestSource, body: Block) -> Block:
+def when(context: int, test: TestSource, body: Block) -> Block:
     """`src where (...)`: once, or not at all."""
 
     def write(writer: Writer) -> None:
@@ -78,7 +78,7 @@ def each_child(found: Children, body: Block) -> Block:
 
     def write(writer: Writer) -> None:
         if number:
-            there, raw = writer.is_there(f"{var(context)}", number)
+            there, raw = writer.has_child(f"{var(context)}", number)
             with writer.inside(f"if {there}"):
                 write_loop(writer, f"{writer.constant(read)}({var(context)}, {raw})")
         else:
@@ -96,7 +96,7 @@ def items_of(walk: Walk, slot: int) -> Fetch:
     return fetch
 
 
-def noted_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
+def traced_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
     """The same for a trace: every item on the way is given its path."""
 
     def fetch(frame: Frame) -> Items:
@@ -114,7 +114,7 @@ def noted_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
     return fetch
 
 
-def each_noted(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
+def each_traced(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
     """`each` for a trace: the item's path at place `path`."""
 
     def write(writer: Writer) -> None:
@@ -149,7 +149,7 @@ def with_computed_default(fetch: Fetch, first: Callable[[Frame, Any], Any]) -> F
     return run
 
 
-def counted(fetch: Fetch, least: int, most: int | None, place: str) -> Fetch:
+def with_cardinality(fetch: Fetch, least: int, most: int | None, place: str) -> Fetch:
     """`min..max`, `only_one`"""
     wanted = f"{least}..{'*' if most is None else most}"
 

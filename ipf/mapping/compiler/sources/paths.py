@@ -60,7 +60,7 @@ def _step(models: Models, kind: Kind, name: str, wanted: Kind | None) -> tuple[W
         return _member(models, member, wanted)
     if name == "value" and models.is_primitive(kind):
         return _value, kind
-    return _look(name, wanted), wanted or UNKNOWN
+    return _by_content(name, wanted), wanted or UNKNOWN
 
 
 def _value(item: Any) -> Items:
@@ -81,14 +81,14 @@ def _member(models: Models, member: Member, wanted: Kind | None) -> tuple[Walk, 
 
 
 def _property(name: str) -> Walk:
-    beside = "_" + name
+    extension_key = "_" + name
 
     def walk(item: Any) -> Items:
         if type(item) is not dict:
             return _of_extended(item, name) if type(item) is FhirNode else _NO_ITEMS
         value = item.get(name)
-        if beside in item:
-            return _extended(value, item[beside])
+        if extension_key in item:
+            return _extended(value, item[extension_key])
         if value is None:
             return _NO_ITEMS
         return value if type(value) is list else (value,)
@@ -119,8 +119,8 @@ def _choice(names: tuple[str, ...]) -> Walk:
     walks = [(name, "_" + name, _property(name)) for name in names]
 
     def walk(item: Any) -> Items:
-        for name, beside, find in walks:
-            if name in item or beside in item:
+        for name, extension_key, find in walks:
+            if name in item or extension_key in item:
                 return find(item)
         return _NO_ITEMS
 
@@ -132,7 +132,7 @@ def _resources(name: str, resource_type: str) -> Walk:
     return lambda item: [one for one in plain(item) if type(one) is dict and one.get("resourceType") == resource_type]
 
 
-def _look(name: str, wanted: Kind | None) -> Walk:
+def _by_content(name: str, wanted: Kind | None) -> Walk:
     """An element of something unknown: decided by what is there when it runs."""
     typed = name + wanted.name[:1].upper() + wanted.name[1:] if wanted is not None else ""
     plain, find_typed = _property(name), _property(typed)

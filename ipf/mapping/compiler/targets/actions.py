@@ -11,21 +11,30 @@ from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, fhir
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.scope import Scope, Variable
 from ipf.mapping.compiler.targets.blocks import (
-    keep,
-    keep_primitive,
-    keep_reference,
-    keep_shared,
+    buffer_primitive,
+    insert_value,
+    inserting_maker,
+    make_into,
+    make_shared,
     new_object,
-    noted_translation,
-    placed_maker,
-    primitive_closer,
-    put_and_keep,
-    put_by,
-    put_extended,
-    put_placed,
+    primitive_flusher,
+    put_and_bind,
+    put_reference,
+    put_with,
+    put_with_extensions,
+    traced_translation,
 )
-from ipf.mapping.compiler.targets.storing import Spot, make_element, maker, merger, put, put_constant, reuser, spot
-from ipf.mapping.compiler.targets.values import Fitted, Fitting
+from ipf.mapping.compiler.targets.storing import (
+    TargetElement,
+    element_maker,
+    make_element,
+    merging_store,
+    put,
+    put_constant,
+    reusing_maker,
+    target_element,
+)
+from ipf.mapping.compiler.targets.values import TypeConversion, TypedValue
 from ipf.mapping.compiler.transforms import REFERENCE_TEXT, Context, compile_transform
 from ipf.mapping.compiler.v2 import types_of
 from ipf.mapping.compiler.values import NOTHING, Value, value_source
@@ -38,7 +47,7 @@ SINGLE = (("single",), ("collate",))
 
 
 class TargetCompiler:
-    """Compiles the targets of one rule.  `closers` are run when the rule is done with an item.
+    """Compiles the targets of one rule.  `flushes` are run when the rule is done with an item.
 
     `step`: the place of the trace's step in a traced program, else 0.
     """
@@ -48,7 +57,7 @@ class TargetCompiler:
         self.models: Models = context.models
         self.rule = rule
         self.scope = scope
-        self.closers: list[Block] = []
+        self.flushes: list[Block] = []
         self._step = step
 
     def fail(self, text: str, place: Place) -> FmlError:
@@ -61,17 +70,17 @@ class TargetCompiler:
             return self._assign(target, self._transformed(target))
         context = self.context.variable(target.context, self.scope, target.place)
         if not target.element:
-            return self._name_context(target, context)
+            return self._bind_context(target, context)
         member = self._member(context, target)
-        closers = len(self.closers)
+        flushes = len(self.flushes)
         if target.transform in ("", "create"):
             block = self._create(target, context, member)
         else:
             block = self._store(target, context, member, self._transformed(target), position)
-        self.closers[closers:] = [self._noted(one, target, context, member) for one in self.closers[closers:]]
-        return self._noted(block, target, context, member)
+        self.flushes[flushes:] = [self._traced(one, target, context, member) for one in self.flushes[flushes:]]
+        return self._traced(block, target, context, member)
 
-    def _noted(self, block: Block, target: Target, context: Variable, member: Member | None) -> Block:
+    def _traced(self, block: Block, target: Target, context: Variable, member: Member | None) -> Block:
         """In a traced program: the block, and a note of what it has put into its owner."""
         if not self._step:
             return block
@@ -87,7 +96,7 @@ class TargetCompiler:
 
         return write
 
-    def _name_context(self, target: Target, context: Variable) -> Block:
+    def _bind_context(self, target: Target, context: Variable) -> Block:
         """`-> tgt`, `-> tgt as x`"""
         if target.transform:
             raise self.fail("a variable cannot be assigned to: name an element", target.place)
@@ -96,7 +105,7 @@ class TargetCompiler:
         return nothing
 
     def _assign(self, target: Target, value: Value) -> Block:
-        """`-> transform(...) as x`: a value without a place."""
+        """`-> transform(...) as x`: a value without a element."""
         slot = self.scope.declare(target.variable, value.kind, is_source=True).slot
         return lambda writer: writer.line(f"{var(slot)} = {value_source(writer, value)}")
 
@@ -119,25 +128,25 @@ class TargetCompiler:
     def _create(self, target: Target, context: Variable, member: Member | None) -> Block:
         """`tgt.x as y`, `tgt.x = create('T') as y`"""
         kind = self._created_kind(target, member)
-        place = spot(member, target.element, kind, context.slot)
+        element = target_element(member, target.element, kind, context.slot)
         slot = self.scope.declare(target.variable, kind, is_source=False).slot
         if self.models.is_primitive(kind):
-            self.closers.append(act(primitive_closer(place, slot)))
+            self.flushes.append(act(primitive_flusher(element, slot)))
             return new_object(slot)
         is_part, mode = not target.parameters, target.list_modes[:1]
         if target.list_rule_id:
-            make = make_element(self.models, place, kind, slot, is_part=is_part)
-            return keep_shared(make, target.list_rule_id, context.slot, slot)
-        if place.many and mode in (("first",), ("last",)):
-            return keep(placed_maker(place, target.list_modes[0]), slot)
-        if mode in SINGLE and (place.many or place.is_open):
-            return keep(reuser(maker(self.models, place, kind, is_part=is_part), place), slot)
-        made = make_element(self.models, place, kind, slot, is_part=is_part)
-        return sequence((self._only_one(target, place), made)) if mode == ("only_one",) else made
+            make = make_element(self.models, element, kind, slot, is_part=is_part)
+            return make_shared(make, target.list_rule_id, context.slot, slot)
+        if element.many and mode in (("first",), ("last",)):
+            return make_into(inserting_maker(element, target.list_modes[0]), slot)
+        if mode in SINGLE and (element.many or element.is_open):
+            return make_into(reusing_maker(element_maker(self.models, element, kind, is_part=is_part), element), slot)
+        made = make_element(self.models, element, kind, slot, is_part=is_part)
+        return sequence((self._only_one(target, element), made)) if mode == ("only_one",) else made
 
-    def _only_one(self, target: Target, place: Spot) -> Block:
+    def _only_one(self, target: Target, element: TargetElement) -> Block:
         """`only_one`: a second item is a failure of the rule."""
-        key, parent = place.key, place.parent
+        key, parent = element.key, element.parent
         where = f"{self.context.unit.content.name}.{self.context.group.name}.rule '{self.rule.name}'"
 
         def check(frame: Frame) -> None:
@@ -152,7 +161,7 @@ class TargetCompiler:
             if parameter.kind != "string":
                 raise self.fail("create takes the name of a type, in quotes", target.place)
             kind = self.context.unit.kind(str(parameter.value), target.place, is_source=False)
-            self._must_allow(member, kind, target)
+            self._check_allowed(member, kind, target)
             return kind
         if member is None:
             return UNKNOWN
@@ -160,7 +169,7 @@ class TargetCompiler:
             raise self.fail(f"'{target.element}' may have several types: say which with create('Type')", target.place)
         return member.kinds[0] if member.kinds else UNKNOWN
 
-    def _must_allow(self, member: Member | None, kind: Kind, target: Target) -> None:
+    def _check_allowed(self, member: Member | None, kind: Kind, target: Target) -> None:
         """A type that the element cannot have is a mistake in the map."""
         if member is None or kind.model != "fhir":
             return
@@ -188,7 +197,7 @@ class TargetCompiler:
         )
         value = compile_transform(context, target.transform, values)
         if self._step and target.transform == "translate":
-            return noted_translation(value, values, self._step)
+            return traced_translation(value, values, self._step)
         return value
 
     def _evaluated(self, target: Target) -> Value:
@@ -211,26 +220,26 @@ class TargetCompiler:
 
     def _store(self, target: Target, context: Variable, member: Member | None, value: Value, position: int) -> Block:
         """`tgt.x = value`, with or without `as y`"""
-        fitting = self._fitting(target)
-        kind = fitting.kind(member, value)
-        fitted = fitting.fit(member, value, kind)
-        place = spot(member, target.element, kind, context.slot)
+        conversion = self._conversion(target)
+        kind = conversion.kind(member, value)
+        typed = conversion.apply(member, value, kind)
+        element = target_element(member, target.element, kind, context.slot)
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
-            return keep_reference(place, value, slot, whole=kind.name == "Reference")
+            return put_reference(element, value, slot, whole=kind.name == "Reference")
         if target.variable:
-            return self._store_and_name(target, place, kind, fitted, position)
-        if place.many and target.list_modes[:1] in (("first",), ("last",)):
-            return put_placed(place, target.list_modes[0], fitted)
-        if place.many and target.list_modes[:1] in SINGLE:
-            return put_by(merger(place), place, fitted)
-        if fitted.value.constant is not NOTHING:
-            known = fitted.value.constant
-            return nothing if known is None else put_constant(place, known)
+            return self._store_and_name(target, element, kind, typed, position)
+        if element.many and target.list_modes[:1] in (("first",), ("last",)):
+            return insert_value(element, target.list_modes[0], typed)
+        if element.many and target.list_modes[:1] in SINGLE:
+            return put_with(merging_store(element), element, typed)
+        if typed.value.constant is not NOTHING:
+            known = typed.value.constant
+            return nothing if known is None else put_constant(element, known)
         if self._may_be_extended(value):
-            return act(put_extended(place, value.slot, function(put(place, fitted))))
-        return put(place, fitted)
+            return act(put_with_extensions(element, value.slot, function(put(element, typed))))
+        return put(element, typed)
 
     def _may_be_extended(self, value: Value) -> bool:
         """Whether a value may be a primitive of a JSON source, with extensions that are copied with it."""
@@ -238,23 +247,25 @@ class TargetCompiler:
             return False
         return not value.kind.is_known or self.models.is_primitive(value.kind)
 
-    def _fitting(self, target: Target) -> Fitting:
+    def _conversion(self, target: Target) -> TypeConversion:
         conversions = self.context.groups.conversions
-        return Fitting(self.models, conversions, target, lambda text: self.fail(text, target.place))
+        return TypeConversion(self.models, conversions, target, lambda text: self.fail(text, target.place))
 
-    def _store_and_name(self, target: Target, place: Spot, kind: Kind, fitted: Fitted, position: int) -> Block:
+    def _store_and_name(
+        self, target: Target, element: TargetElement, kind: Kind, typed: TypedValue, position: int
+    ) -> Block:
         """`tgt.x = value as y`: a structure to be added to, a primitive to be extended, or only the value again."""
         is_primitive = self.models.is_primitive(kind)
-        if is_primitive and self._is_opened(target.variable, position):
+        if is_primitive and self._is_extended(target.variable, position):
             slot = self.scope.declare(target.variable, kind, is_source=False).slot
-            self.closers.append(act(primitive_closer(place, slot)))
-            return keep_primitive(slot, fitted)
+            self.flushes.append(act(primitive_flusher(element, slot)))
+            return buffer_primitive(slot, typed)
         slot = self.scope.declare(target.variable, kind, is_source=is_primitive).slot
-        return put_and_keep(place, slot, fitted, absent="None" if is_primitive else "{}")
+        return put_and_bind(element, slot, typed, absent="None" if is_primitive else "{}")
 
-    def _is_opened(self, name: str, position: int) -> bool:
+    def _is_extended(self, name: str, position: int) -> bool:
         """Whether something is put into the variable: by a later target, a nested rule or a group it is passed to."""
-        return any(one.context == name for one in self.rule.targets[position + 1 :]) or _opens(
+        return any(one.context == name for one in self.rule.targets[position + 1 :]) or _is_extended_in(
             self.rule.rules, self.rule.dependents, name
         )
 
@@ -268,8 +279,10 @@ class TargetCompiler:
             for kind in _simple_kinds(member, given):
                 found = self.context.groups.typed_group(self.context.unit, given, kind)
                 if found is not None:
-                    call = self._simple_call(spot(member, target.element, kind, context.slot), kind, item, *found)
-                    return self._noted(call, target, context, member)
+                    call = self._simple_call(
+                        target_element(member, target.element, kind, context.slot), kind, item, *found
+                    )
+                    return self._traced(call, target, context, member)
         copy = Target(
             target.context,
             target.element,
@@ -287,12 +300,14 @@ class TargetCompiler:
         last = self.rule.sources[0].element.rpartition(".")[2]
         return [Kind("v2", name) for name in types_of(last)]
 
-    def _simple_call(self, place: Spot, kind: Kind, item: Variable, content: StructureMap, group: Group) -> Block:
+    def _simple_call(
+        self, element: TargetElement, kind: Kind, item: Variable, content: StructureMap, group: Group
+    ) -> Block:
         made = self.scope.declare("", kind, is_source=False)
         if self.models.is_primitive(kind):
-            begin, close = new_object(made.slot), act(primitive_closer(place, made.slot))
+            begin, close = new_object(made.slot), act(primitive_flusher(element, made.slot))
         else:
-            begin, close = make_element(self.models, place, kind, made.slot), nothing
+            begin, close = make_element(self.models, element, kind, made.slot), nothing
         code = self.context.compile_group(content, group, [item.kind, kind])
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
         return sequence((begin, call_block(code, values), close))
@@ -308,11 +323,11 @@ def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:
     return same + [kind for kind in member.kinds if kind not in same]
 
 
-def _opens(rules: tuple[Rule, ...], dependents: tuple[Dependent, ...], name: str) -> bool:
+def _is_extended_in(rules: tuple[Rule, ...], dependents: tuple[Dependent, ...], name: str) -> bool:
     passed = Parameter("id", name)
     if any(passed in one.parameters for one in dependents):
         return True
     return any(
-        any(target.context == name for target in rule.targets) or _opens(rule.rules, rule.dependents, name)
+        any(target.context == name for target in rule.targets) or _is_extended_in(rule.rules, rule.dependents, name)
         for rule in rules
     )

@@ -9,8 +9,16 @@ from typing import Any
 from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
-from ipf.mapping.compiler.targets.storing import Make, Spot, Store, list_placer, store_source, storer, write_value
-from ipf.mapping.compiler.targets.values import Fitted
+from ipf.mapping.compiler.targets.storing import (
+    Make,
+    Store,
+    TargetElement,
+    list_inserter,
+    store_function,
+    store_source,
+    write_value,
+)
+from ipf.mapping.compiler.targets.values import TypedValue
 from ipf.mapping.compiler.transforms import text_of
 from ipf.mapping.compiler.values import Value
 from ipf.mapping.runtime.run import Act, Frame, Run
@@ -18,7 +26,7 @@ from ipf.mapping.runtime.trace import Translation
 from ipf.ports import Json
 
 
-def noted_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
+def traced_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
     """A `translate` that tells the trace's step which code it looked up, and what was found."""
     get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
 
@@ -36,12 +44,12 @@ def new_object(slot: int) -> Block:
     return lambda writer: writer.line(f"{var(slot)} = {{}}")
 
 
-def keep(make: Make, slot: int) -> Block:
+def make_into(make: Make, slot: int) -> Block:
     """Make an element and name it."""
     return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
 
 
-def keep_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
+def make_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
     """List mode `share`: one element for all rules of this id under the same parent; `make` names it by `slot`."""
 
     def write(writer: Writer) -> None:
@@ -54,9 +62,9 @@ def keep_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
     return write
 
 
-def placed_maker(place: Spot, mode: str) -> Make:
+def inserting_maker(element: TargetElement, mode: str) -> Make:
     """A new element at the place that its list mode asks for."""
-    put_in_order, parent, key = list_placer(place.key, mode), place.parent, place.key
+    put_in_order, parent, key = list_inserter(element.key, mode), element.parent, element.key
 
     def make(frame: Frame) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -67,23 +75,23 @@ def placed_maker(place: Spot, mode: str) -> Make:
     return make
 
 
-def put_placed(place: Spot, mode: str, fitted: Fitted) -> Block:
+def insert_value(element: TargetElement, mode: str, typed: TypedValue) -> Block:
     """Store a value at the place that its list mode asks for."""
-    put_in_order = list_placer(place.key, mode)
+    put_in_order = list_inserter(element.key, mode)
 
     def write(writer: Writer) -> None:
-        with write_value(writer, fitted):
-            writer.line(f"{writer.constant(put_in_order)}({FRAME}, {var(place.parent)}, v)")
+        with write_value(writer, typed):
+            writer.line(f"{writer.constant(put_in_order)}({FRAME}, {var(element.parent)}, v)")
 
     return write
 
 
-def put_extended(place: Spot, slot: int, plain: Act) -> Act:
+def put_with_extensions(element: TargetElement, slot: int, plain: Act) -> Act:
     """Store an item of a JSON source; what stands beside a primitive (`_birthDate`) is copied with it.
 
     `plain` stores the value that is at `slot` then.
     """
-    parent, key, beside = place.parent, place.key, "_" + place.key
+    parent, key, extension_key = element.parent, element.key, "_" + element.key
 
     def put(frame: Frame) -> None:
         item = frame[slot]
@@ -95,73 +103,73 @@ def put_extended(place: Spot, slot: int, plain: Act) -> Act:
             frame[slot] = item.value
             plain(frame)
             frame[slot] = item
-        elif place.many:
+        elif element.many:
             owner.setdefault(key, []).append(None)
         held = owner.get(key)
         if type(held) is list:
-            extras = owner.setdefault(beside, [])
+            extras = owner.setdefault(extension_key, [])
             extras.extend([None] * (len(held) - len(extras) - 1))
             extras.append(extra)
         else:
-            owner[beside] = extra
+            owner[extension_key] = extra
 
     return put
 
 
-def put_by(store: Store, place: Spot, fitted: Fitted) -> Block:
+def put_with(store: Store, element: TargetElement, typed: TypedValue) -> Block:
     """Store a value by a closure."""
 
     def write(writer: Writer) -> None:
-        with write_value(writer, fitted):
-            writer.line(f"{writer.constant(store)}({var(place.parent)}, v)")
+        with write_value(writer, typed):
+            writer.line(f"{writer.constant(store)}({var(element.parent)}, v)")
 
     return write
 
 
-def put_and_keep(place: Spot, slot: int, fitted: Fitted, absent: str) -> Block:
+def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: str) -> Block:
     """Store a value and name it; where there is none, the name stands for `absent`."""
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {absent}")
-        with write_value(writer, fitted):
+        with write_value(writer, typed):
             writer.line(f"{var(slot)} = v")
-            store_source(writer, place, "v")
+            store_source(writer, element, "v")
 
     return write
 
 
-def keep_primitive(slot: int, fitted: Fitted) -> Block:
+def buffer_primitive(slot: int, typed: TypedValue) -> Block:
     """A primitive that may get extensions is kept aside until the rule is done."""
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {{}}")
-        with write_value(writer, fitted):
+        with write_value(writer, typed):
             writer.line(f"{var(slot)}['value'] = v")
 
     return write
 
 
-def keep_reference(place: Spot, value: Value, slot: int, *, whole: bool) -> Block:
+def put_reference(element: TargetElement, value: Value, slot: int, *, whole: bool) -> Block:
     """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource.
 
     `slot`: where it is named, or 0.  `whole`: the element is a Reference, else its text.
     """
     named = f"{var(slot)} = " if slot else ""
-    put = reference_putter(place, whole=whole)
+    put = reference_putter(element, whole=whole)
 
     def write(writer: Writer) -> None:
         if value.slot >= 0 and not value.is_source:
-            given = f"{var(place.parent)}, {var(value.slot)}"
+            given = f"{var(element.parent)}, {var(value.slot)}"
         else:
-            given = f"{var(place.parent)}, None, {writer.constant(value.get)}({FRAME})"
+            given = f"{var(element.parent)}, None, {writer.constant(value.get)}({FRAME})"
         writer.line(f"{named}{writer.constant(put)}(r, {given})")
 
     return write
 
 
-def reference_putter(place: Spot, *, whole: bool) -> Callable[..., Any]:
+def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., Any]:
     """Puts a reference into an object: to a resource of this run, or as the text given; gives what it has put."""
-    key, store = place.key, storer(place)
+    key, store = element.key, store_function(element)
 
     def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
         is_ours = type(resource) is dict
@@ -184,10 +192,10 @@ def reference_putter(place: Spot, *, whole: bool) -> Callable[..., Any]:
     return put
 
 
-def primitive_closer(place: Spot, slot: int) -> Act:
+def primitive_flusher(element: TargetElement, slot: int) -> Act:
     """Put a primitive that was kept aside where it belongs, its extensions beside it under `_key`."""
-    parent, key, many, store = place.parent, place.key, place.many, storer(place)
-    beside = "_" + key
+    parent, key, many, store = element.parent, element.key, element.many, store_function(element)
+    extension_key = "_" + key
 
     def close(frame: Frame) -> None:
         held, owner = frame[slot], frame[parent]
@@ -197,10 +205,10 @@ def primitive_closer(place: Spot, slot: int) -> Act:
         if value is not None or many:
             store(owner, value)
         if held and not many:
-            owner[beside] = held
-            frame[0].created.append((owner, beside, held))
+            owner[extension_key] = held
+            frame[0].created.append((owner, extension_key, held))
         elif held:
-            extras = owner.setdefault(beside, [])
+            extras = owner.setdefault(extension_key, [])
             extras.extend([None] * (len(owner[key]) - len(extras) - 1))
             extras.append(held)
 

@@ -14,7 +14,7 @@ from typing import Any
 from ipf.mapping.compiler.emit import Block, Writer, function, var
 from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models
-from ipf.mapping.compiler.targets.values import Fitted
+from ipf.mapping.compiler.targets.values import TypedValue
 from ipf.mapping.compiler.values import text_source, value_source
 from ipf.mapping.runtime.run import Frame
 from ipf.ports import Json
@@ -24,7 +24,7 @@ Make = Callable[[Frame], Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TargetElement:
     """Where values of one kind go: `key` of the object at place `parent` of the frame.
 
     `many`: appended to a list.  `others`: the names of a choice that must go when this one comes.  `is_open`: the model
@@ -38,22 +38,22 @@ class Spot:
     is_open: bool = False
 
 
-def spot(member: Member | None, name: str, kind: Kind, parent: int) -> Spot:
+def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
     """The place of element `name` for a value of `kind`; without a member the model is unknown."""
     if member is None:
-        return Spot(parent, name, is_open=True)
+        return TargetElement(parent, name, is_open=True)
     if not member.is_choice:
-        return Spot(parent, member.key, member.many)
+        return TargetElement(parent, member.key, member.many)
     key = member.keys.get(kind.name, member.key)
-    return Spot(parent, key, member.many, frozenset(member.keys.values()) - {key})
+    return TargetElement(parent, key, member.many, frozenset(member.keys.values()) - {key})
 
 
-def storer(place: Spot) -> Store:
+def store_function(element: TargetElement) -> Store:
     """A closure that puts a value into the object given."""
-    key, others = place.key, place.others
-    if place.is_open:
+    key, others = element.key, element.others
+    if element.is_open:
         return _store_unknown(key)
-    if place.many:
+    if element.many:
         return _append(key)
     return _replace_choice(key, others) if others else _replace(key)
 
@@ -103,12 +103,12 @@ def _store_unknown(key: str) -> Store:
     return store
 
 
-def store_source(writer: Writer, place: Spot, value: str) -> None:
+def store_source(writer: Writer, element: TargetElement, value: str) -> None:
     """Write the statements that store the value of an expression."""
-    owner, key = f"{var(place.parent)}", repr(place.key)
-    if place.is_open or place.others:
-        writer.line(f"{writer.constant(storer(place))}({owner}, {value})")
-    elif place.many:
+    owner, key = f"{var(element.parent)}", repr(element.key)
+    if element.is_open or element.others:
+        writer.line(f"{writer.constant(store_function(element))}({owner}, {value})")
+    elif element.many:
         writer.line(f"h = {owner}.get({key})")
         writer.line(f"if h is None: {owner}[{key}] = [{value}]")
         writer.line(f"else: h.append({value})")
@@ -116,39 +116,39 @@ def store_source(writer: Writer, place: Spot, value: str) -> None:
         writer.line(f"{owner}[{key}] = {value}")
 
 
-def put_constant(place: Spot, value: Any) -> Block:
+def put_constant(element: TargetElement, value: Any) -> Block:
     """`tgt.x = 'text'`"""
-    return lambda writer: store_source(writer, place, writer.constant(value))
+    return lambda writer: store_source(writer, element, writer.constant(value))
 
 
-def put(place: Spot, fitted: Fitted) -> Block:
+def put(element: TargetElement, typed: TypedValue) -> Block:
     """`tgt.x = value`; nothing for None."""
 
     def write(writer: Writer) -> None:
-        with write_value(writer, fitted):
-            store_source(writer, place, "v")
+        with write_value(writer, typed):
+            store_source(writer, element, "v")
 
     return write
 
 
 @contextmanager
-def write_value(writer: Writer, fitted: Fitted) -> Iterator[None]:
+def write_value(writer: Writer, typed: TypedValue) -> Iterator[None]:
     """Write a value as `v`; what is written inside is done when there is one."""
-    if not fitted.type_name:
-        writer.line(f"v = {value_source(writer, fitted.value)}")
+    if not typed.type_name:
+        writer.line(f"v = {value_source(writer, typed.value)}")
         with writer.inside("if v is not None"):
             yield
         return
-    writer.line(f"t = {text_source(writer, fitted.value, fitted.text)}")
+    writer.line(f"t = {text_source(writer, typed.value, typed.text)}")
     with writer.inside("if t"):
-        writer.line(f"v = {writer.constant(fitted.convert)}(t)")
+        writer.line(f"v = {writer.constant(typed.convert)}(t)")
         with writer.inside("if v is not None"):
             yield
-        warning = f"a value that is no {fitted.type_name} was left out"
+        warning = f"a value that is no {typed.type_name} was left out"
         writer.line(f"elif not t.isspace(): r.warnings.append({warning!r})")
 
 
-def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
+def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
     """List modes `first` and `last` of a target: where in the list a value goes."""
 
     def place_first(frame: Frame, parent: Json, value: Any) -> None:
@@ -166,7 +166,7 @@ def list_placer(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
     return place_first if mode == "first" else place_last
 
 
-def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part: bool = False) -> Block:
+def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, *, is_part: bool = False) -> Block:
     """A new, still empty element, named by `slot`.
 
     An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
@@ -174,12 +174,12 @@ def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part:
     """
     typed = models.is_resource(kind) and not (is_part and not kind.model.startswith("fhir"))
     template = f"{{'resourceType': {kind.name!r}}}" if typed else "{}"
-    owner, key, made = f"{var(place.parent)}", repr(place.key), f"{var(slot)}"
-    is_found_again = template == "{}" and not place.many and not place.is_open
+    owner, key, made = f"{var(element.parent)}", repr(element.key), f"{var(slot)}"
+    is_found_again = template == "{}" and not element.many and not element.is_open
 
     def write_new(writer: Writer) -> None:
         writer.line(f"{made} = v = {template}")
-        store_source(writer, place, "v")
+        store_source(writer, element, "v")
         writer.line(f"r.created.append(({owner}, {key}, v))")
 
     def write(writer: Writer) -> None:
@@ -193,13 +193,13 @@ def make_element(models: Models, place: Spot, kind: Kind, slot: int, *, is_part:
     return write
 
 
-def maker(models: Models, place: Spot, kind: Kind, *, is_part: bool = False) -> Make:
+def element_maker(models: Models, element: TargetElement, kind: Kind, *, is_part: bool = False) -> Make:
     """The same as a function that gives the element."""
-    inner_place = Spot(1, place.key, place.many, place.others, place.is_open)
-    make = function(make_element(models, inner_place, kind, 2, is_part=is_part))
+    inner_element = TargetElement(1, element.key, element.many, element.others, element.is_open)
+    make = function(make_element(models, inner_element, kind, 2, is_part=is_part))
 
     def run(frame: Frame) -> Json:
-        inner = [frame[0], frame[place.parent], None]
+        inner = [frame[0], frame[element.parent], None]
         make(inner)
         made: Json = inner[2]
         return made
@@ -207,9 +207,9 @@ def maker(models: Models, place: Spot, kind: Kind, *, is_part: bool = False) -> 
     return run
 
 
-def reuser(make: Make, place: Spot) -> Make:
+def reusing_maker(make: Make, element: TargetElement) -> Make:
     """List modes `collate` (R4) and `single` (R5): the first item of the list, made when there is none."""
-    parent, key = place.parent, place.key
+    parent, key = element.parent, element.key
 
     def reuse(frame: Frame) -> Json:
         held = frame[parent].get(key)
@@ -219,14 +219,14 @@ def reuser(make: Make, place: Spot) -> Make:
     return reuse
 
 
-def merger(place: Spot) -> Store:
+def merging_store(element: TargetElement) -> Store:
     """The same for a value: it is added to the first item; a primitive takes its place."""
-    key = place.key
+    key = element.key
 
     def store(parent: Json, value: Any) -> None:
         held = parent.get(key)
         if type(held) is not list or not held:
-            parent[key] = [value] if place.many else value
+            parent[key] = [value] if element.many else value
         elif type(held[0]) is dict and type(value) is dict:
             _merge(held[0], value)
         else:

@@ -32,7 +32,7 @@ _ALREADY: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class TypedValue:
     """A value as an element takes it: `value`, or, with a `type_name`, its text brought to that type by `convert`."""
 
     value: Value
@@ -42,7 +42,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
+class TypeConversion:
     """One value for one element.  `fail(text)` makes the error that names the place in the map."""
 
     models: Models
@@ -68,43 +68,43 @@ class Fitting:
         names = ", ".join(one.name for one in member.kinds[:8])
         raise self.fail(f"'{self.target.element}' may be {names}: say which, e.g. with cast(x, 'string')")
 
-    def fit(self, member: Member | None, value: Value, kind: Kind) -> Fitted:
+    def apply(self, member: Member | None, value: Value, kind: Kind) -> TypedValue:
         """The value as `kind`."""
         if member is None:
-            return Fitted(Value(as_json(value), kind))
+            return TypedValue(Value(as_json(value), kind))
         if self.models.is_primitive(kind):
             return self._primitive(value, kind)
         is_text = value.kind.is_text or self.models.is_primitive(value.kind) or value.kind == REFERENCE_TEXT
         if is_text and kind.name == "Reference":
             text = as_json(value)
-            return Fitted(Value(lambda frame: {"reference": found} if (found := text(frame)) else None, kind))
+            return TypedValue(Value(lambda frame: {"reference": found} if (found := text(frame)) else None, kind))
         if is_text:
             what = f"'{self.target.element}' is a {kind.name}"
             raise self.fail(f"{what}: call a group for it, or use a transform that makes one")
         if value.kind == fhir("Coding") and kind == fhir("CodeableConcept"):
             coding = value.get
-            return Fitted(Value(lambda frame: {"coding": [found]} if (found := coding(frame)) else None, kind))
-        self._must_be(value, kind)
-        return Fitted(value)
+            return TypedValue(Value(lambda frame: {"coding": [found]} if (found := coding(frame)) else None, kind))
+        self._check_type(value, kind)
+        return TypedValue(value)
 
-    def _must_be(self, value: Value, kind: Kind) -> None:
+    def _check_type(self, value: Value, kind: Kind) -> None:
         """A structure of another type is a mistake; an inner structure is taken as it comes."""
         both_known = value.kind.model == kind.model == "fhir" and "." not in kind.name + value.kind.name
         if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
 
-    def _primitive(self, value: Value, kind: Kind) -> Fitted:
+    def _primitive(self, value: Value, kind: Kind) -> TypedValue:
         convert = self.conversions.get(kind.name)
         if convert is None or value.kind == kind or value.kind == REFERENCE_TEXT:
-            return Fitted(value)
+            return TypedValue(value)
         if value.constant is not NOTHING:
-            return Fitted(self._literal(value, kind, convert))
+            return TypedValue(self._literal(value, kind, convert))
         if value.kind.model == "fhir" and not self.models.is_primitive(value.kind):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
         already = _ALREADY.get(kind.name)
         if value.kind.is_text or value.kind == STRING or already is None:
-            return Fitted(value, kind.name, convert, text_of(value))
-        return Fitted(Value(_kept_or_converted(value.get, converted(value, kind.name, convert), already), kind))
+            return TypedValue(value, kind.name, convert, text_of(value))
+        return TypedValue(Value(_as_is_or_converted(value.get, converted(value, kind.name, convert), already), kind))
 
     def _literal(self, value: Value, kind: Kind, convert: Convert) -> Value:
         text = as_text(value.constant)
@@ -114,7 +114,7 @@ class Fitting:
         return constant(result, kind)
 
 
-def _kept_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
+def _as_is_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
     """JSON numbers and booleans stay as they are, text is converted."""
 
     def get(frame: Frame) -> Any:
