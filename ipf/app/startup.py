@@ -31,7 +31,7 @@ from ipf.app.stages.notifications import start_notifications
 from ipf.app.stages.recovery import start_recovery
 from ipf.config.settings import Settings
 from ipf.errors import Problem
-from ipf.mapping.library.installation import BELL
+from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.mapping.library.service import MappingAdminService
 
 log = Logger(namespace="ipf.app.service")
@@ -100,7 +100,7 @@ def _reload_on_sighup(mapping: MappingAdminService, stores: Stores, reactor: Any
     async def reload() -> None:
         try:
             await mapping.reload()
-            stores.notifier.notify(BELL)
+            stores.notifier.notify(MAPPING_CHANNEL)
         except Problem as problem:
             log.error("event=mapping_not_loaded {reason}", reason=str(problem))
 

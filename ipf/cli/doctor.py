@@ -203,13 +203,13 @@ async def _maps(examined: Examined) -> list[Finding]:
 def profile_findings(settings: Settings, library: Library) -> list[Finding]:
     """Archives of vendor profiles, each against the maps of this installation."""
     from ipf.vendor_profiles.folder import archives
-    from ipf.vendor_profiles.profile import check_profile
+    from ipf.vendor_profiles.profile import validate_profile
 
     found = []
     for path in archives(Path(settings.profile_dir)):
         name = f"profile {path.name}"
         try:
-            checked = check_profile(path.read_bytes(), path.name, library)
+            checked = validate_profile(path.read_bytes(), path.name, library)
         except (Problem, OSError) as problem:
             found.append(Finding(name, FAILED, str(problem)))
             continue

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from ipf.hl7.arrangement import Arrangement, arrangement_of, is_site_segment
 from ipf.hl7.charset import decode, decode_with, sniff
 from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
-from ipf.hl7.lines import lines_of
-from ipf.hl7.shape import Shape, is_local, shape_of
+from ipf.hl7.segments import split_segments
 from ipf.hl7.structure import Group, Structure, arrange, structure, structure_name
 
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
@@ -252,7 +252,16 @@ class Message:
     """One message.  `parse` makes it; `raw` are the bytes as they came."""
 
     __slots__ = (
-        "_by_name", "_known", "_lines", "_shape", "_structure", "_tree", "_warnings", "encoding", "header", "raw",
+        "_arrangement",
+        "_by_name",
+        "_known",
+        "_lines",
+        "_structure",
+        "_tree",
+        "_warnings",
+        "encoding",
+        "header",
+        "raw",
     )  # fmt: skip
     kind = "message"
 
@@ -265,7 +274,7 @@ class Message:
         self._by_name: dict[str, list[Segment]] | None = None
         self._tree: Group | None = None
         self._structure: Structure | None = None
-        self._shape: Shape | None = None
+        self._arrangement: Arrangement | None = None
         self._known: dict[str, list[Segment]] | None = None
 
     @classmethod
@@ -280,7 +289,7 @@ class Message:
         codec = wide or charset
         decoded = decode_with(raw, codec) if codec else decode(raw, header.charset_names)
         text = decoded.text if raw[:3] == b"MSH" else decoded.text.lstrip("\ufeff \t\r\n\x00")
-        lines = lines_of(text, header.separators.field)
+        lines = split_segments(text, header.separators.field)
         warnings = [decoded.warning] if decoded.warning else []
         return cls(raw, header, encoding_of(header.separators, decoded.codec), lines, warnings)
 
@@ -346,23 +355,23 @@ class Message:
         """
         known = self._known
         if known is None:
-            known = self._known = self._shaped()
+            known = self._known = self._arranged_segments()
         found = known.get(name)
         if found is not None:
             return found
-        shape = self._shape
-        if shape is not None:  # most of what a map asks for is not there
-            return self.tree().children(name) if name in shape.groups else []
+        arrangement = self._arrangement
+        if arrangement is not None:  # most of what a map asks for is not there
+            return self.tree().children(name) if name in arrangement.groups else []
         return self._arranged(name)
 
-    def _shaped(self) -> dict[str, list[Segment]]:
+    def _arranged_segments(self) -> dict[str, list[Segment]]:
         """Segments that stand directly in the message, when where they stand is known of messages before it."""
         defined = self._definition()
         segments = self._segments()
-        self._shape = shape = None if defined is None else shape_of(defined, segments)
-        if shape is None:
+        self._arrangement = arrangement = None if defined is None else arrangement_of(defined, segments)
+        if arrangement is None:
             return {}
-        return {name: [segments[number] for number in numbers] for name, numbers in shape.segments.items()}
+        return {name: [segments[number] for number in numbers] for name, numbers in arrangement.segments.items()}
 
     def _arranged(self, name: str) -> list[Any]:
         """The same of a message with a segment that is out of place, or that is long, or of no known structure."""
@@ -370,7 +379,7 @@ class Message:
         by_name = self._by_name or self._index()
         if defined is None or name in defined.only_at_root:
             return by_name.get(name, [])
-        if is_local(defined, name):
+        if is_site_segment(defined, name):
             return by_name.get(name, [])
         tree = self._tree or self.tree()
         if name not in by_name and name not in defined.group_names:
@@ -385,8 +394,8 @@ class Message:
         """The message as groups; a structure that nobody knows gives one flat group."""
         if self._tree is None:
             defined = self._definition()
-            if self._shape is not None:
-                self._tree = self._shape.tree(self._segments())
+            if self._arrangement is not None:
+                self._tree = self._arrangement.tree(self._segments())
             elif defined is None:
                 self._tree = Group(self.structure)
                 for segment in self._segments():

@@ -20,10 +20,10 @@ from ipf.hl7.charset import DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.header import missing_part, scan_header
 from ipf.mapping.library.maps import Library
 from ipf.ports import Claimed, Json
-from ipf.vendor_profiles.quirks import control_id, fallback_charset, reading
+from ipf.vendor_profiles.quirks import control_id, fallback_charset, normalized
 
 SUFFIX = ".hl7"
-_SHOWN = 300
+_EXCERPT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[s
     if message.message_type != message_type:
         raise Refused(f"refused: this is a message of type {message.message_type}, not {message_type}")
     try:
-        bundle = library.transform(reading(message, quirks)).bundle
+        bundle = library.transform(normalized(message, quirks)).bundle
     except Problem as problem:
         raise Refused(f"not mapped: {problem}") from problem
     except Exception as error:  # as the converter does: a fault of ours fails the message, not the process
@@ -118,29 +118,29 @@ def compare(wanted: Any, bundle: Json) -> str:
         total = wanted.get("total")
         if total is not None and total != len(made):
             return f"expected {total} resources, found {len(made)}"
-        asked = [entry.get("resource") for entry in wanted.get("entry", ())]
+        expected = [entry.get("resource") for entry in wanted.get("entry", ())]
     else:
-        asked = wanted if isinstance(wanted, list) else [wanted]
-    if not all(isinstance(one, dict) and "resourceType" in one for one in asked):
+        expected = wanted if isinstance(wanted, list) else [wanted]
+    if not all(isinstance(one, dict) and "resourceType" in one for one in expected):
         return "the expectation must be a Bundle, a resource, or a list of resources"
-    if assigned(asked, made):
+    if all_matched(expected, made):
         return ""
-    for one in asked:
+    for one in expected:
         alike = [other for other in made if isinstance(other, dict) and other["resourceType"] == one["resourceType"]]
-        if not any(fits(one, other) for other in alike):
+        if not any(matches(one, other) for other in alike):
             return _difference(one, alike)
     return "one resource was expected several times, and is there less often"
 
 
-def fits(wanted: Any, found: Any) -> bool:
+def matches(wanted: Any, found: Any) -> bool:
     """Whether all that is wanted is there."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
-            name not in found if value is None else name in found and fits(value, found[name])
+            name not in found if value is None else name in found and matches(value, found[name])
             for name, value in wanted.items()
         )
     if isinstance(wanted, list):
-        return isinstance(found, list) and assigned(wanted, found)
+        return isinstance(found, list) and all_matched(wanted, found)
     return (type(wanted) is type(found) and bool(wanted == found)) or _numbers(wanted, found)
 
 
@@ -151,13 +151,13 @@ def _numbers(wanted: Any, found: Any) -> bool:
     return bool(wanted == found)
 
 
-def assigned(wanted: Sequence[Any], found: Sequence[Any]) -> bool:
+def all_matched(wanted: Sequence[Any], found: Sequence[Any]) -> bool:
     """Whether each that is wanted has one of its own among those found (augmenting paths)."""
     owner: dict[int, int] = {}
 
     def place(number: int, seen: set[int]) -> bool:
         for at, one in enumerate(found):
-            if at not in seen and fits(wanted[number], one):
+            if at not in seen and matches(wanted[number], one):
                 seen.add(at)
                 if at not in owner or place(owner[at], seen):
                     owner[at] = number
@@ -175,13 +175,13 @@ def _difference(wanted: Json, alike: Sequence[Json]) -> str:
         return f"none of the {len(alike)} {kind} resources is as expected"
     for name, value in wanted.items():
         found = alike[0].get(name)
-        if not fits({name: value}, alike[0]):
-            return f"{kind}.{name}: expected {_shown(value)}, found {_shown(found)}"
+        if not matches({name: value}, alike[0]):
+            return f"{kind}.{name}: expected {_excerpt(value)}, found {_excerpt(found)}"
     return f"{kind} is not as expected"
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     if value is None:
         return "nothing"
     text = dumps(value).decode()
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."

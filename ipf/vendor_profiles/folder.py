@@ -1,12 +1,12 @@
-"""The profiles that were accepted last, as copies of their archives that stay while people change the folder.
+"""The folder of profile archives, and copies of the accepted ones.
 
-What arrives: `IPF_PROFILE_DIR`, a folder of archives.  What leaves: a `Shelf` for a library, and what was skipped and
-why.  A broken archive replaces nothing: the one of the same name that was accepted before stays in use, and what is in
-use goes before what is new and wants the same messages.  A profile in use that no longer compiles with other general
-maps refuses those maps instead of disappearing.
+What arrives: `IPF_PROFILE_DIR`, a folder of archives.  What leaves: a `ProfileRegistry` for a library, and the skipped
+archives with their findings.  When an archive is broken, the accepted one of the same name stays in use.  A profile in
+use takes precedence over a new one that matches the same messages.  New general maps are refused when a profile in use
+does not compile with them.
 
-Converter processes read the copies (`current`, a link), so they always have what the main process accepted.  Used from
-threads, one at a time.
+Converter processes read the copies (`current`, a symbolic link), so they use what the main process accepted.  All
+methods may be called from threads; a lock serializes them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ipf.mapping.library.maps import Library
 from ipf.ports import Json
 from ipf.vendor_profiles.archive import SUFFIXES
 from ipf.vendor_profiles.findings import Finding, Findings
-from ipf.vendor_profiles.profile import Checked, Profile, check_profile
-from ipf.vendor_profiles.registry import Shelf, Site, conflicts
+from ipf.vendor_profiles.profile import Profile, Validation, validate_profile
+from ipf.vendor_profiles.registry import Deployment, ProfileRegistry, conflicts
 
 log = Logger(namespace="ipf.vendor_profiles")
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An archive that is not used.  `kept`: the version that was accepted before stays in use."""
+    """An archive that is not used.  `kept`: the accepted version that stays in use."""
 
     file: str
     findings: tuple[Finding, ...]
@@ -50,128 +50,129 @@ class Skipped:
 
 @dataclass(slots=True)
 class ProfileFolder:
-    """`live`: the folder that people edit.  `root`: where copies go, of this process alone; None: nowhere.
+    """`live`: the folder that operators edit.  `root`: folder of this process for copies; None in a converter process.
 
-    Without `root` the archives are what another process accepted: all of them must be usable, since a message of a
-    profile must never be converted without it.
+    Without `root` the archives are those that the main process accepted.  All must be valid, since a message must not
+    be converted without its profile.
     """
 
     live: Path
-    site: Site
+    deployment: Deployment
     root: Path | None = None
     skipped: tuple[Skipped, ...] = ()
     warnings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     _accepted: dict[str, bytes] = field(default_factory=dict)
-    _made: dict[str, tuple[object, bytes, Checked]] = field(default_factory=dict)
+    _validations: dict[str, tuple[object, bytes, Validation]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _number: int = 0
 
     @property
     def current(self) -> Path:
-        """The copies in use."""
+        """The copies in use: a symbolic link to a folder."""
         return (self.root or self.live) / "current"
 
-    def build(self, library: Library, *, fresh: bool) -> Shelf | None:
-        """The shelf for a library; None = there is no profile.  `fresh`: of the folder as it is now.
+    def build(self, library: Library, *, fresh: bool) -> ProfileRegistry | None:
+        """The registry for a library; None = there is no profile.  `fresh`: from the current files.
 
         Problem MAPPING: a profile in use does not compile with these maps.
         """
         with self._lock:
             if fresh and self.root is not None:
-                return self._shelf(self._look(library))
+                return self._registry(self._scan(library))
             accepted = self._accepted
             if self.root is None:
-                copy = self.live.resolve()  # the link may move on meanwhile; what it pointed at stays for a while
+                copy = self.live.resolve()  # the link may change meanwhile; its old target stays
                 accepted = {path.name: path.read_bytes() for path in archives(copy)}
-            return self._shelf([self._again(name, content, library) for name, content in accepted.items()])
+            return self._registry([self._recompiled(name, content, library) for name, content in accepted.items()])
 
-    def look(self, library: Library) -> None:
-        """Accept what is in the folder now, as far as it is right; `build` then makes shelves of it."""
+    def scan(self, library: Library) -> None:
+        """Accept the valid archives of the folder, for the next `build`."""
         with self._lock:
-            self._look(library)
+            self._scan(library)
 
     def remove(self) -> None:
-        """The process ends."""
+        """Remove the copies when the process ends."""
         if self.root is not None:
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def _shelf(self, profiles: Sequence[Profile]) -> Shelf | None:
-        return Shelf(profiles, self.site) if profiles else None
+    def _registry(self, profiles: Sequence[Profile]) -> ProfileRegistry | None:
+        return ProfileRegistry(profiles, self.deployment) if profiles else None
 
-    def _look(self, library: Library) -> list[Profile]:
+    def _scan(self, library: Library) -> list[Profile]:
         profiles: list[Profile] = []
         skipped: list[Skipped] = []
         warnings: dict[str, tuple[Finding, ...]] = {}
-        taken: dict[str, bytes] = {}
+        accepted: dict[str, bytes] = {}
         for path in sorted(archives(self.live), key=lambda one: one.name not in self._accepted):
             before = self._accepted.get(path.name)
-            checked, content = self._checked(path, library, profiles)
-            if checked.profile is None and before is not None:
-                kept = self._again(path.name, before, library)
+            validation, content = self._validated(path, library, profiles)
+            if validation.profile is None and before is not None:
+                kept = self._recompiled(path.name, before, library)
                 if before != content:
-                    skipped.append(Skipped(path.name, checked.findings, kept.manifest.version))
-                else:  # its cases fail with other general maps: it goes on, and that is told
-                    warnings[path.name] = checked.findings
+                    skipped.append(Skipped(path.name, validation.findings, kept.manifest.version))
+                else:  # its cases fail with other general maps: it stays in use, with a warning
+                    warnings[path.name] = validation.findings
                 profiles.append(kept)
-                taken[path.name] = before
-            elif checked.profile is None:
-                skipped.append(Skipped(path.name, checked.findings))
+                accepted[path.name] = before
+            elif validation.profile is None:
+                skipped.append(Skipped(path.name, validation.findings))
             else:
-                profiles.append(checked.profile)
-                taken[path.name] = content
-                warnings[path.name] = checked.findings
-        self._accept(taken)
+                profiles.append(validation.profile)
+                accepted[path.name] = content
+                warnings[path.name] = validation.findings
+        self._publish(accepted)
         self.skipped, self.warnings = tuple(skipped), warnings
         return profiles
 
-    def _checked(self, path: Path, library: Library, others: Sequence[Profile]) -> tuple[Checked, bytes]:
+    def _validated(self, path: Path, library: Library, others: Sequence[Profile]) -> tuple[Validation, bytes]:
         findings = Findings()
         try:
             content = path.read_bytes()
-            checked = self._check(path.name, content, library)
+            validation = self._validate(path.name, content, library)
         except OSError as error:
             findings.error("", "", f"cannot be read: {error.strerror}")
-            return Checked(None, tuple(findings.items), (), None), b""
+            return Validation(None, tuple(findings.items), (), None), b""
         except Problem as problem:
             findings.error("", "", problem.text)
-            return Checked(None, tuple(findings.items), (), None), content
+            return Validation(None, tuple(findings.items), (), None), content
         except Exception as error:  # one archive must not keep the service from starting
-            log.failure("a profile could not be looked at: {file}", file=path.name)
-            findings.error("", "", f"cannot be looked at: unexpected {type(error).__name__}; the log says why")
-            return Checked(None, tuple(findings.items), (), None), content
-        if checked.manifest is not None:
-            self.site.check(checked.manifest, findings)
-            conflicts(checked.manifest, others, findings)
-        profile = None if findings.errors else checked.profile
-        return Checked(checked.manifest, (*checked.findings, *findings.items), checked.cases, profile), content
+            log.failure("a profile could not be validated: {file}", file=path.name)
+            findings.error("", "", f"cannot be validated: unexpected {type(error).__name__}; see the log")
+            return Validation(None, tuple(findings.items), (), None), content
+        if validation.manifest is not None:
+            self.deployment.check(validation.manifest, findings)
+            conflicts(validation.manifest, others, findings)
+        profile = None if findings.errors else validation.profile
+        every = (*validation.findings, *findings.items)
+        return Validation(validation.manifest, every, validation.cases, profile), content
 
-    def _again(self, name: str, content: bytes, library: Library) -> Profile:
-        """A profile that is in use, with a library of now."""
-        checked = self._check(name, content, library, run_cases=False)
-        if checked.profile is None:
-            reason = "; ".join(str(one) for one in checked.findings if one.severity == "error")
-            raise Problem(Category.MAPPING, f"the profile in use does not fit these maps: {reason}", name)
-        return checked.profile
+    def _recompiled(self, name: str, content: bytes, library: Library) -> Profile:
+        """A profile in use, compiled with another library."""
+        validation = self._validate(name, content, library, run_cases=False)
+        if validation.profile is None:
+            reason = "; ".join(str(one) for one in validation.findings if one.severity == "error")
+            raise Problem(Category.MAPPING, f"the profile in use does not compile with these maps: {reason}", name)
+        return validation.profile
 
-    def _check(self, name: str, content: bytes, library: Library, *, run_cases: bool = True) -> Checked:
-        """Look at an archive, unless that was done with the same general maps."""
-        known = self._made.get(name)
+    def _validate(self, name: str, content: bytes, library: Library, *, run_cases: bool = True) -> Validation:
+        """Validate an archive, unless it was validated with the same general maps."""
+        known = self._validations.get(name)
         if known is not None and known[0] is library.maps and known[1] == content:
             return known[2]
-        checked = check_profile(content, name, library, run_cases=run_cases)
-        if checked.profile is not None:
-            self._made[name] = (library.maps, content, checked)
-        return checked
+        validation = validate_profile(content, name, library, run_cases=run_cases)
+        if validation.profile is not None:
+            self._validations[name] = (library.maps, content, validation)
+        return validation
 
-    def _accept(self, taken: dict[str, bytes]) -> None:
-        """Write the copies and let the link point at them; those before stay for whoever is reading them."""
+    def _publish(self, accepted: dict[str, bytes]) -> None:
+        """Write the copies and switch the link; the previous copies stay for current readers."""
         if self.root is None:
             return
-        if taken != self._accepted or not self.current.exists():
+        if accepted != self._accepted or not self.current.exists():
             self._number += 1
             copy = self.root / str(self._number)
             copy.mkdir(parents=True)
-            for name, content in taken.items():
+            for name, content in accepted.items():
                 (copy / name).write_bytes(content)
             before = self.current.resolve() if self.current.exists() else None
             link = self.root / "next"
@@ -180,8 +181,8 @@ class ProfileFolder:
             for old in self.root.iterdir():
                 if old.is_dir() and not old.is_symlink() and old.resolve() not in (copy.resolve(), before):
                     shutil.rmtree(old, ignore_errors=True)
-        self._accepted = taken
-        self._made = {name: one for name, one in self._made.items() if name in taken}
+        self._accepted = accepted
+        self._validations = {name: one for name, one in self._validations.items() if name in accepted}
 
 
 def archives(folder: Path) -> list[Path]:
@@ -191,8 +192,8 @@ def archives(folder: Path) -> list[Path]:
     return sorted(one for one in folder.iterdir() if one.name.endswith(SUFFIXES) and one.is_file())
 
 
-def swept(root: Path) -> Path:
-    """A folder for copies, empty; those of processes that were killed are removed."""
+def prepare_copies_folder(root: Path) -> Path:
+    """An empty folder for copies; removes those of processes that no longer run."""
     for left in root.parent.glob("profiles-*"):
         if not Path("/proc", left.name.removeprefix("profiles-")).exists():
             shutil.rmtree(left, ignore_errors=True)

@@ -16,12 +16,19 @@ from ipf.ports import DEFAULT_TENANT
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.quirks import KNOWN
-from ipf.vendor_profiles.sources import LISTENER, RESOLVERS, SourceField, may_be_audited, resolver_of, source_field
+from ipf.vendor_profiles.source_fields import (
+    LISTENER,
+    RESOLVERS,
+    SourceField,
+    may_be_audited,
+    resolver_of,
+    source_field,
+)
 from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar, Sequence, texts
 
 SCHEMA_VERSION = 1
 MLLP = "hl7v2-mllp"
-NOT_SERVED = frozenset({"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api"})
+NOT_SUPPORTED = frozenset({"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api"})
 LONGEST_MANIFEST = 64 * 1024
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -99,20 +106,20 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     root = read_yaml(content, MANIFEST, findings)
     if root is None:
         return None
-    reader = _Reader(findings)
+    reader = _Parser(findings)
     top = reader.mapping(root)
     if top is None:
         return None
     reader.known(top, _TOP)
-    about = reader.mapping(reader.required(top, "profile"))
-    if about is None:
+    profile_json = reader.mapping(reader.required(top, "profile"))
+    if profile_json is None:
         return None
-    reader.known(about, ("id", "version", "schemaVersion", "vendor"))
+    reader.known(profile_json, ("id", "version", "schemaVersion", "vendor"))
     return Manifest(
-        reader.matching(reader.required(about, "id"), _ID, "letters, digits and . _ -, up to 64"),
-        reader.text(reader.required(about, "version")),
-        _schema_version(reader, about),
-        _vendor(reader, about),
+        reader.matching(reader.required(profile_json, "id"), _ID, "letters, digits and . _ -, up to 64"),
+        reader.text(reader.required(profile_json, "version")),
+        _schema_version(reader, profile_json),
+        _vendor(reader, profile_json),
         _ingest(reader, top),
         _mappings(reader, top),
         _quirks(reader, top),
@@ -120,7 +127,7 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     )
 
 
-class _Reader:
+class _Parser:
     """Nodes as values; what does not fit is a finding, and something harmless is given back."""
 
     def __init__(self, findings: Findings) -> None:
@@ -183,8 +190,8 @@ class _Reader:
         return found
 
 
-def _schema_version(reader: _Reader, about: Mapping) -> int:
-    node = reader.required(about, "schemaVersion")
+def _schema_version(reader: _Parser, profile_json: Mapping) -> int:
+    node = reader.required(profile_json, "schemaVersion")
     text = reader.text(node)
     if node is None or not text:
         return SCHEMA_VERSION
@@ -195,8 +202,8 @@ def _schema_version(reader: _Reader, about: Mapping) -> int:
     return int(text) if text.isdecimal() else SCHEMA_VERSION
 
 
-def _vendor(reader: _Reader, about: Mapping) -> Vendor:
-    node = reader.mapping(reader.required(about, "vendor"))
+def _vendor(reader: _Parser, profile_json: Mapping) -> Vendor:
+    node = reader.mapping(reader.required(profile_json, "vendor"))
     if node is None:
         return Vendor()
     reader.known(node, _VENDOR)
@@ -210,7 +217,7 @@ def _vendor(reader: _Reader, about: Mapping) -> Vendor:
     )
 
 
-def _ingest(reader: _Reader, top: Mapping) -> tuple[Ingest, ...]:
+def _ingest(reader: _Parser, top: Mapping) -> tuple[Ingest, ...]:
     found, ids = [], set()
     for node in reader.mappings(top.items.get("ingest")):
         name = reader.matching(reader.required(node, "id"), _ID, "letters, digits and . _ -, up to 64")
@@ -221,22 +228,22 @@ def _ingest(reader: _Reader, top: Mapping) -> tuple[Ingest, ...]:
         text = reader.text(kind)
         if text == MLLP:
             found.append(_mllp(reader, node, name))
-        elif kind is not None and text in NOT_SERVED:
+        elif kind is not None and text in NOT_SUPPORTED:
             reader.warning(kind, f"{text} is not served by this version: nothing is fetched for this item")
         elif kind is not None and text:
-            reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *sorted(NOT_SERVED)))}")
+            reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *sorted(NOT_SUPPORTED)))}")
     return tuple(found)
 
 
-def _mllp(reader: _Reader, node: Mapping, name: str) -> Ingest:
+def _mllp(reader: _Parser, node: Mapping, name: str) -> Ingest:
     reader.known(node, ("id", "type", "port", "facilityResolver", "facilities", "tenant"))
     port, resolver, items = _port(reader, node.items.get("port")), LISTENER, node.items
-    asked = items.get("facilityResolver")
-    if asked is not None:
-        given = resolver_of(reader.text(asked))
+    expected = items.get("facilityResolver")
+    if expected is not None:
+        given = resolver_of(reader.text(expected))
         resolver = given or LISTENER
         if given is None:
-            reader.error(asked, f"is none of {', '.join(RESOLVERS)}")
+            reader.error(expected, f"is none of {', '.join(RESOLVERS)}")
     facilities = reader.texts(items.get("facilities"))
     tenant = reader.matching(items.get("tenant"), _TENANT, "letters, digits and . _ -, up to 64") or None
     if port is None and "port" not in items and not facilities:
@@ -247,7 +254,7 @@ def _mllp(reader: _Reader, node: Mapping, name: str) -> Ingest:
     return Ingest(name, port, resolver, facilities, tenant, node.pointer, node.line)
 
 
-def _port(reader: _Reader, node: Node | None) -> int | None:
+def _port(reader: _Parser, node: Node | None) -> int | None:
     text = reader.text(node)
     if node is None or not text:
         return None
@@ -257,7 +264,7 @@ def _port(reader: _Reader, node: Node | None) -> int | None:
     return int(text)
 
 
-def _mappings(reader: _Reader, top: Mapping) -> tuple[MappingItem, ...]:
+def _mappings(reader: _Parser, top: Mapping) -> tuple[MappingItem, ...]:
     found: dict[str, MappingItem] = {}
     for node in reader.mappings(top.items.get("mappings")):
         reader.known(node, ("messageType", "map", "tests"))
@@ -278,7 +285,7 @@ def _mappings(reader: _Reader, top: Mapping) -> tuple[MappingItem, ...]:
     return tuple(found.values())
 
 
-def _quirks(reader: _Reader, top: Mapping) -> dict[str, str]:
+def _quirks(reader: _Parser, top: Mapping) -> dict[str, str]:
     node = reader.mapping(top.items.get("quirks")) if not _is_null(top.items.get("quirks")) else None
     found = {}
     for name, value in node.items.items() if node is not None else ():
@@ -293,7 +300,7 @@ def _quirks(reader: _Reader, top: Mapping) -> dict[str, str]:
     return found
 
 
-def _audit(reader: _Reader, top: Mapping) -> Audit:
+def _audit(reader: _Parser, top: Mapping) -> Audit:
     node = reader.mapping(top.items.get("audit")) if not _is_null(top.items.get("audit")) else None
     if node is None:
         return Audit()

@@ -1,7 +1,7 @@
-"""One profile, put together: read, compiled against the maps in use, and held against its own regression cases.
+"""Validation of a profile: parsed, compiled with the maps in use, and run on its regression cases.
 
-What arrives: the bytes of an archive, and the library of the general maps.  What leaves: a `Checked`, which has a
-profile when nothing is wrong.  Nothing is written anywhere.
+What arrives: the bytes of an archive, and the library of the general maps.  What leaves: a `Validation`, with a profile
+when there are no errors.  Nothing is written.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from ipf.vendor_profiles.archive import MANIFEST, Archive, read_archive
 from ipf.vendor_profiles.cases import SUFFIX, Case, run_case
 from ipf.vendor_profiles.findings import Finding, Findings
 from ipf.vendor_profiles.manifest import Manifest, read_manifest
-from ipf.vendor_profiles.quirks import edits_of, reading
+from ipf.vendor_profiles.quirks import edits_for, normalized
 
 _LONGEST_DETAIL = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile that can be used.  `file`: name of its archive."""
+    """A valid profile.  `file`: name of its archive.  `library`: the general maps with its own."""
 
     file: str
     digest: str
     manifest: Manifest
     library: Library
 
-    def maps(self, message_type: str) -> bool:
-        """Whether it has a map of its own for this type."""
+    def has_map(self, message_type: str) -> bool:
+        """Whether it has its own map for this type."""
         return self.library.has_map(message_type)
 
-    def place(self, message: Claimed) -> ProfiledMessage:
-        """A message of this profile, with what is to be done with it."""
+    def apply(self, message: Claimed) -> ProfiledMessage:
+        """Apply the quirks to a message, and collect its audit details."""
         quirks, audit = self.manifest.quirks, self.manifest.audit
-        read = reading(message, quirks) if edits_of(quirks) else message
+        read = normalized(message, quirks) if edits_for(quirks) else message
         origin = None
         if audit.agent_system or audit.enrichments:
             parsed = Message.parse(read.raw, read.charset or None)
             details = ((name, clean(field.read(parsed), _LONGEST_DETAIL)) for name, field in audit.enrichments)
             origin = Origin(audit.agent_system, message.source_system, tuple(one for one in details if one[1]))
-        return ProfiledMessage(read, self.library if self.maps(message.message_type) else None, origin)
+        return ProfiledMessage(read, self.library if self.has_map(message.message_type) else None, origin)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What came of looking at an archive.  `profile` None: it cannot be used, and `findings` say why."""
+class Validation:
+    """The result for an archive.  `profile` None: it is invalid, and `findings` say why."""
 
     manifest: Manifest | None
     findings: tuple[Finding, ...]
@@ -63,11 +63,11 @@ class Checked:
     profile: Profile | None
 
     def as_json(self) -> Json:
-        """The answer of `POST /admin/api/profiles/validate`."""
+        """The response of `POST /admin/api/profiles/validate`."""
         failed = sum(1 for case in self.cases if not case.passed)
         return {
             "valid": self.profile is not None,
-            "profile": about(self.manifest) if self.manifest is not None else None,
+            "profile": profile_json(self.manifest) if self.manifest is not None else None,
             "mappings": mappings(self.manifest, self.profile) if self.manifest is not None else [],
             "tests": {
                 "passed": len(self.cases) - failed,
@@ -78,8 +78,8 @@ class Checked:
         }
 
 
-def about(manifest: Manifest) -> Json:
-    """Who a profile is."""
+def profile_json(manifest: Manifest) -> Json:
+    """Identity of a profile: id, version, vendor."""
     vendor = manifest.vendor
     return {
         "id": manifest.id,
@@ -95,7 +95,7 @@ def about(manifest: Manifest) -> Json:
 
 
 def mappings(manifest: Manifest, profile: Profile | None) -> list[Json]:
-    """Which map each message type gets; `url` null: it does not compile."""
+    """The map of each message type; `url` null: it does not compile."""
     return [
         {
             "messageType": item.message_type.replace("_", "^", 1),
@@ -107,10 +107,10 @@ def mappings(manifest: Manifest, profile: Profile | None) -> list[Json]:
     ]
 
 
-def check_profile(content: bytes, file: str, library: Library, *, run_cases: bool = True) -> Checked:
-    """Look at an archive.  Problem MALFORMED: it is none; TOO_LARGE: it is too large.
+def validate_profile(content: bytes, file: str, library: Library, *, run_cases: bool = True) -> Validation:
+    """Validate an archive.  Problem MALFORMED: it is no archive; TOO_LARGE: it exceeds a limit.
 
-    `run_cases` False: of an archive that passed them before.
+    `run_cases` False: skip the regression cases.
     """
     findings = Findings()
     archive = read_archive(content, findings)
@@ -120,7 +120,7 @@ def check_profile(content: bytes, file: str, library: Library, *, run_cases: boo
     else:
         findings.error(MANIFEST, "", "is missing")
     if manifest is None:
-        return Checked(None, tuple(findings.items), (), None)
+        return Validation(None, tuple(findings.items), (), None)
     made = _compiled(archive, manifest, library, findings)
     _check_paths(archive, manifest, findings)
     cases: tuple[Case, ...] = ()
@@ -131,11 +131,11 @@ def check_profile(content: bytes, file: str, library: Library, *, run_cases: boo
             findings.error(case.path, "", f"this regression case fails: {case.message}")
     usable = made is not None and not findings.errors
     profile = Profile(file, archive.digest, manifest, made) if usable and made is not None else None
-    return Checked(manifest, tuple(findings.items), cases, profile)
+    return Validation(manifest, tuple(findings.items), cases, profile)
 
 
 def _compiled(archive: Archive, manifest: Manifest, library: Library, findings: Findings) -> Library | None:
-    """The general maps with those of the archive before them; None when one of these is broken."""
+    """The general maps with those of the archive, which take precedence; None when one is broken."""
     before = len(findings.errors)
     maps: dict[str, StructureMap] = {}
     tables: list[Mapping[str, Any]] = []
@@ -154,7 +154,7 @@ def _compiled(archive: Archive, manifest: Manifest, library: Library, findings: 
     if len(findings.errors) > before:
         return None
     try:
-        made = library.with_vendor(maps.values(), types, tables)
+        made = library.with_profile(maps.values(), types, tables)
         for one in maps.values():
             made.check(one.url)
     except Problem as problem:
@@ -174,7 +174,7 @@ def _read_map(
                 tables.append(resource)
                 return
         elif not path.endswith((".fml", ".map")):
-            findings.warning(path, "", "is no map (.fml, .map) and no resource (.json), and left alone")
+            findings.warning(path, "", "is neither a map (.fml, .map) nor a resource (.json), and is ignored")
             return
         made = read_map(content, path)
     except Problem as problem:
@@ -197,9 +197,9 @@ def _check_paths(archive: Archive, manifest: Manifest, findings: Findings) -> No
                 findings.error(MANIFEST, f"{item.pointer}/tests/{place}", f"there is no file {path}", item.line)
     for path in sorted(archive.files):
         if path.startswith("tests/") and path.endswith(SUFFIX) and path not in named:
-            findings.warning(path, "", "no mapping names this case, so it is not run")
+            findings.warning(path, "", "no mapping lists this case, so it is not run")
     if manifest.mappings and not manifest.ingest:
-        findings.warning(MANIFEST, "/ingest", "no ingest item says which messages these maps are for")
+        findings.warning(MANIFEST, "/ingest", "no ingest item selects messages for these maps")
 
 
 def _cases(archive: Archive, manifest: Manifest, library: Library) -> Iterator[Case]:

@@ -52,11 +52,11 @@ KNOWN: dict[str, Quirk] = {
 
 CONTROL_ID_PREFIX = "sha-"
 
-Edit = Callable[[str, "At"], str]
+Edit = Callable[[str, "FieldPosition"], str]
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class FieldPosition:
     """Where a field stands, and what its message is written with."""
 
     segment: str
@@ -81,9 +81,9 @@ def fallback_charset(quirks: Mapping[str, str]) -> str | None:
     return None if strategy == "listener" else strategy
 
 
-def reading(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
+def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
     """The message as the maps are to see it; the same object when no quirk is about mapping."""
-    edits = edits_of(quirks)
+    edits = edits_for(quirks)
     if not edits:
         return message
     parsed = Message.parse(message.raw, message.charset or None)
@@ -92,7 +92,7 @@ def reading(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
     return replace(message, raw="\r".join((*lines, "")).encode(codec, "replace"), charset=codec)
 
 
-def edits_of(quirks: Mapping[str, str]) -> tuple[Edit, ...]:
+def edits_for(quirks: Mapping[str, str]) -> tuple[Edit, ...]:
     """What is done to each field, in this order: values are trimmed before they are compared or read."""
     edits: list[Edit] = []
     if quirks.get("padded-values") == "trim":
@@ -120,13 +120,13 @@ def _edited(line: str, segment: str, message: Message, edits: tuple[Edit, ...]) 
     for place in range(2 if is_header else 1, len(fields)):
         number = place + 1 if is_header else place
         if fields[place] and (segment, number) not in _UNTOUCHED:
-            at = At(segment, number, separators, message.header)
+            at = FieldPosition(segment, number, separators, message.header)
             for edit in edits:
                 fields[place] = edit(fields[place], at)
     return separators.field.join(fields)
 
 
-def _each(text: str, at: At, change: Callable[[str], str]) -> str:
+def _each(text: str, at: FieldPosition, change: Callable[[str], str]) -> str:
     """A field with each of its subcomponents changed."""
     separators = (at.separators.repetition, at.separators.component, at.separators.subcomponent)
     return _split(text, [one for one in separators if one], change)
@@ -138,15 +138,15 @@ def _split(text: str, separators: list[str], change: Callable[[str], str]) -> st
     return separators[0].join(_split(one, separators[1:], change) for one in text.split(separators[0]))
 
 
-def _trimmed(text: str, at: At) -> str:
+def _trimmed(text: str, at: FieldPosition) -> str:
     return _each(text, at, str.strip) if " " in text or "\t" in text else text
 
 
-def _without_nulls(text: str, at: At) -> str:
+def _without_nulls(text: str, at: FieldPosition) -> str:
     return _each(text, at, lambda part: "" if part == NULL else part) if NULL in text else text
 
 
-def _distinct(text: str, at: At) -> str:
+def _distinct(text: str, at: FieldPosition) -> str:
     separator = at.separators.repetition
     if not separator or separator not in text:
         return text
@@ -183,7 +183,7 @@ def _hl7_time(found: re.Match[str]) -> str:
 def _authority(number: int) -> Edit:
     """CX-4 of numbers that have none: the whole of MSH-3 or MSH-4, as an HD inside a component."""
 
-    def edit(text: str, at: At) -> str:
+    def edit(text: str, at: FieldPosition) -> str:
         if (at.segment, at.field) not in _NUMBERS:
             return text
         marks = at.separators

@@ -1,8 +1,8 @@
-"""The profiles in use: which one a message belongs to, by the port it came in on and by what its MSH says.
+"""The profiles in use, and the profile of each message, by the port it arrived on and the content of its MSH.
 
-An ingest item is a rule.  Of the rules that fit a message the most particular one counts: port and facility, then port
-alone, then facility alone; so what a sender writes into MSH never takes a message away from the profile, and the
-tenant, of its port.  A shelf never changes; a reload makes a new one.
+Each ingest item of a manifest is a rule.  The most specific matching rule wins: port and facility, then port alone,
+then facility alone.  So the MSH of a message cannot override the profile and the tenant of its port.  A registry is
+immutable; a reload makes a new one.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipf.hl7.header import Header, scan_header
-from ipf.mapping.library.maps import ProfiledMessage, Vendors
+from ipf.mapping.library.maps import ProfiledMessage, VendorProfiles
 from ipf.ports import Claimed
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.manifest import Ingest, Manifest
 from ipf.vendor_profiles.profile import Profile
-from ipf.vendor_profiles.sources import LISTENER, resolved
+from ipf.vendor_profiles.source_fields import LISTENER, resolved
 
 _PORT = re.compile(r"(?:tcp6?|ssl|tls|mtls):(?:port=)?(\d+)(?::|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What a profile meets here.  `ports`: of each MLLP listener by its name; `tenants`: those whose tenant is stated.
+class Deployment:
+    """The listeners and tenants of this installation.  `ports`: port by name of MLLP listener.
 
-    `allowed`: the tenants that are served; empty = any.
+    `tenants`: tenant by name of listener, where the settings state one.  `allowed`: configured tenants; empty = any.
     """
 
     ports: Mapping[str, int]
@@ -35,11 +35,11 @@ class Site:
     allowed: frozenset[str] = frozenset()
 
     def listeners(self, port: int) -> frozenset[str]:
-        """Names of the listeners on this port: those of the settings, or the one that a profile opens."""
+        """Names of the listeners on this port: from the settings, or the one that a profile opens."""
         return frozenset(name for name, one in self.ports.items() if one == port) | {listener_name(port)}
 
     def check(self, manifest: Manifest, findings: Findings) -> None:
-        """Find what cannot be here: tenants that are not served, or not those of the listener."""
+        """Report tenants that are not configured, or differ from the tenant of the listener."""
         for item in manifest.ingest:
             if item.tenant is None:
                 continue
@@ -48,13 +48,13 @@ class Site:
             for name in _listeners(item, self) or ():
                 stated = self.tenants.get(name)
                 if stated is not None and stated != item.tenant:
-                    text = f"IPF_MLLP_TENANTS gives listener {name} to the tenant {stated}"
+                    text = f"IPF_MLLP_TENANTS assigns listener {name} to tenant {stated}"
                     findings.error(MANIFEST, f"{item.pointer}/tenant", text, item.line)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which messages are whose.  `listeners`, `facilities` None: any."""
+    """Matches the messages of one profile.  `listeners`, `facilities` None: any."""
 
     listeners: frozenset[str] | None
     resolver: str
@@ -64,11 +64,11 @@ class Rule:
 
     @property
     def rank(self) -> int:
-        """The most particular first."""
+        """Sort key: the most specific rule first."""
         return 2 * (self.listeners is None) + (self.facilities is None)
 
-    def fits(self, listener: str, header: Header | None) -> bool:
-        """Whether a message is of this rule."""
+    def matches(self, listener: str, header: Header | None) -> bool:
+        """Whether a message matches this rule."""
         if self.listeners is not None and listener not in self.listeners:
             return False
         if self.facilities is None:
@@ -76,48 +76,48 @@ class Rule:
         return header is not None and resolved(self.resolver, header, listener) in self.facilities
 
 
-class Shelf:
-    """`mapping.placed.Vendors`, and what the receiver asks.  `profiles`: in the order of their files."""
+class ProfileRegistry:
+    """`VendorProfiles` of the mapping library, and rules for the receiver.  `profiles`: in the order of their files."""
 
-    def __init__(self, profiles: Sequence[Profile], site: Site) -> None:
+    def __init__(self, profiles: Sequence[Profile], deployment: Deployment) -> None:
         self.profiles = tuple(profiles)
-        rules = [_rule(item, profile, site) for profile in profiles for item in profile.manifest.ingest]
+        rules = [_rule(item, profile, deployment) for profile in profiles for item in profile.manifest.ingest]
         self._rules = sorted(rules, key=lambda rule: rule.rank)
         self._needs_header = any(rule.facilities is not None for rule in rules)
 
     def rule_for(self, listener: str, header: Header) -> Rule | None:
         """The rule of a message that is being received."""
-        return next((rule for rule in self._rules if rule.fits(listener, header)), None)
+        return next((rule for rule in self._rules if rule.matches(listener, header)), None)
 
-    def place(self, message: Claimed) -> ProfiledMessage | None:
-        """See `Vendors.place`."""
+    def apply(self, message: Claimed) -> ProfiledMessage | None:
+        """See `VendorProfiles.apply`."""
         profile = self._profile(message)
-        return profile.place(message) if profile is not None else None
+        return profile.apply(message) if profile is not None else None
 
-    def maps(self, message: Claimed) -> bool:
-        """See `Vendors.maps`."""
+    def has_map(self, message: Claimed) -> bool:
+        """See `VendorProfiles.has_map`."""
         profile = self._profile(message)
-        return profile is not None and profile.maps(message.message_type)
+        return profile is not None and profile.has_map(message.message_type)
 
     def _profile(self, message: Claimed) -> Profile | None:
         header = scan_header(message.raw) if self._needs_header else None
-        rule = next((rule for rule in self._rules if rule.fits(message.listener, header)), None)
+        rule = next((rule for rule in self._rules if rule.matches(message.listener, header)), None)
         return rule.profile if rule is not None else None
 
 
 def conflicts(manifest: Manifest, others: Iterable[Profile], findings: Findings) -> None:
-    """Find what a profile shares with one that is in use: its id, or its messages."""
+    """Report an id or an ingest rule that a profile in use already has."""
     for other in others:
         if other.manifest.id == manifest.id:
             findings.error(MANIFEST, "/profile/id", f"{other.file} has the same id: {manifest.id}")
         taken = {key for item in other.manifest.ingest for key in _keys(item)}
         for item in manifest.ingest:
             if not taken.isdisjoint(_keys(item)):
-                findings.error(MANIFEST, item.pointer, f"{other.file} has the same messages", item.line)
+                findings.error(MANIFEST, item.pointer, f"{other.file} matches the same messages", item.line)
 
 
 def listener_name(port: int) -> str:
-    """Of a listener that a profile asks for and the settings do not have: as a listener without a name is called."""
+    """The name of a listener that a profile opens: that of an unnamed listener in the settings."""
     return f"tcp:{port}"
 
 
@@ -127,9 +127,9 @@ def port_of(endpoint: str) -> int | None:
     return int(found[1]) if found is not None else None
 
 
-def _rule(item: Ingest, profile: Profile, site: Site) -> Rule:
+def _rule(item: Ingest, profile: Profile, deployment: Deployment) -> Rule:
     return Rule(
-        _listeners(item, site),
+        _listeners(item, deployment),
         item.resolver,
         frozenset(item.facilities) if item.facilities and item.resolver != LISTENER else None,
         item.tenant,
@@ -137,10 +137,10 @@ def _rule(item: Ingest, profile: Profile, site: Site) -> Rule:
     )
 
 
-def _listeners(item: Ingest, site: Site) -> frozenset[str] | None:
-    """Names of listeners; with the resolver `listener` the facilities are such names."""
+def _listeners(item: Ingest, deployment: Deployment) -> frozenset[str] | None:
+    """Names of listeners; with the resolver `listener` the facilities are names of listeners."""
     named = frozenset(item.facilities) if item.resolver == LISTENER and item.facilities else None
-    at_port = site.listeners(item.port) if item.port is not None else None
+    at_port = deployment.listeners(item.port) if item.port is not None else None
     if named is None or at_port is None:
         return named if at_port is None else at_port
     return named & at_port
@@ -152,4 +152,4 @@ def _keys(item: Ingest) -> set[tuple[int | None, str, str]]:
     return {(item.port, item.resolver, one) for one in item.facilities}
 
 
-_: type[Vendors] = Shelf
+_: type[VendorProfiles] = ProfileRegistry

@@ -9,14 +9,14 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, TestCase
 
 from ipf.config.paths import folder
-from ipf.hl7 import shape
+from ipf.hl7 import arrangement
 from ipf.hl7.message import Message
 from ipf.hl7.structure import parse_syntax, structure, structure_name
 from tests.hl7.samples import MSH, SAMPLES
 
 
-def _shape(group: Any) -> str:
-    return " ".join(f"{node.name}({_shape(node)})" if node.kind == "group" else node.name for node in group.nodes)
+def _arrangement(group: Any) -> str:
+    return " ".join(f"{node.name}({_arrangement(node)})" if node.kind == "group" else node.name for node in group.nodes)
 
 
 def message(kind: str, version: str, segments: str) -> str:
@@ -78,7 +78,7 @@ class TreeTests(TestCase):
     def test_trees(self) -> None:
         for kind, version, segments, expected, warnings in TREES:
             found = Message.parse(message(kind, version, segments).encode())
-            self.assertEqual(_shape(found.tree()), f"MSH {expected}", (kind, version, segments))
+            self.assertEqual(_arrangement(found.tree()), f"MSH {expected}", (kind, version, segments))
             self.assertEqual(len(found.warnings), warnings, (segments, found.warnings))
 
     def test_children_of_the_message(self) -> None:
@@ -113,7 +113,7 @@ class ShapeTests(TestCase):
                 names = {one.name for one in known.all_segments} | {"NTE", "ZZY", "nonsense"}
                 for name in sorted(names | GROUPS):
                     self.assertEqual(_told(known.children(name)), _told(arranged._arranged(name)), (text, name))
-                self.assertEqual(_shape(known.tree()), _shape(arranged.tree()))
+                self.assertEqual(_arrangement(known.tree()), _arrangement(arranged.tree()))
 
     def test_a_group_is_the_same_each_time(self) -> None:
         found = Message.parse(SAMPLES["dense admission"].encode())
@@ -121,21 +121,23 @@ class ShapeTests(TestCase):
         self.assertIs(found.children("INSURANCE")[0], found.tree().children("INSURANCE")[0])
 
     def test_few_shapes_are_kept(self) -> None:
-        kept = len(shape._shapes)
-        long = "EVN PID PV1 " + "OBX " * shape.LONGEST
-        self.assertEqual(len(Message.parse(message("ADT^A01", "2.5.1", long).encode()).children("OBX")), shape.LONGEST)
-        self.assertEqual(len(shape._shapes), kept)
-        for number in range(shape.LIMIT + 1):
+        kept = len(arrangement._arrangements)
+        long = "EVN PID PV1 " + "OBX " * arrangement.LONGEST
+        self.assertEqual(
+            len(Message.parse(message("ADT^A01", "2.5.1", long).encode()).children("OBX")), arrangement.LONGEST
+        )
+        self.assertEqual(len(arrangement._arrangements), kept)
+        for number in range(arrangement.LIMIT + 1):
             order = " ".join("OBX" if number >> bit & 1 else "AL1" for bit in range(9))
             Message.parse(message("ADT^A01", "2.5.1", f"EVN PID PV1 {order}").encode()).children("PID")
-        self.assertLessEqual(len(shape._shapes), shape.LIMIT)
+        self.assertLessEqual(len(arrangement._arrangements), arrangement.LIMIT)
 
 
 GROUPS = {"INSURANCE", "PROCEDURE", "PATIENT", "PATIENT_RESULT", "ORDER", "RESOURCES", "OBSERVATION"}
 
 
 def _told(nodes: Any) -> list[str]:
-    return [f"{node.name}({_shape(node)})" if node.kind == "group" else node.raw for node in nodes]
+    return [f"{node.name}({_arrangement(node)})" if node.kind == "group" else node.raw for node in nodes]
 
 
 class TableTests(TestCase):

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from ipf.mapping.compiler.groups import Environment
+from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
-from ipf.mapping.library.texts import Maps
 from ipf.vendor_profiles.archive import pack
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "etc/profiles-example/acme-adt"

@@ -6,15 +6,15 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.vendor_profiles.cases import compare, fits
-from ipf.vendor_profiles.profile import Checked, check_profile
+from ipf.vendor_profiles.cases import compare, matches
+from ipf.vendor_profiles.profile import Validation, validate_profile
 from tests.corpus.samples import library
 from tests.vendor_profiles.samples import EXPECTED, MAP, bare, example, small, tar
 
 
-def check(files: dict[str, str]) -> Checked:
+def check(files: dict[str, str]) -> Validation:
     """The profile of these files, on no general maps."""
-    return check_profile(tar(files), "acme.tar.gz", bare())
+    return validate_profile(tar(files), "acme.tar.gz", bare())
 
 
 class CompareTests(TestCase):
@@ -25,7 +25,7 @@ class CompareTests(TestCase):
             ("1", 1, False), (True, 1, False), (1.0, 1, True), ([{"a": 1}, {}], [{}, {"a": 1}], True), ({}, [], False),
             ([{}, {"a": 1}], [{"a": 1}, {"b": 1}], True),
         ):  # fmt: skip
-            self.assertIs(fits(wanted, found), expected, (wanted, found))
+            self.assertIs(matches(wanted, found), expected, (wanted, found))
 
     def test_what_is_said(self) -> None:
         def bundle(*resources: dict[str, Any]) -> dict[str, Any]:
@@ -50,12 +50,12 @@ class CompareTests(TestCase):
 class ProfileTests(TestCase):
     def test_the_example_is_valid(self) -> None:
         """On the maps that come with ipf, whose groups it uses."""
-        checked = check_profile(example(), "acme.tar.gz", library())
+        checked = validate_profile(example(), "acme.tar.gz", library())
         self.assertEqual([str(one) for one in checked.findings], [])
         self.assertEqual([(one.path, one.message) for one in checked.cases if not one.passed], [])
         self.assertEqual(len(checked.cases), 3)
         assert checked.profile is not None
-        self.assertFalse(library().has_map("ADT_A04") and not checked.profile.maps("ADT_A04"))
+        self.assertFalse(library().has_map("ADT_A04") and not checked.profile.has_map("ADT_A04"))
 
     def test_a_small_one(self) -> None:
         answer = check(small()).as_json()

@@ -12,16 +12,16 @@ from ipf.app.maps.profiles import profiled_listener
 from ipf.errors import Category, Problem
 from ipf.hl7.header import scan_header
 from ipf.mapping.language.grammar import parse
+from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
-from ipf.mapping.library.texts import Maps
 from ipf.pipeline.receive.receive import MllpListener
 from ipf.ports import Claimed
 from ipf.ports.mapping import Origin
-from ipf.vendor_profiles.folder import ProfileFolder, swept
-from ipf.vendor_profiles.registry import Shelf, Site, port_of
+from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
+from ipf.vendor_profiles.registry import Deployment, ProfileRegistry, port_of
 from tests.vendor_profiles.samples import MAP, bare, message, small, tar
 
-SITE = Site({"lab": 2576, "main": 2575}, {"lab": "west"}, frozenset())
+SITE = Deployment({"lab": 2576, "main": 2575}, {"lab": "west"}, frozenset())
 
 
 def claimed(raw: bytes, listener: str = "tcp:2599", message_type: str = "ADT_A04") -> Claimed:
@@ -33,15 +33,15 @@ class FolderCase(TestCase):
     def setUp(self) -> None:
         self.live = Path(self.mktemp())
         self.live.mkdir()
-        self.folder = ProfileFolder(self.live, SITE, swept(Path(self.mktemp()) / "profiles-1"))
+        self.folder = ProfileFolder(self.live, SITE, prepare_copies_folder(Path(self.mktemp()) / "profiles-1"))
 
     def write(self, name: str, files: dict[str, str] | bytes) -> None:
         """Put an archive into the folder."""
         (self.live / name).write_bytes(files if isinstance(files, bytes) else tar(files))
 
-    def loaded(self, shelf: Shelf | None) -> list[str]:
+    def loaded(self, registry: ProfileRegistry | None) -> list[str]:
         """`file version` of what is in use."""
-        return [f"{one.file} {one.manifest.version}" for one in shelf.profiles] if shelf is not None else []
+        return [f"{one.file} {one.manifest.version}" for one in registry.profiles] if registry is not None else []
 
     def skipped(self) -> list[str]:
         """What is not, and why."""
@@ -70,17 +70,17 @@ class FolderTests(FolderCase):
         self.write("a.tar.gz", small("a"))
         self.folder.build(bare(), fresh=True)
         self.write("a.tar.gz", small("a", "2.0") | {"tests/a04.json": '{"resourceType": "Basic"}'})
-        self.folder.look(bare())
+        self.folder.scan(bare())
         self.assertEqual(self.loaded(self.folder.build(bare(), fresh=False)), ["a.tar.gz 1.0"])
         self.assertEqual([one.kept for one in self.folder.skipped], ["1.0"])
         self.assertEqual(self.skipped(), ["a.tar.gz: tests/a04.hl7: this regression case fails"])
         self.assertIn("no Basic was made", self.folder.skipped[0].findings[0].message)
         self.write("a.tar.gz", small("a", "2.0"))
-        self.folder.look(bare())
+        self.folder.scan(bare())
         self.assertEqual(self.loaded(self.folder.build(bare(), fresh=False)), ["a.tar.gz 2.0"])
         self.assertEqual(self.skipped(), [])
         (self.live / "a.tar.gz").unlink()
-        self.folder.look(bare())
+        self.folder.scan(bare())
         self.assertIsNone(self.folder.build(bare(), fresh=False))
 
     def test_only_what_changed_is_compiled_again(self) -> None:
@@ -89,7 +89,7 @@ class FolderTests(FolderCase):
         self.write("b.tar.gz", small("b", port=2601))
         first = self.folder.build(bare(), fresh=True)
         self.write("b.tar.gz", small("b", "2.0", port=2601))
-        self.folder.look(bare())
+        self.folder.scan(bare())
         second = self.folder.build(bare(), fresh=False)
         third = self.folder.build(Library(Maps(), {}, bare().environment), fresh=False)
         assert first is not None and second is not None and third is not None
@@ -106,7 +106,7 @@ class FolderTests(FolderCase):
         self.write("a.tar.gz", b"broken")
         self.write("b.tar.gz", small("b", port=2601))
         self.assertEqual(self.loaded(child.build(bare(), fresh=True)), ["a.tar.gz 1.0"])
-        self.folder.look(bare())
+        self.folder.scan(bare())
         self.assertEqual(self.loaded(child.build(bare(), fresh=True)), ["a.tar.gz 1.0", "b.tar.gz 1.0"])
         (self.folder.current / "b.tar.gz").write_bytes(b"broken")
         self.assertRaises(Problem, child.build, bare(), fresh=True)
@@ -143,10 +143,10 @@ class FolderTests(FolderCase):
         self.folder.build(bare(), fresh=True)
         self.write("a.tar.gz", small("a"))
         self.write("c.tar.gz", small("b", port=2601))
-        self.folder.look(bare())
+        self.folder.scan(bare())
         self.assertEqual(self.loaded(self.folder.build(bare(), fresh=False)), ["b.tar.gz 1.0"])
         first, second = self.skipped()
-        self.assertIn("b.tar.gz has the same messages", first)
+        self.assertIn("b.tar.gz matches the same messages", first)
         self.assertIn("b.tar.gz has the same id: b", second)
 
     def test_tenants_that_cannot_be(self) -> None:
@@ -156,17 +156,19 @@ class FolderTests(FolderCase):
 
         self.write("a.tar.gz", with_tenant("tenant: east"))
         self.assertIsNone(self.folder.build(bare(), fresh=True))
-        self.assertIn("/ingest/0/tenant: IPF_MLLP_TENANTS gives listener lab to the tenant west", self.skipped()[0])
+        self.assertIn("/ingest/0/tenant: IPF_MLLP_TENANTS assigns listener lab to tenant west", self.skipped()[0])
         self.write("a.tar.gz", with_tenant("tenant: west"))
         self.assertEqual(self.loaded(self.folder.build(bare(), fresh=True)), ["a.tar.gz 1.0"])
-        self.folder.site = replace(SITE, allowed=frozenset({"north"}))
-        self.folder = ProfileFolder(self.live, self.folder.site, swept(Path(self.mktemp()) / "profiles-1"))
+        self.folder.deployment = replace(SITE, allowed=frozenset({"north"}))
+        self.folder = ProfileFolder(
+            self.live, self.folder.deployment, prepare_copies_folder(Path(self.mktemp()) / "profiles-1")
+        )
         self.assertIsNone(self.folder.build(bare(), fresh=True))
         self.assertIn("is not among IPF_TENANTS", self.skipped()[0])
 
 
 class ShelfTests(FolderCase):
-    def shelf(self, *ingest: str) -> Shelf:
+    def registry(self, *ingest: str) -> ProfileRegistry:
         """Profiles `p0`, `p1` ... with one ingest item each."""
         for number, item in enumerate(ingest):
             files = small(f"p{number}")
@@ -174,14 +176,14 @@ class ShelfTests(FolderCase):
             place = next(index for index, line in enumerate(lines) if "hl7v2-mllp" in line)
             lines[place] = f"  - {{id: adt, type: hl7v2-mllp, {item}}}"
             self.write(f"p{number}.tar.gz", files | {"manifest.yaml": "\n".join(lines)})
-        shelf = self.folder.build(bare(), fresh=True)
+        registry = self.folder.build(bare(), fresh=True)
         self.assertEqual(self.skipped(), [])
-        assert shelf is not None
-        return shelf
+        assert registry is not None
+        return registry
 
     def test_whose_a_message_is(self) -> None:
         """By port and facility, by port, by facility; by the name of the listener; the same when it is converted."""
-        shelf = self.shelf(
+        registry = self.registry(
             "port: 2599", "port: 2599, facilityResolver: msh-4, facilities: [WEST]",
             "facilityResolver: MSH-4, facilities: [EAST, NORTH]", "facilityResolver: listener, facilities: [lab]",
         )  # fmt: skip
@@ -191,28 +193,30 @@ class ShelfTests(FolderCase):
             ("main", "", None),
         ):  # fmt: skip
             raw = message("C1").replace(b"|WEST|", f"|{facility}|".encode())
-            rule = shelf.rule_for(listener, scan_header(raw))
+            rule = registry.rule_for(listener, scan_header(raw))
             self.assertEqual(rule and rule.profile.manifest.id, expected, (listener, facility))
-            self.assertEqual(shelf.maps(claimed(raw, listener)), expected is not None)
-            self.assertFalse(shelf.maps(claimed(raw, listener, "ADT_A08")))
+            self.assertEqual(registry.has_map(claimed(raw, listener)), expected is not None)
+            self.assertFalse(registry.has_map(claimed(raw, listener, "ADT_A08")))
 
     def test_what_becomes_of_a_message(self) -> None:
         """Its own map, what the audit says more; another type only the quirks."""
-        shelf = self.shelf("port: 2599")
-        placed = shelf.place(claimed(message("C1")))
-        assert placed is not None and placed.library is not None
-        self.assertEqual(placed.origin, Origin("urn:test:acme", "ACME", (("facility", "WEST"),)))
-        bundle = placed.library.transform(placed.message).bundle
+        registry = self.registry("port: 2599")
+        profiled = registry.apply(claimed(message("C1")))
+        assert profiled is not None and profiled.library is not None
+        self.assertEqual(profiled.origin, Origin("urn:test:acme", "ACME", (("facility", "WEST"),)))
+        bundle = profiled.library.transform(profiled.message).bundle
         self.assertEqual(bundle["entry"][0]["resource"]["birthDate"], "1970-03-15")
-        other = shelf.place(claimed(message("C1"), message_type="ADT_A08"))
+        other = registry.apply(claimed(message("C1"), message_type="ADT_A08"))
         assert other is not None
         self.assertIsNone(other.library)
         self.assertIn(b"||19700315|", other.message.raw)
-        self.assertIsNone(shelf.place(claimed(message("C1"), "main")))
+        self.assertIsNone(registry.apply(claimed(message("C1"), "main")))
 
     def test_what_the_receiver_is_told(self) -> None:
         """Tenant, charset and types; a tenant that is stated otherwise stays; a control id where there is none."""
-        place = profiled_listener(self.shelf("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]"))
+        place = profiled_listener(
+            self.registry("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]")
+        )
         header = scan_header(message(""))
         east = place(message(""), header, MllpListener("tcp:2599"))  # its facility does not take it out of its tenant
         self.assertEqual((east.tenant, header.source_id[:4]), ("east", "sha-"))

@@ -6,7 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.manifest import Manifest, read_manifest
-from ipf.vendor_profiles.sources import SourceField
+from ipf.vendor_profiles.source_fields import SourceField
 from tests.vendor_profiles.samples import EXAMPLE, small
 
 HEAD = "profile: {id: a, version: 1.10, schemaVersion: 1, vendor: {name: V}}\n"

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.hl7.message import Message
 from ipf.ports import Claimed
-from ipf.vendor_profiles.quirks import KNOWN, control_id, edits_of, fallback_charset, reading
+from ipf.vendor_profiles.quirks import KNOWN, control_id, edits_for, fallback_charset, normalized
 
 MSH = "MSH|^~\\&|APP^1.2^ISO|SITE|||01.02.2026 08:09||ADT^A04|C1|P|2.5"
 
@@ -39,7 +39,7 @@ class QuirkTests(TestCase):
             ("assigning-authority", "sending-application", "PV1|1|I|77||" + "|" * 14 + "V1",
              "PV1|1|I|77||" + "|" * 14 + "V1^^^APP&1.2&ISO"),
         ):  # fmt: skip
-            read = reading(claimed(sent), {quirk: strategy})
+            read = normalized(claimed(sent), {quirk: strategy})
             self.assertEqual(read.raw.decode().split("\r")[1], seen, (quirk, strategy))
             self.assertEqual(Message.parse(read.raw, read.charset).control_id, "C1")
 
@@ -47,26 +47,26 @@ class QuirkTests(TestCase):
         """The first strategy of each is what happens without a profile: the message is the same object."""
         message = claimed("PID|1 ||77")
         plain = {name: quirk.strategies[0] for name, quirk in KNOWN.items()}
-        self.assertIs(reading(message, plain), message)
-        self.assertEqual((edits_of(plain), control_id(plain, b"x"), fallback_charset(plain)), ((), "", None))
+        self.assertIs(normalized(message, plain), message)
+        self.assertEqual((edits_for(plain), control_id(plain, b"x"), fallback_charset(plain)), ((), "", None))
 
     def test_every_strategy_is_hooked(self) -> None:
         """Each strategy but the first changes something."""
         for name, quirk in KNOWN.items():
             for strategy in quirk.strategies[1:]:
                 set_ = {name: strategy}
-                self.assertTrue(edits_of(set_) or control_id(set_, b"x") or fallback_charset(set_), set_)
+                self.assertTrue(edits_for(set_) or control_id(set_, b"x") or fallback_charset(set_), set_)
 
     def test_the_separators_type_and_control_id_are_left_alone(self) -> None:
         quirks = {"padded-values": "trim", "repetitions": "distinct", "timestamps": "day-first"}
-        read = reading(claimed("PID|1"), quirks)
+        read = normalized(claimed("PID|1"), quirks)
         self.assertEqual(read.raw.decode().split("\r")[0], MSH.replace("01.02.2026 08:09", "202602010809"))
 
     def test_characters_stay_what_they_are(self) -> None:
         """The bytes that are mapped are in the charset of the message; line ends may be any."""
         message = claimed("PID|1||77||M\u00fcller ", charset="iso8859-1")
         message = replace(message, raw=message.raw.replace(b"\r", b"\n"))
-        read = reading(message, {"padded-values": "trim"})
+        read = normalized(message, {"padded-values": "trim"})
         self.assertEqual((read.charset, read.raw.split(b"\r")[1]), ("iso8859-1", b"PID|1||77||M\xfcller"))
 
     def test_a_control_id_is_made_of_the_content(self) -> None:

@@ -10,16 +10,16 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import loads
 from ipf.fhir.validation.validator import Validator
-from ipf.mapping.library import profiled as placed
+from ipf.mapping.library import profiled as profiled
+from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.profiled import ProfiledMapper
-from ipf.mapping.library.texts import Maps
 from ipf.ports import Claimed, Mapped
 from ipf.ports.audit import FHIR, Audit, Kind, millisecond_of
 from ipf.ports.mapping import Origin
 from ipf.security.audit_event import version_of
-from ipf.vendor_profiles.folder import ProfileFolder, swept
-from ipf.vendor_profiles.registry import Site
+from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
+from ipf.vendor_profiles.registry import Deployment
 from tests.vendor_profiles.samples import bare, message, small, tar
 from tests.vendor_profiles.test_folder import claimed
 
@@ -53,8 +53,8 @@ class PlacedTests(TestCase):
         live.mkdir()
         (live / "a.tar.gz").write_bytes(tar(small()))
         self.library = Library(Maps(), {}, bare().environment)
-        folder = ProfileFolder(live, Site({}, {}), swept(Path(self.mktemp()) / "profiles-1"))
-        self.library.vendors = folder.build(self.library, fresh=True)
+        folder = ProfileFolder(live, Deployment({}, {}), prepare_copies_folder(Path(self.mktemp()) / "profiles-1"))
+        self.library.vendor_profiles = folder.build(self.library, fresh=True)
 
     async def test_a_mapping_service_elsewhere(self) -> None:
         """Types that the profile maps are mapped here; its other types go there as maps would see them."""
@@ -69,13 +69,13 @@ class PlacedTests(TestCase):
         self.assertEqual((other.map_url, other.origin), ("elsewhere", None))
         self.assertIn(b"|19700315|", far.seen[0].raw)
         self.assertEqual(far.seen[1].raw, message("C1"))
-        self.library.vendors = None
+        self.library.vendor_profiles = None
         self.assertEqual((await mapper.transform(claimed(message("C1")))).map_url, "elsewhere")
 
     def test_in_this_process(self) -> None:
         """Also with a trace."""
-        self.assertEqual(placed.transform(self.library, claimed(message("C1")), None).origin, ORIGIN)
-        result = placed.explain(self.library, claimed(message("C1")), None)
+        self.assertEqual(profiled.transform(self.library, claimed(message("C1")), None).origin, ORIGIN)
+        result = profiled.explain(self.library, claimed(message("C1")), None)
         self.assertEqual(result.map_url, "urn:test:acme:ADT_A04")
         self.assertTrue(result.steps)
 

@@ -25,12 +25,12 @@ from ipf.app.runtime.stores import Stores
 from ipf.config.paths import folder
 from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps
-from ipf.mapping.library.installation import BELL, Build, Installation, keep_fresh
+from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
 from ipf.mapping.library.maps import Library
-from ipf.mapping.library.snapshot import Snapshot
+from ipf.mapping.library.snapshot import MapSnapshot
 from ipf.ports import Installed
-from ipf.vendor_profiles.folder import ProfileFolder, swept
-from ipf.vendor_profiles.registry import Site, port_of
+from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
+from ipf.vendor_profiles.registry import Deployment, port_of
 
 _POLL_SECONDS = 5.0  # how late a change is seen when its notification is lost
 
@@ -65,7 +65,7 @@ class LibraryLoader:
         `fresh`: read the folder of vendor profiles again.
         """
         library = copy(self._load(installed, maps))
-        library.vendors = self._profiles.build(library, fresh=fresh)
+        library.vendor_profiles = self._profiles.build(library, fresh=fresh)
         return library
 
     def _load(self, installed: Sequence[Installed], maps: Path) -> Library:
@@ -84,9 +84,9 @@ async def open_maps(settings: Settings, stores: Stores, reactor: Any, stack: Asy
     Problem MAPPING or MALFORMED names the file and the place that is invalid.
     """
     register_search_parameters(settings)
-    snapshot = Snapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
+    snapshot = MapSnapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
     stack.callback(snapshot.remove)
-    copies = swept(Path(settings.data_dir, f"profiles-{os.getpid()}"))
+    copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
     stack.callback(profiles.remove)
     converts = settings.worker_enabled and settings.worker_processes == 0
@@ -117,9 +117,9 @@ async def _start(build: Build, stores: Stores, reactor: Any, stack: AsyncExitSta
     await installation.start()
 
     async def refresh() -> None:
-        await keep_fresh(installation)
+        await refresh_safely(installation)
 
-    stores.notifier.subscribe(BELL, lambda: Deferred.fromCoroutine(refresh()))
+    stores.notifier.subscribe(MAPPING_CHANNEL, lambda: Deferred.fromCoroutine(refresh()))
     run_periodically(_POLL_SECONDS, refresh, "loading changed maps", reactor, stack, now=False)
     return installation
 
@@ -129,11 +129,11 @@ def maps_folder(settings: Settings) -> Path:
     return Path(settings.maps_dir) if settings.maps_dir else folder("maps")
 
 
-def site_of(settings: Settings) -> Site:
+def site_of(settings: Settings) -> Deployment:
     """Listeners and tenants of this installation, which vendor profiles refer to."""
     ports = {one.name: port_of(one.endpoint) for one in settings.mllp_listen}
     known = {name: port for name, port in ports.items() if port is not None}
-    return Site(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
+    return Deployment(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
 
 
 def _digest(installed: Sequence[Installed]) -> bytes:

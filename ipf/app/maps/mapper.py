@@ -32,7 +32,7 @@ def build_mapper(settings: Settings, installation: Installation, reactor: Any) -
     from ipf.wire.client.remote_service import RemoteService
 
     async def codings(message: Claimed) -> Codings | None:
-        overrides = await installation.answers_of(message)
+        overrides = await installation.overrides_of(message)
         return None if overrides is None else overrides.by_table
 
     def canonical(message_type: str) -> str | None:
@@ -43,7 +43,7 @@ def build_mapper(settings: Settings, installation: Installation, reactor: Any) -
     credentials = service_credentials(settings)
     service = RemoteService(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials)
     remote = RemoteMapper(service, settings.mapping_url, canonical, codings)
-    profiled = ProfiledMapper(remote, lambda: installation.library, installation.answers_of)
+    profiled = ProfiledMapper(remote, lambda: installation.library, installation.overrides_of)
     return ProfileAwareMapper(profiled, listeners, profiles)
 
 
@@ -62,8 +62,8 @@ class ProfileLookup:
     async def is_mapped(self, message: Claimed) -> bool:
         """Whether the vendor profile of a message maps it."""
         await self.refresh_for(message)
-        vendors = self._installation.library.vendors
-        return vendors is not None and vendors.maps(message)
+        vendors = self._installation.library.vendor_profiles
+        return vendors is not None and vendors.has_map(message)
 
     async def refresh_for(self, message: Claimed) -> None:
         """Load every profile that was in use when this message arrived.  One query serves all earlier messages."""

@@ -24,9 +24,9 @@ from ipf.ports.profiles import ProfileAdmin
 from ipf.telemetry.logs import event_line
 from ipf.vendor_profiles.findings import WARNING, Finding, Findings
 from ipf.vendor_profiles.folder import ProfileFolder
-from ipf.vendor_profiles.profile import Profile, about, check_profile, mappings
+from ipf.vendor_profiles.profile import Profile, mappings, profile_json, validate_profile
 from ipf.vendor_profiles.quirks import control_id, fallback_charset
-from ipf.vendor_profiles.registry import Shelf, listener_name
+from ipf.vendor_profiles.registry import ProfileRegistry, listener_name
 
 log = Logger(namespace="ipf.app.vendor_profiles")
 
@@ -61,10 +61,10 @@ class VendorProfiles:
         self._apply()
 
     @property
-    def registry(self) -> Shelf | None:
+    def registry(self) -> ProfileRegistry | None:
         """The profiles in use; None when there are none."""
-        vendors = self._installation.library.vendors
-        return vendors if isinstance(vendors, Shelf) else None
+        vendors = self._installation.library.vendor_profiles
+        return vendors if isinstance(vendors, ProfileRegistry) else None
 
     async def start(self) -> None:
         """Open the listeners that profiles name."""
@@ -89,10 +89,10 @@ class VendorProfiles:
         """See `ProfileAdmin.validate`."""
 
         def check() -> Json:
-            checked = check_profile(archive, "archive", self._installation.library)
+            checked = validate_profile(archive, "archive", self._installation.library)
             findings = Findings()
             if checked.manifest is not None:
-                self._folder.site.check(checked.manifest, findings)
+                self._folder.deployment.check(checked.manifest, findings)
             profile = None if findings.errors else checked.profile
             found = (*checked.findings, *findings.items)
             return replace(checked, findings=found, profile=profile).as_json()
@@ -108,7 +108,7 @@ class VendorProfiles:
         """See `ProfileAdmin.reload`."""
         await self._reload_lock.acquire()
         try:
-            await self._run_in_thread(lambda: self._folder.look(self._installation.library))
+            await self._run_in_thread(lambda: self._folder.scan(self._installation.library))
             await self._installation.reload(fresh=False)
             await self._update_listeners()
         finally:
@@ -143,7 +143,7 @@ class VendorProfiles:
                 problems.append(Finding("manifest.yaml", f"{item.pointer}/port", text, WARNING, item.line))
         return {
             "file": profile.file,
-            "profile": about(profile.manifest),
+            "profile": profile_json(profile.manifest),
             "mappings": mappings(profile.manifest, profile),
             "ingest": [
                 {
@@ -183,7 +183,7 @@ class VendorProfiles:
             self._port_lock.release()
 
     async def _open_and_close(self) -> None:
-        configured = set(self._folder.site.ports.values())
+        configured = set(self._folder.deployment.ports.values())
         named = {item.port for one in self._profiles() for item in one.manifest.ingest if item.port is not None}
         wanted = named - configured
         for port in set(self._closers) - wanted:
@@ -202,7 +202,7 @@ def _log_failure(failure: Failure) -> None:
     log.failure("the listeners of vendor profiles could not be updated", failure)
 
 
-def profiled_listener(registry: Shelf) -> ApplyProfile:
+def profiled_listener(registry: ProfileRegistry) -> ApplyProfile:
     """A function that gives the receiver the listener as the vendor profile of a message defines it."""
     made: dict[tuple[MllpListener, int], MllpListener] = {}
 

@@ -16,7 +16,7 @@ from ipf.app.runtime.databases import DatabaseUrls, has_row_security
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.config.settings import Settings
 from ipf.errors import Problem
-from ipf.mapping.library.installation import BELL
+from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier
 from ipf.rest.write.commit import commit
@@ -36,7 +36,7 @@ from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.spans import Spans, open_spans
 
-_INBOX_CHANNELS = frozenset(("inbox", BELL))
+_INBOX_CHANNELS = frozenset(("inbox", MAPPING_CHANNEL))
 
 
 class NotifierRouter:

@@ -1,11 +1,12 @@
-"""What a process maps with, swapped whole while it runs: compiled maps, and operators' answers for codes.
+"""The maps and code mappings of a process, replaced as a whole while it runs.
 
-What arrives: `build`, which reads and compiles everything aside; the store, which knows what operators installed and
-answered, and when that last changed (epochs).  What leaves: mapped messages.  A reload that fails leaves what is there
-in use, and says file, line and column.  A message that is being mapped keeps the maps that it began with.
+What arrives: `build`, which reads and compiles all maps in a thread; the store, with the maps and code mappings that
+operators installed, and the epoch of their last change.  What leaves: mapped messages.  A failed reload keeps the maps
+in use and reports file, line and column.  A message that is being mapped keeps the maps with which it began.
 
-Every process has one of these.  A change made in one is a new epoch in the store; the others are rung for and load it.
-A lost ring costs a poll interval; a message that is converted again says what epoch it must see, and waits for that.
+Every process has one installation.  A change in one process is a new epoch in the store, and a notification makes the
+others load it; after a lost notification they find it with the next poll.  A message that is converted again carries
+the epoch that it needs, and waits for it.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.language.concepts import Overrides
-from ipf.mapping.library import profiled as placed
-from ipf.mapping.library.maps import Library, Result
+from ipf.mapping.library import profiled
+from ipf.mapping.library.maps import Library, MappingResult
 from ipf.ports import ALL_SENDERS, Claimed, Installed, Json, Mapped, Mapper, MappingStore, Override
 
 log = Logger()
 
-BELL = "mapping"
+MAPPING_CHANNEL = "mapping"
 
 Build = Callable[[Sequence[Installed], bool], Library]
-"""Compiles everything, with what was installed; True: from the files as they are now, else as they were accepted."""
+"""Compiles all maps, with those installed over HTTP.  True: from the current files; False: from the accepted copy."""
 
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a function where it does not hold up the reactor."""
+"""Runs a function in a thread."""
 
 _Rows = list[tuple[str, str, Json | None]]
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class CodeAnswers:
-    """Operators' answers by tenant and sender; those for all senders count where the sender has none of its own."""
+class OverrideIndex:
+    """Code mappings of operators by tenant and sender; those for all senders apply where the sender has none."""
 
     def __init__(self, rows: Iterable[Override]) -> None:
         self._rows: dict[tuple[str, str], _Rows] = {}
@@ -47,7 +48,7 @@ class CodeAnswers:
         self._made: dict[tuple[str, str], Overrides | None] = {}
 
     def of(self, tenant: str, source_system: str) -> Overrides | None:
-        """What counts for one sender; None when nobody answered anything for it."""
+        """The code mappings of one sender; None when there are none."""
         if not self._rows:
             return None
         key = (tenant, source_system)
@@ -67,7 +68,7 @@ def _coding(one: Override) -> Json | None:
 
 
 class Installation:
-    """The maps and answers in use.  `start` before use."""
+    """The maps and code mappings in use.  Call `start` before use."""
 
     def __init__(self, build: Build, store: MappingStore, run_in_thread: RunInThread) -> None:
         self._build = build
@@ -77,7 +78,7 @@ class Installation:
         self._lock = DeferredLock()
         self._library: Library | None = None
         self._installed: list[Installed] = []
-        self._answers = CodeAnswers(())
+        self._overrides = OverrideIndex(())
         self._epochs = (0, 0)
 
     def subscribe(self, replaced: Callable[[], object]) -> None:
@@ -87,39 +88,39 @@ class Installation:
     @property
     def library(self) -> Library:
         """The maps in use."""
-        assert self._library is not None, "start() comes first"
+        assert self._library is not None, "call start() first"
         return self._library
 
     @property
     def installed(self) -> Sequence[Installed]:
-        """What was installed over HTTP, as it is in use."""
+        """The resources installed over HTTP that are in use."""
         return self._installed
 
     @property
     def epoch(self) -> int:
-        """What is loaded."""
+        """The epoch of the loaded maps and code mappings."""
         return self._epochs[0]
 
     def has_map(self, message_type: str) -> bool:
         """Whether a map for this type is installed."""
         return self.library.has_map(message_type)
 
-    def answers_for(self, tenant: str, source_system: str) -> Overrides | None:
-        """What operators answered for codes of this sender."""
-        return self._answers.of(tenant, source_system)
+    def overrides_for(self, tenant: str, source_system: str) -> Overrides | None:
+        """The loaded code mappings of this sender."""
+        return self._overrides.of(tenant, source_system)
 
     async def start(self) -> None:
-        """Load everything.  Problem MAPPING or MALFORMED: something of it is broken."""
+        """Load everything.  Problem MAPPING or MALFORMED: a map or table is broken."""
         epochs = await self._store.epochs()
         await self._load_maps(fresh=True)
-        await self._load_answers()
+        await self._load_overrides()
         self._epochs = epochs
 
     async def refresh(self, at_least: int | None = None, *, fresh: bool = True) -> None:
-        """Load what changed since; nothing is asked when `at_least` is loaded already.  Problem: the new maps are
-        broken (those in use stay, and are not tried again until something changes).
+        """Load changes; no query when the epoch `at_least` is loaded already.
 
-        `fresh`: files are read again when maps changed; when those are broken, the files as they were accepted.
+        Problem: the new maps are broken.  The maps in use stay, and the next attempt follows the next change.  `fresh`:
+        read the files again when maps changed, and fall back to the accepted copy when they are broken.
         """
         if at_least is not None and self._epochs[0] >= at_least:
             return
@@ -128,7 +129,7 @@ class Installation:
             known, epochs = self._epochs, await self._store.epochs()
             if epochs[0] == known[0]:
                 return
-            await self._load_answers()
+            await self._load_overrides()
             self._epochs = epochs
             if epochs[1] != known[1]:
                 await self._load_changed(fresh)
@@ -136,9 +137,9 @@ class Installation:
             self._lock.release()
 
     async def reload(self, *, fresh: bool = True) -> None:
-        """Read all files again; every process does so.  Problem: something is broken, and nothing has changed.
+        """Read all files again, in every process.  Problem: a file is broken, and nothing has changed.
 
-        `fresh` False: the files as they were accepted last, when something beside them has changed.
+        `fresh` False: read the accepted copy.
         """
         await self._locked(lambda: self._load_maps(fresh=fresh))
         await self._store.maps_changed()
@@ -146,24 +147,24 @@ class Installation:
         log.info("event=mapping_reloaded message_types={count}", count=len(self.library.message_types))
 
     async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> Installed:
-        """Accept a StructureMap or ConceptMap when everything compiles with it.  Problem: it does not."""
+        """Install a StructureMap or ConceptMap.  Problem: the maps do not compile with it, and nothing has changed."""
         now = await self._store.installed()
         known = next((one for one in now if (one.resource_type, one.url) == (resource_type, url)), None)
         made = Installed(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)
-        await self._try([one for one in now if one is not known] + [made])
+        await self._try_build([one for one in now if one is not known] + [made])
         kept = await self._store.install(resource_type, url, resource_id, resource)
         await self.refresh(fresh=False)
         return kept
 
     async def remove(self, resource_type: str, resource_id: str) -> None:
-        """Take it away, when everything compiles without it.  Problem NOT_FOUND, or what breaks."""
+        """Remove it.  Problem NOT_FOUND, or the maps do not compile without it, and nothing has changed."""
         now = await self._store.installed()
-        await self._try([one for one in now if (one.resource_type, one.id) != (resource_type, resource_id)])
+        await self._try_build([one for one in now if (one.resource_type, one.id) != (resource_type, resource_id)])
         await self._store.remove(resource_type, resource_id)
         await self.refresh(fresh=False)
 
-    async def _try(self, installed: Sequence[Installed]) -> None:
-        """Compile all, also what no message type names, and forget it."""
+    async def _try_build(self, installed: Sequence[Installed]) -> None:
+        """Compile all maps, also those without a message type, and discard the result."""
 
         def build() -> None:
             library = self._build(installed, False)
@@ -205,32 +206,31 @@ class Installation:
             for replaced in self._subscribers:
                 replaced()
 
-    async def _load_answers(self) -> None:
-        self._answers = CodeAnswers(await self._store.all_overrides())
-
-    # -- the engine's side
+    async def _load_overrides(self) -> None:
+        self._overrides = OverrideIndex(await self._store.all_overrides())
 
     async def map(self, message: Claimed) -> Mapped:
         """Message bytes to transaction Bundle."""
-        overrides = await self.answers_of(message)
+        overrides = await self.overrides_of(message)
         library = self.library
-        if not library.is_ready(message.message_type) and not (library.vendors and library.vendors.maps(message)):
+        profiles = library.vendor_profiles
+        if not library.is_ready(message.message_type) and not (profiles and profiles.has_map(message)):
             await self._run_in_thread(lambda: self._compile(library, message.message_type))
-        return placed.transform(library, message, overrides)
+        return profiled.transform(library, message, overrides)
 
     def _compile(self, library: Library, message_type: str) -> None:
-        if not library.is_ready(message_type):  # of a batch of its first messages each asks for it
+        if not library.is_ready(message_type):  # other messages of the batch may have waited for the same map
             library.program_for(message_type)
 
-    async def answers_of(self, message: Claimed) -> Overrides | None:
-        """What operators answered for codes of its sender, loaded first as far as the message must see it."""
+    async def overrides_of(self, message: Claimed) -> Overrides | None:
+        """The code mappings of its sender; loads changes first when the message needs a later epoch."""
         if message.mapping_epoch is not None and message.mapping_epoch > self._epochs[0]:
             await self.refresh(message.mapping_epoch)
-        return self._answers.of(message.tenant, message.source_system)
+        return self._overrides.of(message.tenant, message.source_system)
 
-    def explain(self, message: Claimed) -> Result:
+    def explain(self, message: Claimed) -> MappingResult:
         """The same with a trace."""
-        return placed.explain(self.library, message, self.answers_for(message.tenant, message.source_system))
+        return profiled.explain(self.library, message, self.overrides_for(message.tenant, message.source_system))
 
 
 class InstalledMapper:
@@ -244,18 +244,18 @@ class InstalledMapper:
         return self._installation.has_map(message_type)
 
     async def transform(self, message: Claimed) -> Mapped:
-        """Message bytes to transaction Bundle; waits only for answers that the message must see."""
+        """Message bytes to transaction Bundle; waits only for the epoch that the message needs."""
         return await self._installation.map(message)
 
 
-async def keep_fresh(installation: Installation) -> None:
-    """One look for changes, as a notifier or a timer asks for it; what is broken is said and the old stays in use."""
+async def refresh_safely(installation: Installation) -> None:
+    """Load changes after a notification or a poll; a broken map is logged, and the maps in use stay."""
     try:
         await installation.refresh()
     except StoreUnreachable:
-        pass  # the store says so itself; the next look finds what changed
+        pass  # the store logs it; the next poll finds the change
     except Problem as problem:
-        log.error("event=mapping_not_loaded the maps in use stay: {reason}", reason=str(problem))
+        log.error("event=mapping_not_loaded the maps in use are kept: {reason}", reason=str(problem))
 
 
 _: type[Mapper] = InstalledMapper

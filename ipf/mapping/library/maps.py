@@ -35,7 +35,7 @@ from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
-from ipf.mapping.library.texts import Maps, read_folder, types_of
+from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
@@ -47,7 +47,7 @@ PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class MappingResult:
     """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.
 
     `unmapped`: codes that no table had.  `steps`: the rules that ran, only when a trace was asked for.
@@ -91,7 +91,7 @@ class Library:
         self.tables = environment.tables
         self.environment = environment
         self.packages = Packages()
-        self.vendors: Vendors | None = None
+        self.vendor_profiles: VendorProfiles | None = None
         if compiled:
             for message_type in types:
                 self.program_for(message_type)
@@ -151,7 +151,7 @@ class Library:
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
         return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries)
 
-    def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> Result:
+    def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:
         """The same, with everything that was noticed on the way."""
         program = self.program_for(claimed.message_type)
         message = Message.parse(claimed.raw, claimed.charset or None)
@@ -162,7 +162,7 @@ class Library:
         """The Bundle of a message that is not stored; uuids are made from its sender and control id."""
         return self.run(message).bundle
 
-    def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> Result:
+    def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> MappingResult:
         """The same, with everything that was noticed on the way."""
         header = message.header
         key = message_key("", header.source_system, header.source_id)
@@ -172,7 +172,7 @@ class Library:
         """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
         return Library(self.maps.with_more(maps), {}, self.environment)
 
-    def with_vendor(
+    def with_profile(
         self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
     ) -> Library:
         """These maps and tables with others that go before them; `types`: message types by the url of their map, which
@@ -235,30 +235,33 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledMessage:
-    """`message`: as the maps are to see it.  `library`: with the profile's map of its type; None = the general maps."""
+    """A message after the quirks of its profile.
+
+    `library`: the maps of the profile; None = the profile has no map for the message type.  `origin`: for the audit.
+    """
 
     message: Claimed
     library: Library | None = None
     origin: Origin | None = None
 
 
-class Vendors(Protocol):
-    """The profiles in use."""
+class VendorProfiles(Protocol):
+    """The vendor profiles in use."""
 
-    def place(self, message: Claimed) -> ProfiledMessage | None:
-        """Where a message belongs; None = to no profile.  Problem MALFORMED when it cannot be read."""
+    def apply(self, message: Claimed) -> ProfiledMessage | None:
+        """Apply the profile of a message; None = it has no profile.  Problem MALFORMED when it cannot be parsed."""
 
-    def maps(self, message: Claimed) -> bool:
-        """Whether the profile of this message maps its type."""
+    def has_map(self, message: Claimed) -> bool:
+        """Whether the profile of this message has a map for its type."""
 
 
-def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> Result:
+def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> MappingResult:
     started = perf_counter()
     bundle, run = program.run(message, key, trace=trace, overrides=overrides)
     made = finished(bundle, run)
     if run.trace is not None:
         run.trace.finish(made.bundle(), made.merged)
-    return Result(
+    return MappingResult(
         made,
         program.content.url,
         tuple(run.unmapped),
@@ -355,7 +358,9 @@ __all__ = [
     "SOURCE_TEXT",
     "Library",
     "LocalMapper",
-    "Result",
+    "MappingResult",
+    "ProfiledMessage",
+    "VendorProfiles",
     "installed_map",
     "installed_place",
     "message_key",

@@ -1,7 +1,6 @@
-"""Messages of a vendor profile: what is mapped instead of what was stored, by which maps, and what the audit adds.
+"""Mapping with vendor profiles: quirks are applied first, then the maps of the profile or the general maps.
 
-What arrives: a stored message.  What leaves: where it belongs, from whoever knows profiles (`Vendors`), and the Bundle
-that its maps made.  A library without profiles has `vendors` None, and a message costs nothing more than that look.
+What arrives: a stored message.  What leaves: its Bundle, with the origin that the profile adds to the audit record.
 """
 
 from __future__ import annotations
@@ -10,55 +9,58 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ipf.mapping.language.concepts import Overrides
-from ipf.mapping.library.maps import Library, Result
+from ipf.mapping.library.maps import Library, MappingResult, ProfiledMessage
 from ipf.ports import Claimed, Mapped, Mapper
 
 
 def transform(library: Library, message: Claimed, overrides: Overrides | None) -> Mapped:
-    """A message with the maps of its profile, or with the general ones."""
-    placed = None if library.vendors is None else library.vendors.place(message)
-    if placed is None:
+    """Map a message with the maps of its profile, or with the general ones."""
+    profiled = _profiled(library, message)
+    if profiled is None:
         return library.transform(message, overrides)
-    mapped = (placed.library or library).transform(placed.message, overrides)
-    return mapped if placed.origin is None else replace(mapped, origin=placed.origin)
+    mapped = (profiled.library or library).transform(profiled.message, overrides)
+    return mapped if profiled.origin is None else replace(mapped, origin=profiled.origin)
 
 
-def explain(library: Library, message: Claimed, overrides: Overrides | None) -> Result:
+def explain(library: Library, message: Claimed, overrides: Overrides | None) -> MappingResult:
     """The same with a trace."""
-    placed = None if library.vendors is None else library.vendors.place(message)
-    if placed is None:
+    profiled = _profiled(library, message)
+    if profiled is None:
         return library.explain(message, overrides, trace=True)
-    return (placed.library or library).explain(placed.message, overrides, trace=True)
+    return (profiled.library or library).explain(profiled.message, overrides, trace=True)
+
+
+def _profiled(library: Library, message: Claimed) -> ProfiledMessage | None:
+    return None if library.vendor_profiles is None else library.vendor_profiles.apply(message)
 
 
 class ProfiledMapper:
-    """`ports.Mapper`: types that a profile maps are mapped here, all others by a mapping service elsewhere."""
+    """`ports.Mapper`: maps in this process the types that a profile has a map for, and all others with `remote`."""
 
     def __init__(
         self,
-        elsewhere: Mapper,
+        remote: Mapper,
         library: Callable[[], Library],
-        answers: Callable[[Claimed], Awaitable[Overrides | None]],
+        overrides: Callable[[Claimed], Awaitable[Overrides | None]],
     ) -> None:
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._library = library
-        self._answers = answers
+        self._overrides = overrides
 
     def has_map(self, message_type: str) -> bool:
         """See `Mapper.has_map`."""
-        return self._elsewhere.has_map(message_type)
+        return self._remote.has_map(message_type)
 
     async def transform(self, message: Claimed) -> Mapped:
         """See `Mapper.transform`."""
-        vendors = self._library().vendors
-        placed = None if vendors is None else vendors.place(message)
-        if placed is None:
-            return await self._elsewhere.transform(message)
-        if placed.library is not None:
-            mapped = placed.library.transform(placed.message, await self._answers(message))
+        profiled = _profiled(self._library(), message)
+        if profiled is None:
+            return await self._remote.transform(message)
+        if profiled.library is not None:
+            mapped = profiled.library.transform(profiled.message, await self._overrides(message))
         else:
-            mapped = await self._elsewhere.transform(placed.message)
-        return replace(mapped, origin=placed.origin)
+            mapped = await self._remote.transform(profiled.message)
+        return replace(mapped, origin=profiled.origin)
 
 
 _: type[Mapper] = ProfiledMapper

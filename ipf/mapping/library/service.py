@@ -12,7 +12,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.mapping.language.structuremap import to_json
 from ipf.mapping.library.installation import Installation, RunInThread
-from ipf.mapping.library.maps import Library, Result
+from ipf.mapping.library.maps import Library, MappingResult
 from ipf.ports import Claimed, Inbox, Json, MappingAdmin, MessageRow
 
 
@@ -49,10 +49,10 @@ class MappingAdminService:
             raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
         claimed = as_claimed(row)
         try:
-            result: Result = await self._run_in_thread(lambda: self._installation.explain(claimed))
+            result: MappingResult = await self._run_in_thread(lambda: self._installation.explain(claimed))
         except Problem as problem:
             raise Problem(Category.INVALID, str(problem)) from problem
-        return {"id": message_id, "correlation_id": row.correlation_id, **explained(result)}
+        return {"id": message_id, "correlation_id": row.correlation_id, **result_json(result)}
 
 
 def as_claimed(row: MessageRow) -> Claimed:
@@ -64,7 +64,7 @@ def as_claimed(row: MessageRow) -> Claimed:
     )  # fmt: skip
 
 
-def explained(result: Result) -> Json:
+def result_json(result: MappingResult) -> Json:
     """What a map made, and how that came to be, as JSON."""
     return {
         "map_url": result.map_url,

@@ -17,7 +17,7 @@ from ipf.mapping.library.maps import Library
 _KINDS = (".fml", ".json")
 
 
-class Snapshot:
+class MapSnapshot:
     """`live`: the folder that people edit.  `root`: where the copies go, for this process alone (`maps-<pid>`)."""
 
     def __init__(self, live: Path, root: Path) -> None:
@@ -46,14 +46,14 @@ class Snapshot:
         except BaseException:
             shutil.rmtree(copy, ignore_errors=True)
             raise
-        self._accept(copy)
+        self._publish(copy)
         return library
 
     def remove(self) -> None:
         """The process ends."""
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def _accept(self, copy: Path) -> None:
+    def _publish(self, copy: Path) -> None:
         """Let the link point at the copy; the one before stays for those who are reading it."""
         before = self.current.resolve() if self.current.exists() else None
         link = self._root / "next"

@@ -25,7 +25,7 @@ from ipf.fhir.model.json import dumps
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
-from ipf.mapping.library.installation import BELL, Installation, RunInThread
+from ipf.mapping.library.installation import MAPPING_CHANNEL, Installation, RunInThread
 from ipf.mapping.library.maps import SOURCE_TEXT, Library
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier, Request, Version
 from ipf.rest.http.exchange import Observe, resource_body
@@ -183,7 +183,7 @@ class MappingService:
             resource_id = self.shelf.id_of(kind, url)
         self._check_id(kind, resource_id, url, resource)
         kept = await self._installation.install(kind, url, resource_id, resource)
-        self._notifier.notify(BELL)
+        self._notifier.notify(MAPPING_CHANNEL)
         location = ("Location", f"{request.base_url}/fhir/{kind}/{kept.id}")
         answer = _json(201 if kept.version == 1 else 200, self._found(kind, kept.id), location)
         return replace(answer, about=(Version(0, kind, kept.id, kept.version, kept.updated_at, b""),))
@@ -198,7 +198,7 @@ class MappingService:
 
     async def _remove(self, kind: str, resource_id: str) -> Answer:
         await self._installation.remove(kind, resource_id)
-        self._notifier.notify(BELL)
+        self._notifier.notify(MAPPING_CHANNEL)
         return Answer(204, b"", (), "")
 
 

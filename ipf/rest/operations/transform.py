@@ -26,9 +26,9 @@ from ipf.mapping.bundle.transaction import Transaction
 from ipf.mapping.language.concepts import Overrides, Table
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.library.installation import Installation, RunInThread
-from ipf.mapping.library.maps import Library, Result, message_key
+from ipf.mapping.library.maps import Library, MappingResult, message_key
 from ipf.mapping.library.mapset import read_map, source_key, transform
-from ipf.mapping.library.service import explained
+from ipf.mapping.library.service import result_json
 from ipf.ports import DEFAULT_TENANT, Answer, Json, Request
 from ipf.rest.http.formats import Format, is_fhir, media_type, sent_format
 
@@ -74,13 +74,13 @@ async def transform_operation(
 
 async def _run(
     wanted: Wanted, installation: Installation, run_in_thread: RunInThread, trace: bool, size: int
-) -> Result:
+) -> MappingResult:
     library = installation.library
     source = wanted.source
     if source is None:
         raise Problem(Category.REQUIRED, "there is nothing to transform: send it as body, or as parameter 'content'")
 
-    def work() -> Result:
+    def work() -> MappingResult:
         return _transformed(wanted, source, library, installation, trace)
 
     ready = not wanted.maps and not trace and size < _LARGE and _is_compiled(wanted, source, library)
@@ -98,7 +98,7 @@ def _is_compiled(wanted: Wanted, source: Json | Message, library: Library) -> bo
 
 def _transformed(
     wanted: Wanted, source: Json | Message, library: Library, installation: Installation, trace: bool
-) -> Result:
+) -> MappingResult:
     if wanted.maps:
         library = library.with_more(wanted.maps)
         program = library.program(wanted.canonical or wanted.maps[0].url)
@@ -112,12 +112,12 @@ def _transformed(
     if isinstance(source, Message):
         header = source.header
         key = message_key(DEFAULT_TENANT, header.source_system, header.source_id)
-        overrides = installation.answers_for(DEFAULT_TENANT, header.source_system)
+        overrides = installation.overrides_for(DEFAULT_TENANT, header.source_system)
     if wanted.overrides:
         overrides = Overrides(wanted.overrides)
     made = transform(program, source, key=key, trace=trace, overrides=overrides)
     target = Transaction(made.target)
-    return Result(target, made.map_url, made.unmapped, made.warnings, made.logs, made.steps, made.milliseconds)
+    return MappingResult(target, made.map_url, made.unmapped, made.warnings, made.logs, made.steps, made.milliseconds)
 
 
 def _placed(problem: Problem) -> Problem:
@@ -127,9 +127,9 @@ def _placed(problem: Problem) -> Problem:
     return Problem(problem.category, problem.text, problem.place, issues=(Issue(str(problem), problem.place),))
 
 
-def _answer(result: Result, library: Library, trace: bool) -> Answer:
+def _answer(result: MappingResult, library: Library, trace: bool) -> Answer:
     if trace:
-        return Answer(200, dumps(explained(result)), content_type="application/json")
+        return Answer(200, dumps(result_json(result)), content_type="application/json")
     unmapped = [(one.concept_map, one.code) for one in library.unmapped_codes(result.unmapped)[:_MOST_UNMAPPED]]
     headers = [(UNMAPPED_HEADER, json.dumps(unmapped))] if unmapped else []
     is_resource = "resourceType" in result.bundle

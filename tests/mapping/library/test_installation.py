@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.mapping.library.installation import CodeAnswers, Installation, InstalledMapper, keep_fresh
+from ipf.mapping.library.installation import Installation, InstalledMapper, OverrideIndex, refresh_safely
 from ipf.mapping.library.maps import Library
-from ipf.mapping.library.snapshot import Snapshot
+from ipf.mapping.library.snapshot import MapSnapshot
 from ipf.ports import Claimed, Installed, Override, UnmappedCode
 from tests.fakes import MemoryCodes, MemoryInbox
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
@@ -44,7 +44,7 @@ class InstallationTests(TestCase):
     def setUp(self) -> None:
         self.maps = maps_folder(Path(self.mktemp()))
         self.codes = MemoryCodes(MemoryInbox())
-        self.snapshot = Snapshot(self.maps, Path(self.mktemp()))
+        self.snapshot = MapSnapshot(self.maps, Path(self.mktemp()))
         self.installation = self.another()
 
     def another(self) -> Installation:
@@ -112,14 +112,14 @@ class InstallationTests(TestCase):
         self.write(MAP.replace("ADT_A08", "ADT_A08 ZZZ_Z01"))
         await self.installation.reload()
         self.assertFalse(other.has_map("ZZZ_Z01"))
-        await keep_fresh(other)
+        await refresh_safely(other)
         self.assertTrue(other.has_map("ZZZ_Z01"))
         before = other.library
-        await keep_fresh(other)
+        await refresh_safely(other)
         self.assertIs(other.library, before)
         self.write("broken")
         await self.codes.maps_changed()
-        await keep_fresh(other)
+        await refresh_safely(other)
         self.assertTrue(other.has_map("ZZZ_Z01"))
         self.assertEqual(len(list(self.snapshot.current.parent.iterdir())), 3)
         self.flushLoggedErrors()
@@ -138,12 +138,12 @@ class InstallationTests(TestCase):
 
     def test_whose_answers(self) -> None:
         """Tenants and senders do not mix."""
-        answers = CodeAnswers(
+        overrides = OverrideIndex(
             [Override("A", "t", "x", None, "a", None), Override("", "t", "x", None, "all", None, "north")]
         )
-        mine, north = answers.of("default", "A"), answers.of("north", "A")
+        mine, north = overrides.of("default", "A"), overrides.of("north", "A")
         assert mine is not None and north is not None
         self.assertEqual((mine.by_table["t"]["x"], north.by_table["t"]["x"]), ({"code": "a"}, {"code": "all"}))
-        self.assertIsNone(answers.of("default", "B"))
-        self.assertIs(answers.of("north", "B"), answers.of("north", "C"))
+        self.assertIsNone(overrides.of("default", "B"))
+        self.assertIs(overrides.of("north", "B"), overrides.of("north", "C"))
         self.assertIsNot(mine.serial, north.serial)

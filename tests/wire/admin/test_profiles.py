@@ -26,13 +26,13 @@ from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation, InstalledMapper
+from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
-from ipf.mapping.library.texts import Maps
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import Receiver
 from ipf.ports import Installed
 from ipf.vendor_profiles import archive
-from ipf.vendor_profiles.folder import ProfileFolder, swept
+from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import profiles as admin_profiles
 from tests.fakes import MemoryCodes, MemoryInbox
@@ -52,12 +52,12 @@ class ProfilesTest(TestCase):
         self.live = Path(self.mktemp())
         self.live.mkdir()
         settings = Settings(profile_dir=str(self.live), data_dir=self.mktemp())
-        copies = swept(Path(settings.data_dir, f"profiles-{os.getpid()}"))
+        copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
         self.folder = ProfileFolder(self.live, site_of(settings), copies)
 
         def build(installed: Sequence[Installed], fresh: bool) -> Library:
             library = Library(Maps(), {}, bare().environment)
-            library.vendors = self.folder.build(library, fresh=fresh)
+            library.vendor_profiles = self.folder.build(library, fresh=fresh)
             return library
 
         self.codes = MemoryCodes(MemoryInbox())
@@ -154,14 +154,14 @@ class ProfilesTest(TestCase):
         early = replace(claimed(message("C1")), received_at=NOW - timedelta(seconds=1))
         self.assertFalse(await is_mapped(early))
         self.install("a.tar.gz", small("a"))
-        self.folder.look(bare())
+        self.folder.scan(bare())
         await self.codes.maps_changed()  # as another process has done
         self.assertEqual((await is_mapped(early), sum(told)), (False, 1))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
         self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
         mapper = ProfileAwareMapper(InstalledMapper(self.installation), frozenset({"main"}), lookup)
         self.install("b.tar.gz", small("b", port=2601))
-        self.folder.look(bare())
+        self.folder.scan(bare())
         await self.codes.maps_changed()
         late = replace(claimed(message("C2"), "tcp:2601"), received_at=NOW + timedelta(seconds=1))
         self.assertEqual((await mapper.transform(late)).map_url, "urn:test:acme:ADT_A04")

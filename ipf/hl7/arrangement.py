@@ -30,7 +30,7 @@ class _Numbered:
         self.number = number
 
 
-class Shape:
+class Arrangement:
     """What all messages of one order have in common.
 
     `segments`: numbers by name of those that the message itself gives as its children.  `groups`: names of groups that
@@ -45,7 +45,7 @@ class Shape:
         self.segments: dict[str, list[int]] = {}
         at_root = {node.number for node in root.nodes if not isinstance(node, Group)}
         for number, name in enumerate(names):
-            if number in at_root or name in structure.only_at_root or is_local(structure, name):
+            if number in at_root or name in structure.only_at_root or is_site_segment(structure, name):
                 self.segments.setdefault(name, []).append(number)
 
     def tree(self, segments: Sequence[Any]) -> Group:
@@ -53,26 +53,26 @@ class Shape:
         return _group(self._tree, segments)
 
 
-def is_local(structure: Structure, name: str) -> bool:
+def is_site_segment(structure: Structure, name: str) -> bool:
     """Whether it is a segment that a site has added (Z segments), which the structure has no place for."""
     return len(name) == 3 and name[:1] == "Z" and name not in structure.all_names
 
 
-_shapes: dict[tuple[Structure, tuple[str, ...]], Shape | None] = {}
+_arrangements: dict[tuple[Structure, tuple[str, ...]], Arrangement | None] = {}
 
 
-def shape_of(structure: Structure, segments: Sequence[Any]) -> Shape | None:
+def arrangement_of(structure: Structure, segments: Sequence[Any]) -> Arrangement | None:
     """The shape of a message with these segments; None: it is not kept, or a segment is out of place."""
     if len(segments) > LONGEST:
         return None
     names = tuple([segment.name for segment in segments])
     key = structure, names
-    if key in _shapes:
-        return _shapes[key]
-    if len(_shapes) >= LIMIT:
-        _shapes.clear()
+    if key in _arrangements:
+        return _arrangements[key]
+    if len(_arrangements) >= LIMIT:
+        _arrangements.clear()
     root, warnings = arrange(structure, [_Numbered(name, number) for number, name in enumerate(names)])
-    found = _shapes[key] = None if warnings else Shape(structure, root, names)
+    found = _arrangements[key] = None if warnings else Arrangement(structure, root, names)
     return found
 
 

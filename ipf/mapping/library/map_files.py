@@ -18,7 +18,7 @@ MESSAGES = "messages"
 _FOLDERS = ("datatypes", "segments", MESSAGES)
 
 
-class Unread:
+class UnparsedMap:
     """The text of a map, until somebody looks at the map."""
 
     __slots__ = ("_file", "_made", "_text")
@@ -41,9 +41,9 @@ class Maps(Mapping[str, StructureMap]):
     """Maps by canonical, in order.  What is known to be right may be added unread."""
 
     def __init__(self, maps: Iterable[StructureMap] = ()) -> None:
-        self._made: dict[str, StructureMap | Unread] = {one.url: one for one in maps}
+        self._made: dict[str, StructureMap | UnparsedMap] = {one.url: one for one in maps}
 
-    def add(self, url: str, content: StructureMap | Unread) -> None:
+    def add(self, url: str, content: StructureMap | UnparsedMap) -> None:
         """A map; it takes the place of one with this canonical."""
         self._made[url] = content
 
@@ -55,7 +55,7 @@ class Maps(Mapping[str, StructureMap]):
 
     def __getitem__(self, url: str) -> StructureMap:
         found = self._made[url]
-        return found.content() if isinstance(found, Unread) else found
+        return found.content() if isinstance(found, UnparsedMap) else found
 
     def __contains__(self, url: object) -> bool:
         return url in self._made
@@ -78,7 +78,7 @@ def read_folder(folder: Path, maps: Maps, *, parsed: bool) -> dict[str, str]:
         for path in sorted((folder / name).glob("*.fml")):
             file = path.relative_to(folder).as_posix()
             text = _text(path, file)
-            content = parse(text, file) if parsed else Unread(text, file)
+            content = parse(text, file) if parsed else UnparsedMap(text, file)
             header = content if isinstance(content, StructureMap) else parse_header(text, file)
             if header.url in files:
                 raise Problem(Category.MAPPING, f"has the url of {files[header.url]}: {header.url}", file)

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 
-def lines_of(text: str, separator: str) -> list[str]:
+def split_segments(text: str, separator: str) -> list[str]:
     """Segments of a message: CR ends them; CR LF does, and LF where a segment begins after it."""
     if "\n" not in text:
         lines = text.split("\r")
