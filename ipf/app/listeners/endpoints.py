@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
-from ipf.wire.mllp.refused import RefusedConnection
+from ipf.wire.mllp.refused import AbortRefused
 
 log = Logger(namespace="ipf.app.listeners")
 
@@ -106,7 +106,7 @@ async def listen(reactor: Any, endpoint: str, factory: Any, name: str, variable:
     """Open a listener.  Problem UNAVAILABLE when it cannot be opened."""
     factory.noisy = False
     try:
-        served = RefusedConnection(factory) if endpoint.startswith(_TLS) else factory
+        served = AbortRefused(factory) if endpoint.startswith(_TLS) else factory
         port: IListeningPort = await serverFromString(reactor, endpoint).listen(served)
     except _UNUSABLE as error:
         raise Problem(Category.UNAVAILABLE, f"{name} cannot listen on {endpoint}: {error}", variable) from error

@@ -22,7 +22,7 @@ from ipf.pipeline.tracing import TracedCommit
 from ipf.ports import DEFAULT_TENANT
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
-from ipf.wire.mllp.access import Gate, GatedMllpFactory, networks_of
+from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory
 
@@ -103,22 +103,22 @@ class MllpListeners:
             frame_timeout=settings.mllp_frame_timeout_seconds,
         )
         receiver = receiver_for(dict(settings.mllp_tenants).get(listener.name, DEFAULT_TENANT))
-        gate = sender_gate(settings, listener)
-        if gate is None:
+        access = sender_access(settings, listener)
+        if access is None:
             return MllpFactory(listener.name, receiver, self.reactor, limits)
-        return GatedMllpFactory(listener.name, receiver, self.reactor, limits, gate, receiver_for)
+        return RestrictedMllpFactory(listener.name, receiver, self.reactor, limits, access, receiver_for)
 
 
-def sender_gate(settings: Settings, listener: Listener) -> Gate | None:
+def sender_access(settings: Settings, listener: Listener) -> SenderAccess | None:
     """Who may send to a listener; None when anybody may, without rate limits and without TLS."""
     is_mutual = listener.endpoint.startswith("mtls:")
-    gate = Gate(
+    access = SenderAccess(
         networks_of(listener.name, settings.mllp_allow),
         settings.mllp_client_names if is_mutual else (),
         settings.mllp_peer_connections,
         settings.mllp_peer_rate,
     )
-    return None if gate.is_open and not is_mutual and not listener.endpoint.startswith("ssl:") else gate
+    return None if access.is_unrestricted and not is_mutual and not listener.endpoint.startswith("ssl:") else access
 
 
 def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:

@@ -1,16 +1,16 @@
-"""Who may send over MLLP, from where, how much, and for which tenant: a gate before the connections of a listener.
+"""Access control of an MLLP listener: who may send, how much, and for which tenant.
 
-* Networks: a connection from elsewhere is closed before a byte of it is read.
-* Connections of one address: more than the limit are closed at once.
-* Names: on a listener with client certificates the name in the certificate is held against the list once the handshake
-  is done, before the first message; it may also say which tenant the messages belong to.
-* A client that does not complete its TLS handshake within the time of a frame is cut off.
-* Messages of one address in a second: what comes faster waits, and with it the reading of its connections (a sender
-  that is answered later sends later); nothing is refused or lost.  A second's worth may come at once.
+* Networks: a connection from another network is closed before a byte of it is read.
+* Connections: an address may have so many; further connections are closed at once.
+* Certificate names: on a listener with client certificates, the names of the certificate must match a pattern of the
+  list.  They are checked after the handshake, before the first message.  The pattern may also choose the tenant.
+* TLS handshake: a client that does not complete it within the time limit of a frame is aborted.
+* Rate: messages of one address per second.  Faster messages wait, and so does reading; none is refused or lost.  The
+  messages of one second may arrive at once.
 
-A listener without any of these has no gate, and its connections are plain `Mllp`.
+A listener without any of these rules uses `MllpProtocol` directly.
 
-Source: decisions section 2; issue of security, "MLLP".
+Source: decisions section 2.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from zope.interface import implementer
 
 from ipf.hl7.framing import Event
 from ipf.wire.mllp.limits import Limits
-from ipf.wire.mllp.mtls import fitting, names_of
-from ipf.wire.mllp.protocol import Mllp, MllpFactory, Sink
+from ipf.wire.mllp.mtls import first_match, names_of
+from ipf.wire.mllp.protocol import FrameReceiver, MllpFactory, MllpProtocol
 
 log = Logger()
 
-_QUIET_SECONDS = 10.0  # one warning about refused peers in this time
-_MOST_BUCKETS = 10_000
+_WARNING_SECONDS = 10.0  # least time between two warnings about refused peers
+_MAX_BUCKETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """The rules of one listener.
+class SenderAccess:
+    """The access rules of one listener.
 
-    `networks`: none = from anywhere.  `names`: (pattern, tenant or ""); none = any certificate.  `connections`, `rate`
-    (messages a second): of one address; 0 = no limit.
+    `networks`: empty = all.  `names`: (pattern, tenant or ""); empty = all certificates.  `connections`, `rate`
+    (messages per second): for each address; 0 = no limit.
     """
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -52,11 +52,11 @@ class Gate:
     rate: float = 0.0
 
     @property
-    def is_open(self) -> bool:
-        """Whether it lets everybody and everything in."""
+    def is_unrestricted(self) -> bool:
+        """Whether there are no rules."""
         return not (self.networks or self.names or self.connections or self.rate)
 
-    def admits(self, host: str) -> bool:
+    def permits(self, host: str) -> bool:
         """Whether an address may connect."""
         if not self.networks:
             return True
@@ -69,13 +69,13 @@ class Gate:
 
 
 def networks_of(listener: str, allowed: tuple[tuple[str, str], ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The networks for a listener, out of (listener or "", network): its own, else those for all."""
+    """The networks of a listener, out of (listener or "", network): its own, else those of all listeners."""
     own = [network for name, network in allowed if name == listener]
     return tuple(ip_network(network) for network in own or [network for name, network in allowed if not name])
 
 
-class Bucket:
-    """Messages that one address may send now; refills with time."""
+class TokenBucket:
+    """Token bucket of one address: `rate` messages per second, and as many at once."""
 
     __slots__ = ("_clock", "_filled_at", "_left", "_rate")
 
@@ -86,33 +86,33 @@ class Bucket:
         self._filled_at = clock.seconds()
 
     def wait(self) -> float:
-        """Seconds until a message may be taken; 0.0 = now."""
+        """Seconds until a message is allowed; 0.0 = now."""
         now = self._clock.seconds()
         self._left = min(max(self._rate, 1.0), self._left + (now - self._filled_at) * self._rate)
         self._filled_at = now
         return 0.0 if self._left >= 1.0 else (1.0 - self._left) / self._rate
 
     def take(self) -> None:
-        """One message was taken."""
+        """Count one message."""
         self._left -= 1.0
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is lost by forgetting it."""
+        """Whether it equals a new one."""
         return self.wait() == 0.0 and self._left >= max(self._rate, 1.0)
 
 
 @implementer(IHandshakeListener)
-class GatedMllp(Mllp):
-    """A connection behind a gate."""
+class RestrictedMllp(MllpProtocol):
+    """A connection under access rules."""
 
-    _bucket: Bucket | None = None
+    _bucket: TokenBucket | None = None
     _delayed: IDelayedCall | None = None
     _handshake: IDelayedCall | None = None
 
-    def __init__(self, factory: GatedMllpFactory, peer: str, host: str) -> None:
+    def __init__(self, factory: RestrictedMllpFactory, peer: str, host: str) -> None:
         super().__init__(factory, peer)
-        self._gated = factory
+        self._restricted_factory = factory
         self.host = host
         self._bucket = factory.bucket(host)
 
@@ -122,113 +122,113 @@ class GatedMllp(Mllp):
             self._handshake = self._clock.callLater(self._limits.frame_timeout, self.transport.abortConnection)
 
     def handshakeCompleted(self) -> None:
-        """Twisted: TLS is set up, and the client's certificate is known to be good."""
-        self._stop_timer(self._handshake)
-        sink = self._gated.sink_for(names_of(self.transport.getPeerCertificate()))
-        if sink is None:
-            self._gated.refuse(self.peer, "its certificate has a name that is not on the list")
+        """Twisted: the handshake is complete, and the client's certificate is verified."""
+        self._cancel(self._handshake)
+        receiver = self._restricted_factory.receiver_for_certificate(names_of(self.transport.getPeerCertificate()))
+        if receiver is None:
+            self._restricted_factory.refuse(self.peer, "its certificate name is not on the list")
             self._closing = True
             self.transport.abortConnection()
         else:
-            self._sink = sink
+            self._receiver = receiver
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._stop_timer(self._handshake)
-        self._stop_timer(self._delayed)
-        self._bucket = None  # what is in hand is taken now or never
+        self._cancel(self._handshake)
+        self._cancel(self._delayed)
+        self._bucket = None  # received messages are stored now, whatever the rate
         super().connectionLost(reason)
 
     @staticmethod
-    def _stop_timer(timer: IDelayedCall | None) -> None:
+    def _cancel(timer: IDelayedCall | None) -> None:
         if timer is not None and timer.active():
             timer.cancel()
 
-    def _held_up(self) -> bool:
-        if super()._held_up():
+    def _must_wait(self) -> bool:
+        if super()._must_wait():
             return True
         if self._bucket is None:
             return False
         wait = self._bucket.wait()
         if wait > 0.0 and (self._delayed is None or not self._delayed.active()):
-            self._delayed = self._clock.callLater(wait, self._work)
+            self._delayed = self._clock.callLater(wait, self._process)
         return wait > 0.0
 
-    def _hand_over(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if self._bucket is not None and isinstance(event, bytes):
             self._bucket.take()
-        super()._hand_over(event)
+        super()._dispatch(event)
 
 
-class GatedMllpFactory(MllpFactory):
-    """The connections of one gated listener.  `sink_of(tenant)`: where messages go that a certificate places."""
+class RestrictedMllpFactory(MllpFactory):
+    """The connections of a listener with access rules.  `receiver_for(tenant)`: chosen by the certificate name."""
 
     def __init__(
         self,
         name: str,
-        sink: Sink,
+        receiver: FrameReceiver,
         clock: IReactorTime,
         limits: Limits,
-        gate: Gate,
-        sink_of: Callable[[str], Sink],
+        access: SenderAccess,
+        receiver_for: Callable[[str], FrameReceiver],
     ) -> None:
-        super().__init__(name, sink, clock, limits)
-        self._gate = gate
-        self._sinks = {tenant: sink_of(tenant) for _, tenant in gate.names if tenant}
+        super().__init__(name, receiver, clock, limits)
+        self._access = access
+        self._tenant_receivers = {tenant: receiver_for(tenant) for _, tenant in access.names if tenant}
         self._open: Counter[str] = Counter()
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._refused_at = float("-inf")
 
-    def buildProtocol(self, addr: IAddress | None) -> Mllp | None:
+    def buildProtocol(self, addr: IAddress | None) -> MllpProtocol | None:
         host = addr.host if isinstance(addr, IPv4Address | IPv6Address) else ""
-        gate = self._gate
-        if host and not gate.admits(host):
+        access = self._access
+        if host and not access.permits(host):
             self.refuse(host, "its network is not on the list")
             return None
-        if gate.connections and self._open[host] >= gate.connections:
+        if access.connections and self._open[host] >= access.connections:
             self.refuse(host, "it has too many connections")
             return None
         if super().buildProtocol(addr) is None:  # stopping, or full
             return None
         peer = f"{host}:{getattr(addr, 'port', '')}" if host else str(addr)
-        return GatedMllp(self, peer, host)
+        return RestrictedMllp(self, peer, host)
 
-    def opened(self, connection: Mllp) -> None:
+    def opened(self, connection: MllpProtocol) -> None:
         super().opened(connection)
         self._open[_host_of(connection)] += 1
 
-    def closed(self, connection: Mllp) -> None:
+    def closed(self, connection: MllpProtocol) -> None:
         super().closed(connection)
         host = _host_of(connection)
         self._open[host] -= 1
         if self._open[host] <= 0:
             del self._open[host]
 
-    def sink_for(self, names: list[str]) -> Sink | None:
-        """Where the messages of a client with these names go; None: nowhere."""
-        if not self._gate.names:
-            return self.sink
-        found = fitting(names, self._gate.names)
-        return None if found is None else self._sinks.get(found[1], self.sink)
+    def receiver_for_certificate(self, names: list[str]) -> FrameReceiver | None:
+        """The receiver for a client with these certificate names; None: the client is refused."""
+        if not self._access.names:
+            return self.receiver
+        found = first_match(names, self._access.names)
+        return None if found is None else self._tenant_receivers.get(found[1], self.receiver)
 
-    def bucket(self, host: str) -> Bucket | None:
-        """The bucket that the connections of one address share."""
-        if not self._gate.rate:
+    def bucket(self, host: str) -> TokenBucket | None:
+        """The token bucket that the connections of one address share; None: no rate limit."""
+        if not self._access.rate:
             return None
         if host not in self._buckets:
-            if len(self._buckets) >= _MOST_BUCKETS:
+            if len(self._buckets) >= _MAX_BUCKETS:
                 kept = {one: bucket for one, bucket in self._buckets.items() if one in self._open or not bucket.is_full}
                 self._buckets = kept
-            self._buckets[host] = Bucket(self._gate.rate, self.clock)
+            self._buckets[host] = TokenBucket(self._access.rate, self.clock)
         return self._buckets[host]
 
     def refuse(self, peer: str, reason: str) -> None:
-        """Tell the operator, not more often than he can read."""
+        """Log a refused peer, at most once in `_WARNING_SECONDS`."""
         now = self.clock.seconds()
-        if now - self._refused_at >= _QUIET_SECONDS:
+        if now - self._refused_at >= _WARNING_SECONDS:
             self._refused_at = now
             text = "event=mllp_refused listener={listener} peer={peer} reason={reason}"
             log.warn(text, event="mllp_refused", listener=self.name, peer=peer, reason=reason)
 
 
-def _host_of(connection: Mllp) -> str:
-    return connection.host if isinstance(connection, GatedMllp) else ""
+def _host_of(connection: MllpProtocol) -> str:
+    return connection.host if isinstance(connection, RestrictedMllp) else ""

@@ -1,7 +1,4 @@
-"""What one MLLP listener bears: sizes, counts and times, each with a default that is safe for any sender.
-
-What happens at each bound is told in `mllp.py`.
-"""
+"""Limits of one MLLP listener: sizes, counts and times.  `protocol.py` describes the effect of each limit."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from ipf.hl7.framing import DEFAULT_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one listener; sizes in bytes, times in seconds.
+    """Sizes are in bytes, times in seconds.
 
-    `message`: largest frame.  `discard`: how far an oversized frame is read to find its end.  `junk`: bytes outside of
-    frames on one connection.  `memory`: unfinished frames of all connections together.  `outstanding`: messages of one
-    connection that are not answered yet.  `frame_timeout`: silence within a frame; `frame_total`: one frame, from first
-    byte to last.  `idle`: silence between frames, None = no limit, since senders keep connections open for days.
+    `message`: largest frame.  `discard`: bytes of an oversized frame that are read to find its end.  `junk`: bytes
+    outside of frames, of one connection.  `memory`: unfinished frames of all connections.  `outstanding`: messages of
+    one connection without an answer.  `frame_timeout`: pause within a frame.  `frame_total`: duration of a frame.
+    `idle`: pause between frames; None = no limit, since senders keep connections open for days.
     """
 
     message: int = DEFAULT_LIMIT

@@ -1,8 +1,8 @@
 """Mutual TLS as a Twisted endpoint: `mtls:6661:privateKey=key.pem:certKey=cert.pem:clientCa=ca.pem`.
 
-A client must show a certificate that one of the authorities in `clientCa` has signed; without one the handshake fails.
-TLS 1.2 or later.  `extraCertChain`: a file with intermediate certificates; `interface`, `backlog`: as with `tcp:`.
-Twisted's own `ssl:` is TLS without client certificates.
+A client must present a certificate signed by one of the authorities in `clientCa`; otherwise the handshake fails.
+TLS 1.2 or later.  `extraCertChain`: a file with intermediate certificates; `interface`, `backlog`: as for `tcp:`.
+Twisted's `ssl:` endpoint is TLS without client certificates.
 
 Source: RFC 8446 section 4.4.2; IHE ITI "Audit Trail and Node Authentication" (node authentication by certificates).
 """
@@ -26,11 +26,11 @@ _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 @implementer(IPlugin, IStreamServerEndpointStringParser)
 class MutualTlsParser:
-    """Makes `mtls:` known to `serverFromString`."""
+    """Adds `mtls:` to `serverFromString`."""
 
     prefix = "mtls"
 
-    def parseStreamServer(  # type: ignore[override]  # the names of the arguments are what Twisted passes on
+    def parseStreamServer(  # type: ignore[override]  # Twisted passes the fields of the string as keywords
         self,
         reactor: Any,
         port: str = "",
@@ -41,7 +41,7 @@ class MutualTlsParser:
         interface: str = "",
         backlog: str = "50",
     ) -> SSL4ServerEndpoint:
-        """Twisted: the endpoint.  ValueError says what is missing or cannot be read."""
+        """Twisted: the endpoint.  ValueError names a missing field or an unreadable file."""
         if not (port.isdigit() and privateKey and certKey and clientCa):
             raise ValueError("mtls needs a port, privateKey, certKey and clientCa")
         options = server_options(privateKey, certKey, clientCa, extraCertChain)
@@ -49,7 +49,7 @@ class MutualTlsParser:
 
 
 def server_options(private_key: str, cert_key: str, client_ca: str, chain: str = "") -> CertificateOptions:
-    """TLS that asks for client certificates, from files in PEM.  ValueError names the file."""
+    """TLS options that require client certificates, from PEM files.  ValueError names the file."""
     try:
         key = KeyPair.load(_read(private_key), 1).original
         own = certificates(cert_key)
@@ -57,7 +57,7 @@ def server_options(private_key: str, cert_key: str, client_ca: str, chain: str =
         roots = trustRootFromCertificates([Certificate(one) for one in certificates(client_ca)])
     except ValueError:
         raise
-    except Exception as wrong:  # OpenSSL has many; none of them names the file
+    except Exception as wrong:  # OpenSSL raises many types; none names the file
         raise ValueError(f"the files of the TLS endpoint cannot be used: {type(wrong).__name__}") from None
     return CertificateOptions(
         privateKey=key,
@@ -69,7 +69,7 @@ def server_options(private_key: str, cert_key: str, client_ca: str, chain: str =
 
 
 def certificates(path: str) -> list[Any]:
-    """All certificates of a PEM file.  ValueError when there is none."""
+    """All certificates of a PEM file.  ValueError when it has none."""
     parts = [_BEGIN + part for part in _read(path).split(_BEGIN)[1:]]
     if not parts:
         raise ValueError(f"{path} holds no certificate")
@@ -84,7 +84,7 @@ def _read(path: str) -> bytes:
 
 
 def names_of(certificate: Any) -> list[str]:
-    """The names that a client's certificate carries: its DNS names, else the common name; in lower case."""
+    """The names of a client certificate: its DNS names, else its common names; in lower case."""
     if certificate is None:
         return []
     known: x509.Certificate = certificate.to_cryptography()
@@ -98,8 +98,8 @@ def names_of(certificate: Any) -> list[str]:
     return [name.lower() for name in names]
 
 
-def fitting(names: list[str], patterns: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
-    """The first of (pattern, tenant) that one of the names fits."""
+def first_match(names: list[str], patterns: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+    """The first (pattern, tenant) that one of the names matches."""
     return next(
         (pair for pair in patterns if any(fnmatchcase(name, pair[0].lower()) for name in names)),
         None,

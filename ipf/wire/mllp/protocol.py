@@ -1,23 +1,24 @@
-"""MLLP over Twisted: bytes to the framer, messages to the door, acknowledgements back.
+"""MLLP over Twisted: bytes to the framer, messages to the receiver, acknowledgements to the peer.
 
-A thin skin.  It owns what only a connection can know: that answers go out in the order of the frames, when to stop
-reading, when to give up.  One connection may have several messages on their way (pipelining), up to a bound; reading
-pauses at that bound, while the store is behind, and while the peer does not read its answers.
+A connection sends answers in the order of the frames, decides when to read, and ends on errors and timeouts.  A peer
+may send further messages before the first is answered (pipelining), up to `Limits.outstanding`.  Reading pauses at that
+limit, while the store is behind, and while the peer does not read its answers.
 
-How connections end:
+A connection ends as follows:
 
-* The peer closes its sending side: what it sent is still taken and answered, then we close.
-* Reset: messages that came whole are still taken; their answers have nowhere to go (a repeat is a duplicate).
-* A frame that does not go on (`frame_timeout`) or never ends (`frame_total`), bytes outside of frames or of an
-  oversized frame beyond all bounds, or too much memory in unfinished frames: the rest is kept as a reject and we close.
-* :meth:`MllpFactory.stop`: nothing more is read, what is in hand is answered, then we close.
+* The peer closes its sending side: all complete messages are stored and answered, then the connection is closed.
+* Reset: complete messages are stored.  Their answers are lost; the sender's repetition is a duplicate.
+* A frame stalls (`frame_timeout`) or never ends (`frame_total`), bytes outside of frames or of an oversized frame
+  exceed their limits, or unfinished frames take too much memory: the rest is stored as a reject, then the connection is
+  closed.
+* :meth:`MllpFactory.stop`: reading ends, received messages are answered, then the connection is closed.
 
-A peer that does not even read its last answers is cut off after another `frame_timeout`.
+A connection that is being closed is aborted after another `frame_timeout`, when the peer does not read its answers.
 
-Over TCP (and unix sockets) answers go straight to the socket for as long as it takes each of them whole; from the first
-that it does not, the transport's buffer has them all.  Over TLS the transport always has them.
+On TCP and unix sockets an answer is written to the socket directly while the socket accepts it whole.  After the first
+partial write, and always on TLS, answers go through the buffer of the transport.
 
-Source: HL7 Transport Specification: MLLP; house.md habits 2 and 3.
+Source: HL7 Transport Specification: MLLP.
 """
 
 from __future__ import annotations
@@ -48,37 +49,39 @@ from ipf.wire.mllp.limits import Limits
 
 log = Logger()
 
-Answer = Callable[[bytes | None], None]
+SendAck = Callable[[bytes | None], None]
+"""Sends the acknowledgement, without framing; None = none is due."""
 
 
-class Sink(Interface):
-    """Where messages go: `ListenerReceiver` of `pipeline/receive/receive.py`.  `answer` is called once for each
-    frame, in any
-    order."""
+class FrameReceiver(Interface):
+    """Receives the frames of a listener; implemented by `ListenerReceiver` of `pipeline/receive/receive.py`.
+
+    `send_ack` is called once for each frame, in any order.
+    """
 
     @property
     def full(self) -> bool:
-        """Stop reading."""
+        """Whether reading must pause."""
 
     def when_room(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when there is room again."""
+        """Call `resume` once when reading may continue."""
 
-    def receive(self, frame: bytes, peer: str, source: object, answer: Answer) -> None:
-        """Take one message.  Rows of one `source` are stored in order of this call."""
+    def receive(self, frame: bytes, peer: str, source: object, send_ack: SendAck) -> None:
+        """Store one message.  Messages of one `source` are stored in the order of the calls."""
 
-    def oversize(self, event: Oversize, peer: str, answer: Answer) -> None:
+    def oversize(self, event: Oversize, peer: str, send_ack: SendAck) -> None:
         """Refuse a frame above the limit."""
 
     def lost(self, event: Unfinished | Junk, peer: str, reason: str) -> None:
-        """Keep what is no frame; there is no answer."""
+        """Store bytes that are no complete frame; they are not answered."""
 
 
-class _Slot:
-    """The place of one answer in the order of answers; called with the answer."""
+class PendingAnswer:
+    """One answer in the queue of answers of a connection.  Called with the answer when it is known."""
 
     __slots__ = ("answer", "connection", "ready")
 
-    def __init__(self, connection: Mllp) -> None:
+    def __init__(self, connection: MllpProtocol) -> None:
         self.connection = connection
         self.ready = False
         self.answer: bytes | None = None
@@ -90,33 +93,30 @@ class _Slot:
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
-class Mllp(Protocol):
-    """One connection: frames go to the sink in order of arrival, answers to the peer in the order of their frames.
+class MllpProtocol(Protocol):
+    """One connection: frames go to the receiver in order of arrival, answers to the peer in the order of the frames."""
 
-    An answer is sent within the call that completes it, when the transport is a TCP connection whose socket has room.
-    """
-
-    transport: Any  # TCP, TLS or unix socket: a producer and a consumer as well, which ITransport does not say
+    transport: Any  # ITransport lacks the producer and consumer interfaces of TCP, TLS and unix sockets
 
     def __init__(self, factory: MllpFactory, peer: str) -> None:
         self.peer = peer
-        self._owner = factory
-        self._sink = factory.sink
+        self._factory = factory
+        self._receiver = factory.receiver
         self._clock = factory.clock
         self._limits = factory.limits
         self._framer = Framer(factory.limits.message)
         self._arrived: deque[Event] = deque()
-        self._slots: deque[_Slot] = deque()
-        self._held = 0
-        self._working = False
+        self._pending: deque[PendingAnswer] = deque()
+        self._unfinished_bytes = 0
+        self._processing = False
         self._direct = False
         self._reading = True
         self._peer_is_slow = False
-        self._waiting_for_room = False
+        self._awaits_room = False
         self._closing = False  # no more input
-        self._closed = False  # told the transport so
+        self._closed = False  # the transport was told to close
         self._lost = False
-        self._watch: IDelayedCall | None = None
+        self._timer: IDelayedCall | None = None
         self._last_byte = 0.0
         self._frame_began: float | None = None
 
@@ -124,11 +124,11 @@ class Mllp(Protocol):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
-        self._direct = isinstance(self.transport, TcpConnection)  # not TLS, whose bytes the transport makes
+        self._direct = isinstance(self.transport, TcpConnection)  # not TLS: there the transport encrypts
         self.transport.registerProducer(self, True)
-        self._owner.opened(self)
+        self._factory.opened(self)
         self._last_byte = self._clock.seconds()
-        self._attend(self._last_byte)
+        self._start_timer(self._last_byte)
 
     def dataReceived(self, data: bytes) -> None:
         if self._closing:
@@ -137,120 +137,120 @@ class Mllp(Protocol):
         events = framer.feed(data)
         if events:
             self._arrived.extend(events)
-            self._work()
-        if framer.inside or framer.junk_size or self._held or self._limits.idle is not None:
-            self._keep_watch(bool(events))
+            self._process()
+        if framer.inside or framer.junk_size or self._unfinished_bytes or self._limits.idle is not None:
+            self._check_unfinished(bool(events))
 
     def readConnectionLost(self) -> None:
-        self._give_up("the connection was closed in the middle of a frame")
+        self._end_input("the connection was closed in the middle of a frame")
 
     def writeConnectionLost(self) -> None:
-        self._give_up("the peer stopped listening")
+        self._end_input("the peer closed its receiving side")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._lost = True
-        self._give_up("the connection was lost in the middle of a frame")
-        self._account(0)
-        self._stop_watch()
-        self._owner.closed(self)
+        self._end_input("the connection was lost in the middle of a frame")
+        self._count_unfinished(0)
+        self._stop_timer()
+        self._factory.closed(self)
 
     def pauseProducing(self) -> None:
         self._peer_is_slow = True
-        self._regulate()
+        self._update_reading()
 
     def resumeProducing(self) -> None:
         self._peer_is_slow = False
-        self._work()
+        self._process()
 
     def stopProducing(self) -> None:
         self._peer_is_slow = False
 
     def answered(self) -> None:
-        """An answer is there: send all that are next in order."""
-        slots = self._slots
+        """An answer is known: send all answers that are next in order."""
+        pending = self._pending
         ready = []
-        while slots and slots[0].ready:
-            answer = slots.popleft().answer
+        while pending and pending[0].ready:
+            answer = pending.popleft().answer
             if answer is not None:
                 ready.append(frame(answer))
         if ready and not self._lost:
             self._send(ready[0] if len(ready) == 1 else b"".join(ready))
         if self._arrived or self._closing or not self._reading:
-            self._work()
+            self._process()
 
     def _send(self, data: bytes) -> None:
-        """Send at once as long as the socket takes all: asking epoll first costs as much as the rest of an answer."""
+        """Write to the socket directly while it accepts all bytes: waiting for epoll costs as much as the answer."""
         if self._direct:
             sent = self.transport.writeSomeData(data)
             if sent == len(data):
                 return
-            self._direct = False  # from now on the transport has a buffer, and must keep the order
-            if isinstance(sent, int):  # else an error, which the transport meets again and reports as a lost connection
+            self._direct = False  # from now on the transport buffers, and keeps the order
+            if isinstance(sent, int):  # else an error, which the transport reports at its own write
                 data = data[sent:]
         self.transport.write(data)
 
     def stop(self) -> None:
-        """Read nothing more, answer what is in hand, close."""
+        """Read no more, answer the received messages, close."""
         self._framer.finish()
-        self._give_up("")
+        self._end_input("")
 
     @property
     def unanswered(self) -> int:
-        """Messages that wait for their answer."""
-        return len(self._slots) + len(self._arrived)
+        """The number of messages without an answer."""
+        return len(self._pending) + len(self._arrived)
 
-    def _work(self) -> None:
-        """Hand over what arrived, as far as the bounds allow; an answer may come back within the call."""
-        if self._working:
+    def _process(self) -> None:
+        """Pass on the arrived frames as far as the limits allow; an answer may arrive within the call."""
+        if self._processing:
             return
-        self._working = True
+        self._processing = True
         try:
-            while self._arrived and not self._held_up():
-                self._hand_over(self._arrived.popleft())
+            while self._arrived and not self._must_wait():
+                self._dispatch(self._arrived.popleft())
         finally:
-            self._working = False
-        self._regulate()
+            self._processing = False
+        self._update_reading()
 
-    def _hand_over(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if isinstance(event, bytes):
-            slot = _Slot(self)
-            self._slots.append(slot)
-            self._sink.receive(event, self.peer, self, slot)
+            answer = PendingAnswer(self)
+            self._pending.append(answer)
+            self._receiver.receive(event, self.peer, self, answer)
         elif isinstance(event, Oversize):
-            slot = _Slot(self)
-            self._slots.append(slot)
-            self._sink.oversize(event, self.peer, slot)
+            answer = PendingAnswer(self)
+            self._pending.append(answer)
+            self._receiver.oversize(event, self.peer, answer)
         else:
             reason = "bytes outside of a frame" if isinstance(event, Junk) else "a new frame began in the middle of it"
-            self._sink.lost(event, self.peer, reason)
+            self._receiver.lost(event, self.peer, reason)
 
-    def _held_up(self) -> bool:
-        if len(self._slots) >= self._limits.outstanding:
+    def _must_wait(self) -> bool:
+        if len(self._pending) >= self._limits.outstanding:
             return True
-        if not self._sink.full:
+        if not self._receiver.full:
             return False
-        if not self._waiting_for_room:
-            self._waiting_for_room = True
-            self._sink.when_room(self._room)
+        if not self._awaits_room:
+            self._awaits_room = True
+            self._receiver.when_room(self._has_room)
         return True
 
-    def _room(self) -> None:
-        self._waiting_for_room = False
-        self._work()
+    def _has_room(self) -> None:
+        self._awaits_room = False
+        self._process()
 
-    def _regulate(self) -> None:
-        """Read or do not read; close when all is done."""
+    def _update_reading(self) -> None:
+        """Pause or resume reading; close when everything is answered."""
         if self._lost:
             return
         if self._closing:
-            if not self._arrived and not self._slots and not self._closed:
+            if not self._arrived and not self._pending and not self._closed:
                 self._closed = True
-                self._stop_watch()
-                self._watch = self._clock.callLater(self._limits.frame_timeout, self.transport.abortConnection)
+                self._stop_timer()
+                self._timer = self._clock.callLater(self._limits.frame_timeout, self.transport.abortConnection)
                 self.transport.unregisterProducer()
                 self.transport.loseConnection()
             return
-        reading = not self._arrived and not self._peer_is_slow and not self._held_up()
+        reading = not self._arrived and not self._peer_is_slow and not self._must_wait()
         if reading != self._reading:
             self._reading = reading
             if reading:
@@ -259,131 +259,134 @@ class Mllp(Protocol):
             else:
                 self.transport.pauseProducing()
 
-    def _give_up(self, reason: str) -> None:
-        """No more input: keep what is left of it, finish what is in hand, then close."""
+    def _end_input(self, reason: str) -> None:
+        """Read no more: store the unfinished rest as a reject, answer the received messages, then close."""
         if not self._closing:
             self._closing = True
             for event in self._framer.finish():
                 if isinstance(event, Unfinished | Junk):
-                    self._sink.lost(event, self.peer, "bytes outside of a frame" if isinstance(event, Junk) else reason)
-            self._account(0)
+                    self._receiver.lost(
+                        event, self.peer, "bytes outside of a frame" if isinstance(event, Junk) else reason
+                    )
+            self._count_unfinished(0)
             if not self._lost:
                 self.transport.pauseProducing()
-        self._work()
+        self._process()
 
-    def _account(self, held: int) -> None:
-        self._owner.held += held - self._held
-        self._held = held
+    def _count_unfinished(self, count: int) -> None:
+        self._factory.unfinished_bytes += count - self._unfinished_bytes
+        self._unfinished_bytes = count
 
-    def _keep_watch(self, something_complete: bool) -> None:
-        """Bounds of what is unfinished; only for connections that have something unfinished."""
+    def _check_unfinished(self, has_complete: bool) -> None:
+        """Apply the limits of unfinished frames; called only for connections that have one."""
         framer = self._framer
         now = self._clock.seconds()
         self._last_byte = now
         if not framer.inside:
             self._frame_began = None
-        elif something_complete or self._frame_began is None:
+        elif has_complete or self._frame_began is None:
             self._frame_began = now
-        self._account(framer.held)
+        self._count_unfinished(framer.held)
         if framer.pending > self._limits.discard:
-            self._give_up("the frame has no end")
+            self._end_input("the frame does not end")
         elif framer.junk_size > self._limits.junk:
-            self._give_up("bytes outside of a frame")
-        elif self._owner.held > self._limits.memory and framer.inside:
-            self._give_up("too much is unfinished on all connections together")
-        elif framer.inside and self._watch is None:
-            self._attend(now)
+            self._end_input("bytes outside of a frame")
+        elif self._factory.unfinished_bytes > self._limits.memory and framer.inside:
+            self._end_input("unfinished frames of all connections take too much memory")
+        elif framer.inside and self._timer is None:
+            self._start_timer(now)
 
-    def _attend(self, now: float) -> None:
-        """One timer, and only where something can run out."""
-        due = self._due()
-        self._watch = self._clock.callLater(max(due - now, 0.001), self._look) if due is not None else None
+    def _start_timer(self, now: float) -> None:
+        """One timer for each connection that has a deadline."""
+        deadline = self._deadline()
+        if deadline is not None:
+            self._timer = self._clock.callLater(max(deadline - now, 0.001), self._timer_fired)
 
-    def _due(self) -> float | None:
-        """When patience ends, as far as is known now."""
+    def _deadline(self) -> float | None:
+        """The time at which the connection times out, as far as is known now."""
         if self._frame_began is not None:
             return min(self._last_byte + self._limits.frame_timeout, self._frame_began + self._limits.frame_total)
         return self._last_byte + self._limits.idle if self._limits.idle is not None else None
 
-    def _stop_watch(self) -> None:
-        if self._watch is not None and self._watch.active():
-            self._watch.cancel()
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
 
-    def _look(self) -> None:
-        self._watch = None
+    def _timer_fired(self) -> None:
+        self._timer = None
         if self._closing:
             return
         now = self._clock.seconds()
-        if not self._reading or self._slots:  # it is we who keep it waiting
+        if not self._reading or self._pending:  # the peer waits for this side
             self._last_byte = now
             if self._frame_began is not None and not self._reading:
                 self._frame_began = now
-        due = self._due()
-        if due is None or due > now:
-            self._attend(now)
+        deadline = self._deadline()
+        if deadline is None or deadline > now:
+            self._start_timer(now)
             return
-        waiting = "the frame did not go on" if self._frame_began is not None else "idle for too long"
+        reason = "the frame was not continued" if self._frame_began is not None else "the connection was idle"
         log.info(
             "event=mllp_timeout listener={listener} peer={peer} reason={reason}",
             event="mllp_timeout",
-            listener=self._owner.name,
+            listener=self._factory.name,
             peer=self.peer,
-            reason=waiting,
+            reason=reason,
         )
-        self._give_up(waiting)
+        self._end_input(reason)
 
 
 class MllpFactory(Factory):
-    """All connections of one listener.  `connections_changed` is told how many there are."""
+    """The connections of one listener.  `connections_changed` is called with their number."""
 
     noisy = False
 
     def __init__(
         self,
         name: str,
-        sink: Sink,
+        receiver: FrameReceiver,
         clock: IReactorTime,
         limits: Limits | None = None,
         connections_changed: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.name = name
-        self.sink = sink
+        self.receiver = receiver
         self.clock = clock
         self.limits = limits or Limits()
-        self.held = 0  # bytes of unfinished frames, all connections
+        self.unfinished_bytes = 0  # bytes of unfinished frames, all connections
         self.connections_changed = connections_changed
-        self._connections: set[Mllp] = set()
+        self._connections: set[MllpProtocol] = set()
         self._stopping = False
         self._all_closed: Deferred[None] | None = None
         self._warned_at = float("-inf")
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
-    def buildProtocol(self, addr: IAddress | None) -> Mllp | None:
+    def buildProtocol(self, addr: IAddress | None) -> MllpProtocol | None:
         peer = f"{addr.host}:{addr.port}" if isinstance(addr, IPv4Address | IPv6Address) else str(addr)
         if self._stopping or len(self._connections) >= self.limits.connections:
             self._warn_refused(peer)
             return None
-        return Mllp(self, peer)
+        return MllpProtocol(self, peer)
 
-    def opened(self, connection: Mllp) -> None:
+    def opened(self, connection: MllpProtocol) -> None:
         """A connection was made."""
         self._connections.add(connection)
         self.connections_changed(len(self._connections))
 
-    def closed(self, connection: Mllp) -> None:
-        """A connection is gone."""
+    def closed(self, connection: MllpProtocol) -> None:
+        """A connection was closed."""
         self._connections.discard(connection)
         self.connections_changed(len(self._connections))
         if self._all_closed is not None and not self._connections:
             self._all_closed.callback(None)
             self._all_closed = None
 
-    async def stop(self, patience: float = 10.0) -> None:
-        """Answer what is in hand and close all connections; after `patience` seconds close them as they are."""
+    async def stop(self, timeout_seconds: float = 10.0) -> None:
+        """Answer the received messages and close all connections; abort them after `timeout_seconds`."""
         self._stopping = True
         for connection in list(self._connections):
             connection.stop()
@@ -391,10 +394,10 @@ class MllpFactory(Factory):
             return
         closed: Deferred[None] = Deferred()
         self._all_closed = closed
-        limit = self.clock.callLater(patience, self._abort)
+        timer = self.clock.callLater(timeout_seconds, self._abort)
         await closed
-        if limit.active():
-            limit.cancel()
+        if timer.active():
+            timer.cancel()
 
     def _abort(self) -> None:
         for connection in list(self._connections):

@@ -1,7 +1,7 @@
-"""Connections that a listener does not take, over TLS.
+"""Closes refused connections of TLS listeners.
 
-A factory that has no protocol for a connection closes it so; but Twisted's TLS goes on with the handshake, and keeps
-the connection for as long as the client likes.  Behind this factory it is closed.
+A factory refuses a connection by returning no protocol.  Twisted's TLS then completes the handshake all the same, and
+keeps the connection open until the client closes it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from twisted.internet.protocol import Protocol
 from zope.interface import implementer
 
 
-class Closed(Protocol):
-    """Nobody is served here."""
+class AbortProtocol(Protocol):
+    """Aborts its connection."""
 
     def connectionMade(self) -> None:
-        """Twisted: it is there, and should not be."""
+        """Twisted: the connection is open."""
         transport: Any = self.transport
         transport.abortConnection()
 
 
 @implementer(IProtocolFactory)
-class RefusedConnection:
-    """Around the factory of a TLS listener."""
+class AbortRefused:
+    """Wraps the factory of a TLS listener, and aborts the connections that it refuses."""
 
     noisy = False
 
@@ -41,5 +41,5 @@ class RefusedConnection:
 
     def buildProtocol(self, addr: IAddress) -> Protocol:
         """Twisted: a connection."""
-        made: Protocol | None = self._factory.buildProtocol(addr)
-        return Closed() if made is None else made
+        protocol: Protocol | None = self._factory.buildProtocol(addr)
+        return AbortProtocol() if protocol is None else protocol

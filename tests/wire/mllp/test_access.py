@@ -1,4 +1,4 @@
-"""The gate of an MLLP listener: networks, connections, rates; and mutual TLS on real sockets."""
+"""Access rules of an MLLP listener: networks, connections, rates; mutual TLS on real sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import TestCase
 
 from ipf.hl7.framing import frame
-from ipf.wire.mllp.access import Bucket, Gate, GatedMllpFactory, networks_of
+from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, TokenBucket, networks_of
 from ipf.wire.mllp.limits import Limits
 from tests.waiting import PATIENCE
 from tests.wire.certificates import Authority
@@ -25,8 +25,8 @@ from tests.wire.certificates import Authority
 reactor: Any = installed_reactor
 
 
-class Inbox:
-    """A sink that answers at once; `taken` holds (tenant, message)."""
+class RecordingReceiver:
+    """Answers each message at once; `taken` holds (tenant, message)."""
 
     full = False
 
@@ -48,13 +48,15 @@ class Inbox:
         pass
 
 
-class GateTests(TestCase):
-    def factory(self, gate: Gate) -> tuple[GatedMllpFactory, list[tuple[str, bytes]], Clock]:
+class SenderAccessTests(TestCase):
+    def factory(self, access: SenderAccess) -> tuple[RestrictedMllpFactory, list[tuple[str, bytes]], Clock]:
         clock, taken = Clock(), []
-        made = GatedMllpFactory("lab", Inbox(taken), clock, Limits(), gate, lambda tenant: Inbox(taken, tenant))
+        made = RestrictedMllpFactory(
+            "lab", RecordingReceiver(taken), clock, Limits(), access, lambda tenant: RecordingReceiver(taken, tenant)
+        )
         return made, taken, clock
 
-    def connect(self, factory: GatedMllpFactory, host: str) -> Any:
+    def connect(self, factory: RestrictedMllpFactory, host: str) -> Any:
         address = IPv4Address("TCP", host, 4711)
         protocol = factory.buildProtocol(address)
         if protocol is not None:
@@ -62,8 +64,8 @@ class GateTests(TestCase):
         return protocol
 
     def test_networks(self) -> None:
-        gate = Gate((ip_network("10.1.0.0/16"), ip_network("2001:db8::/32")))
-        for host, admitted in (
+        access = SenderAccess((ip_network("10.1.0.0/16"), ip_network("2001:db8::/32")))
+        for host, permitted in (
             ("10.1.2.3", True),
             ("::ffff:10.1.2.3", True),
             ("10.2.0.1", False),
@@ -72,24 +74,24 @@ class GateTests(TestCase):
             ("2001:db9::7", False),
             ("nonsense", False),
         ):
-            self.assertEqual(gate.admits(host), admitted, host)
-            factory, _, _ = self.factory(gate)
-            self.assertEqual(self.connect(factory, host) is not None, admitted, host)
-        self.assertTrue(Gate().admits("203.0.113.9"))
-        self.assertTrue(Gate().is_open)
+            self.assertEqual(access.permits(host), permitted, host)
+            factory, _, _ = self.factory(access)
+            self.assertEqual(self.connect(factory, host) is not None, permitted, host)
+        self.assertTrue(SenderAccess().permits("203.0.113.9"))
+        self.assertTrue(SenderAccess().is_unrestricted)
 
-    def test_a_unix_socket_has_no_network(self) -> None:
-        factory, _, _ = self.factory(Gate((ip_network("10.1.0.0/16"),)))
+    def test_unix_sockets_have_no_network(self) -> None:
+        factory, _, _ = self.factory(SenderAccess((ip_network("10.1.0.0/16"),)))
         self.assertIsNotNone(factory.buildProtocol(UNIXAddress("/run/mllp")))
 
-    def test_a_listeners_own_networks_go_before_those_of_all(self) -> None:
+    def test_networks_of_a_listener_replace_those_of_all_listeners(self) -> None:
         allowed = (("", "10.0.0.0/8"), ("lab", "10.1.0.0/16"))
         self.assertEqual(networks_of("lab", allowed), (ip_network("10.1.0.0/16"),))
         self.assertEqual(networks_of("ward", allowed), (ip_network("10.0.0.0/8"),))
         self.assertEqual(networks_of("ward", ()), ())
 
-    def test_connections_of_one_address(self) -> None:
-        factory, _, _ = self.factory(Gate(connections=2))
+    def test_connections_of_one_address_are_limited(self) -> None:
+        factory, _, _ = self.factory(SenderAccess(connections=2))
         first, second, third = (self.connect(factory, "10.0.0.1") for _ in range(3))
         self.assertEqual((first is None, second is None, third is None), (False, False, True))
         self.assertIsNotNone(self.connect(factory, "10.0.0.2"))
@@ -97,14 +99,14 @@ class GateTests(TestCase):
         self.assertIsNotNone(self.connect(factory, "10.0.0.1"))
         self.assertIsNone(self.connect(factory, "10.0.0.1"))
 
-    def test_what_comes_faster_than_the_rate_waits_and_is_not_lost(self) -> None:
-        factory, taken, clock = self.factory(Gate(rate=2.0))
+    def test_messages_above_the_rate_wait(self) -> None:
+        factory, taken, clock = self.factory(SenderAccess(rate=2.0))
         fast, sibling, other = (self.connect(factory, host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2"))
         fast.dataReceived(b"".join(frame(b"A%d" % number) for number in range(4)))
         self.assertEqual(len(taken), 2)
         self.assertEqual(fast.transport.producerState, "paused")
         sibling.dataReceived(frame(b"B"))
-        self.assertEqual(len(taken), 2, "another connection of the same address shares its rate")
+        self.assertEqual(len(taken), 2, "connections of one address share the rate")
         other.dataReceived(frame(b"C"))
         self.assertEqual(taken[-1][1], b"C")
         for _ in range(4):
@@ -113,8 +115,8 @@ class GateTests(TestCase):
         self.assertEqual(fast.transport.producerState, "producing")
         self.assertEqual(fast.transport.value().count(b"ACK"), 4)
 
-    def test_a_lost_connection_gives_all_that_came_whole(self) -> None:
-        factory, taken, clock = self.factory(Gate(rate=1.0))
+    def test_complete_messages_of_a_lost_connection_are_stored(self) -> None:
+        factory, taken, clock = self.factory(SenderAccess(rate=1.0))
         sender = self.connect(factory, "10.0.0.1")
         sender.dataReceived(frame(b"1") + frame(b"2") + frame(b"3"))
         self.assertEqual(len(taken), 1)
@@ -122,9 +124,9 @@ class GateTests(TestCase):
         self.assertEqual(len(taken), 3)
         self.assertEqual(clock.getDelayedCalls(), [])
 
-    def test_the_bucket_never_holds_more_than_a_second(self) -> None:
+    def test_the_bucket_holds_the_messages_of_one_second(self) -> None:
         clock = Clock()
-        bucket = Bucket(5.0, clock)
+        bucket = TokenBucket(5.0, clock)
         clock.advance(100)
         for _ in range(5):
             self.assertEqual(bucket.wait(), 0.0)
@@ -144,19 +146,19 @@ class MutualTlsTests(TestCase):
         names = (("lab.example.org", "hospital-a"), ("*.ward.example.org", "hospital-b"), ("plain", ""))
         key, certificate = self.ours.sign("localhost")
         place = f"mtls:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}:clientCa={self.ours.path}"
-        self.factory = GatedMllpFactory(
-            "lab", Inbox(self.taken), reactor, limits, Gate(names=names),
-            lambda tenant: Inbox(self.taken, tenant),
+        self.factory = RestrictedMllpFactory(
+            "lab", RecordingReceiver(self.taken), reactor, limits, SenderAccess(names=names),
+            lambda tenant: RecordingReceiver(self.taken, tenant),
         )  # fmt: skip
         self.port = await serverFromString(reactor, place).listen(self.factory)
         self.addCleanup(self.close, self.port, self.factory)
 
-    async def close(self, port: Any, factory: GatedMllpFactory) -> None:
+    async def close(self, port: Any, factory: RestrictedMllpFactory) -> None:
         await maybeDeferred(port.stopListening)
         await factory.stop(1.0)
 
     async def answer(self, files: tuple[str, str] | None) -> bytes | None:
-        """What is answered to one message of a client with this key and certificate; None: it is cut off."""
+        """The answer to one message of a client with this key and certificate; None: the connection is aborted."""
         ended: Deferred[bytes | None] = Deferred()
 
         class Sender(Protocol):
@@ -182,7 +184,7 @@ class MutualTlsTests(TestCase):
         await connectProtocol(end, Sender())
         return await ended
 
-    async def test_names_choose_the_tenant(self) -> None:
+    async def test_certificate_names_choose_the_tenant(self) -> None:
         for name, san, tenant in (
             ("lab.example.org", True, "hospital-a"),
             ("LAB.example.org", False, "hospital-a"),
@@ -192,18 +194,18 @@ class MutualTlsTests(TestCase):
             self.assertIsNotNone(await self.answer(self.ours.sign(name, san=san)), name)
             self.assertEqual(self.taken[-1], (tenant, b"MSH"), name)
 
-    async def test_who_is_cut_off(self) -> None:
+    async def test_refused_certificates(self) -> None:
         theirs = Authority(self.folder, "other")
-        for who, files in (
+        for name, files in (
             ("no certificate", None),
             ("another authority", theirs.sign("lab.example.org")),
             ("a name that is not listed", self.ours.sign("lab.example.org.evil.example")),
         ):
-            self.assertIsNone(await self.answer(files), who)
+            self.assertIsNone(await self.answer(files), name)
         self.assertEqual(self.taken, [])
 
-    async def test_plain_bytes_and_silence(self) -> None:
-        """Neither MLLP without TLS nor a handshake that never goes on reaches the inbox or keeps its place."""
+    async def test_clients_without_tls_are_aborted(self) -> None:
+        """MLLP without TLS and an incomplete handshake are aborted at the time limit."""
         await self.listen(Limits(frame_timeout=0.3))
         for sent in (frame(b"MSH"), b"", b"\x16\x03\x01"):
             closed: Deferred[None] = Deferred()
@@ -220,15 +222,15 @@ class MutualTlsTests(TestCase):
             await closed
         self.assertEqual((self.taken, self.factory.connections), ([], 0))
 
-    def test_what_the_endpoint_string_lacks_is_named(self) -> None:
+    def test_errors_of_the_endpoint_string(self) -> None:
         key, certificate = self.ours.sign("x")
         (self.folder / "empty").write_bytes(b"")
-        for place, said in (
+        for endpoint, text in (
             (f"mtls:0:privateKey={key}:certKey={certificate}", "clientCa"),
             (f"mtls:0:privateKey={key}:certKey={certificate}:clientCa={self.folder}/missing", "missing"),
             (f"mtls:0:privateKey={key}:certKey={certificate}:clientCa={self.folder}/empty", "no certificate"),
             (f"mtls:0:privateKey={certificate}:certKey={certificate}:clientCa={self.ours.path}", "cannot be used"),
         ):
             with self.assertRaises(ValueError) as caught:
-                serverFromString(reactor, place)
-            self.assertIn(said, str(caught.exception))
+                serverFromString(reactor, endpoint)
+            self.assertIn(text, str(caught.exception))

@@ -1,4 +1,4 @@
-"""How acknowledgements leave: straight to the socket while it takes all, by the transport's buffer from then on."""
+"""Sending acknowledgements: directly to the socket until its first partial write, then through the transport."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.framing import Framer, frame
 from ipf.hl7.message import Message
 from ipf.wire.mllp.limits import Limits
-from ipf.wire.mllp.protocol import Mllp
+from ipf.wire.mllp.protocol import MllpProtocol
 from tests.pipeline.plain_inbox import PlainInbox
 from tests.wire.mllp.test_protocol import make_factory, message
 
 
 class TcpWire(Connection):
-    """Twisted's own TCP connection on a pair of sockets, with a socket that takes only so much.
+    """Twisted's TCP connection on a pair of sockets.
 
-    `takes`: for each of the next calls, how many bytes the socket takes, or the error; without one it takes all.
-    `offered`: the length of what each call offered.
+    `takes`: for each of the next writes, the number of bytes that the socket accepts, or an error; then it accepts all.
+    `offered`: the length of each write.
     """
 
-    def __init__(self, reactor: Any, protocol: Mllp, *takes: int | Exception) -> None:
+    def __init__(self, reactor: Any, protocol: MllpProtocol, *takes: int | Exception) -> None:
         near, self.far = socket.socketpair()
         self.far.setblocking(False)
         super().__init__(near, protocol, reactor)
@@ -64,13 +64,13 @@ class SendTests(TestCase):
         return connection, wire
 
     def send(self, connection: Any, *control_ids: int) -> None:
-        """Messages of one turn: their answers are ready together, each in a call of its own."""
+        """Send messages in one turn of the reactor; their answers are ready together, each in a call of its own."""
         for control_id in control_ids:
             connection.dataReceived(frame(message(control_id)))
         self.clock.advance(0)
 
     def arrive(self, wire: TcpWire) -> int:
-        """How many bytes the peer has by now."""
+        """The number of bytes that the peer has received."""
         try:
             while chunk := wire.far.recv(65536):
                 self.arrived += chunk
@@ -79,17 +79,17 @@ class SendTests(TestCase):
         return len(self.arrived)
 
     def waits(self, wire: TcpWire) -> bool:
-        """The transport asked to be told when the socket has room."""
+        """Whether the transport waits for the socket to be writable."""
         return wire in self.reactor.getWriters()
 
     def acknowledged(self) -> list[str]:
-        """MSA-2 of all that arrived, which is whole frames and nothing else."""
+        """MSA-2 of all received frames; nothing else was received."""
         framer = Framer()
         frames = [event for event in framer.feed(self.arrived) if isinstance(event, bytes)]
         self.assertEqual(self.arrived, b"".join(frame(raw) for raw in frames))
         return [Message.parse(raw).segments("MSA")[0].fields[2] for raw in frames]
 
-    def test_a_socket_with_room_is_written_to_at_once(self) -> None:
+    def test_a_writable_socket_is_written_to_directly(self) -> None:
         connection, wire = self.connect()
         for number in range(3):
             self.send(connection, number)
@@ -98,7 +98,7 @@ class SendTests(TestCase):
             self.assertEqual(self.acknowledged(), [str(one) for one in range(number + 1)])
         self.assertEqual(wire.offered, [len(self.arrived) // 3] * 3)
 
-    def test_the_transport_takes_over_after_a_partial_write(self) -> None:
+    def test_the_transport_writes_after_a_partial_write(self) -> None:
         whole = 1 << 20
         for taken in (0, 1, 10):
             self.setUp()
@@ -115,7 +115,7 @@ class SendTests(TestCase):
             wire.doWrite()
             self.assertFalse(self.waits(wire))
 
-    def test_the_transport_keeps_the_rest_of_the_connection(self) -> None:
+    def test_the_transport_writes_until_the_connection_ends(self) -> None:
         connection, wire = self.connect(5, 7)
         self.send(connection, 1)
         wire.doWrite()
@@ -124,13 +124,13 @@ class SendTests(TestCase):
         wire.doWrite()
         wire.doWrite()
         self.assertFalse(self.waits(wire))
-        self.send(connection, 3)  # all is sent by now, and still it is the transport that writes
+        self.send(connection, 3)  # its buffer is empty, and the transport still writes
         self.assertEqual(self.waits(wire), True)
         wire.doWrite()
         self.arrive(wire)
         self.assertEqual(self.acknowledged(), ["1", "2", "3"])
 
-    def test_an_error_ends_the_connection_as_the_transport_does_it(self) -> None:
+    def test_the_transport_reports_a_write_error(self) -> None:
         connection, wire = self.connect(CONNECTION_LOST, CONNECTION_LOST)
         self.send(connection, 1, 2)
         self.assertEqual((len(wire.offered), self.factory.connections), (1, 1))
@@ -139,13 +139,13 @@ class SendTests(TestCase):
         self.assertIs(lost, CONNECTION_LOST)
         self.inbox.hold = True
         self.send(connection, 3)
-        wire.connectionLost(Failure(lost))  # as the reactor does with what doWrite returns
+        wire.connectionLost(Failure(lost))  # the reactor does so when doWrite returns an error
         self.inbox.release()
         self.assertEqual((len(wire.offered), self.factory.connections, connection.unanswered), (2, 0, 0))
         self.assertEqual([row.source_id for row in self.inbox.order], ["1", "2", "3"])
         self.assertEqual(self.arrive(wire), 0)
 
-    def test_a_peer_that_is_gone(self) -> None:
+    def test_a_closed_peer(self) -> None:
         connection, wire = self.connect()
         wire.far.close()
         self.send(connection, 1)
@@ -154,7 +154,7 @@ class SendTests(TestCase):
         wire.connectionLost(Failure(CONNECTION_LOST))
         self.assertEqual((self.factory.connections, len(self.inbox.order)), (0, 1))
 
-    def test_an_answer_larger_than_the_socket_takes_comes_whole(self) -> None:
+    def test_answers_larger_than_the_socket_buffer(self) -> None:
         connection, wire = self.connect()
         large = [bytes([65 + number]) * 3_000_000 for number in range(2)]
         for one in large:
@@ -164,10 +164,10 @@ class SendTests(TestCase):
             self.arrive(wire)
         self.assertTrue(self.arrived == b"".join(large))
 
-    def test_other_transports_make_their_own_bytes(self) -> None:
+    def test_tls_answers_go_through_the_transport(self) -> None:
         class Tls(StringTransport):
             def writeSomeData(self, data: bytes) -> int:
-                raise AssertionError("plain bytes beside the transport")
+                raise AssertionError("plain bytes bypass TLS")
 
         connection: Any = self.factory.buildProtocol(None)
         wire = Tls()

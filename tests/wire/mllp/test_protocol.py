@@ -24,13 +24,13 @@ from ipf.hl7.message import Message
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.wire.mllp.limits import Limits
-from ipf.wire.mllp.protocol import MllpFactory, Sink
+from ipf.wire.mllp.protocol import FrameReceiver, MllpFactory
 from tests.pipeline.plain_inbox import PlainInbox
 from tests.reference import REFERENCE, needs_reference
 
 reactor: Any = installed_reactor
 CASES = REFERENCE / "mllp/wire_cases.json"
-_: type[Sink] = ListenerReceiver
+_: type[FrameReceiver] = ListenerReceiver
 
 
 def message(control_id: object, *, pid: str = "77", rest: str = "") -> bytes:
@@ -103,7 +103,7 @@ class SocketCase(TestCase):
             self.inbox.release()
         await maybeDeferred(port.stopListening)
         await factory.stop(1)
-        for_listener: Any = factory.sink
+        for_listener: Any = factory.receiver
         await for_listener.receiver.commit.drained()
 
     async def connect(self) -> Sender:
@@ -171,7 +171,7 @@ class ConnectionTests(SocketCase):
         self.assertEqual(acks, [("AA", str(n)) for n in range(500)])
         self.assertEqual([row.source_id for row in self.inbox.order], [str(n) for n in range(500)])
 
-    async def test_refusals_keep_their_place(self) -> None:
+    async def test_refusals_are_answered_in_order(self) -> None:
         self.inbox.hold = True
         sender = await self.connect()
         sender.write(frame(message(1)) + frame(b"nonsense") + frame(message("")) + frame(message(2)))
@@ -181,7 +181,7 @@ class ConnectionTests(SocketCase):
         self.inbox.release()
         self.assertEqual(await sender.acks(4), [("AA", "1"), ("AR", ""), ("AR", ""), ("AA", "2")])
 
-    async def test_no_answer_where_none_is_due(self) -> None:
+    async def test_messages_that_ask_for_no_answer(self) -> None:
         sender = await self.connect()
         sender.write(frame(message(1, rest="|||NE|NE")) + frame(message(2)))
         self.assertEqual(await sender.acks(1), [("AA", "2")])
@@ -200,7 +200,7 @@ class ConnectionTests(SocketCase):
         self.assertEqual(await sender.acks(2), [("AA", "1"), ("AA", "2")])
         await sender.until(lambda: sender.closed)
 
-    async def test_reset_harms_nobody_else(self) -> None:
+    async def test_a_reset_connection_does_not_affect_others(self) -> None:
         self.inbox.hold = True
         first, other = await self.connect(), await self.connect()
         first.write(frame(message(1)))
@@ -215,7 +215,7 @@ class ConnectionTests(SocketCase):
         self.assertEqual(await other.acks(1), [("AA", "2")])
         self.assertEqual([row.source_id for row in self.inbox.order], ["1", "2"])
 
-    async def test_oversized_frame_is_refused_and_the_next_one_taken(self) -> None:
+    async def test_an_oversized_frame_is_refused_and_the_next_stored(self) -> None:
         self.start(Limits(message=100_000, discard=10_000_000))
         sender = await self.connect()
         sender.write(frame(message(1) + b"OBX|" + b"x" * 1_000_000) + frame(message(2)))
@@ -223,7 +223,7 @@ class ConnectionTests(SocketCase):
         (kept,) = self.inbox.rejects
         self.assertGreater(kept.size, 1_000_000)
 
-    async def test_garbage_ends_the_connection_only(self) -> None:
+    async def test_garbage_ends_its_own_connection(self) -> None:
         self.start(Limits(message=100_000, discard=500_000, junk=10_000))
         endless, junk, good = await self.connect(), await self.connect(), await self.connect()
         endless.write(b"\x0bMSH|" + b"x" * 600_000)
@@ -233,9 +233,9 @@ class ConnectionTests(SocketCase):
         await junk.until(lambda: junk.closed)
         self.assertEqual(await good.acks(1), [("AA", "1")])
         await self.eventually(lambda: len(self.inbox.rejects) == 2)
-        self.assertEqual(self.factory.held, 0)
+        self.assertEqual(self.factory.unfinished_bytes, 0)
 
-    async def test_many_connections_are_bounded(self) -> None:
+    async def test_connections_are_limited(self) -> None:
         self.start(Limits(connections=3))
         senders = [await self.connect() for _ in range(5)]
         await self.eventually(lambda: sum(one.closed for one in senders) == 2)
@@ -251,7 +251,7 @@ class ConnectionTests(SocketCase):
         for number, one in enumerate(senders):
             one.write(b"".join(frame(message(f"{number}-{n}")) for n in range(100)))
         await self.pause(0.2)
-        for_listener: Any = self.factory.sink
+        for_listener: Any = self.factory.receiver
         self.assertLessEqual(for_listener.receiver.commit.backlog, 60)
         self.inbox.hold = False
         while self.inbox.held:
@@ -259,7 +259,7 @@ class ConnectionTests(SocketCase):
         for number, one in enumerate(senders):
             self.assertEqual(await one.acks(100), [("AA", f"{number}-{n}") for n in range(100)])
 
-    async def test_stop_answers_what_is_in_hand(self) -> None:
+    async def test_stop_answers_received_messages(self) -> None:
         self.inbox.hold = True
         sender, idle = await self.connect(), await self.connect()
         sender.write(frame(message(1)) + b"\x0bMSH|unfinished")
@@ -272,7 +272,7 @@ class ConnectionTests(SocketCase):
         self.assertEqual(await sender.acks(1), [("AA", "1")])
         await stopped
 
-    async def test_stop_is_bounded(self) -> None:
+    async def test_stop_has_a_time_limit(self) -> None:
         self.inbox.hold = True
         sender = await self.connect()
         sender.write(frame(message(1)))
@@ -283,7 +283,7 @@ class ConnectionTests(SocketCase):
 
 
 class Wire(StringTransport):
-    """A transport that says what was done to it."""
+    """A transport that records how it was closed."""
 
     aborted = False
 
@@ -295,7 +295,7 @@ class Wire(StringTransport):
 
 
 class TimeTests(TestCase):
-    """What depends on time, on a clock of our own."""
+    """Time limits, on a fake clock."""
 
     def setUp(self) -> None:
         self.inbox = PlainInbox()
@@ -309,7 +309,7 @@ class TimeTests(TestCase):
         connection.makeConnection(wire)
         return connection, wire
 
-    def test_a_frame_that_does_not_go_on(self) -> None:
+    def test_a_stalled_frame(self) -> None:
         connection, wire = self.connection()
         connection.dataReceived(b"\x0bMSH|")
         self.clock.advance(29)
@@ -319,7 +319,7 @@ class TimeTests(TestCase):
         self.clock.advance(2)
         self.assertTrue(wire.disconnecting)
         self.assertEqual(
-            [(one.reason, one.raw) for one in self.inbox.rejects], [("the frame did not go on", b"MSH|more")]
+            [(one.reason, one.raw) for one in self.inbox.rejects], [("the frame was not continued", b"MSH|more")]
         )
 
     def test_a_frame_that_never_ends(self) -> None:
@@ -331,7 +331,7 @@ class TimeTests(TestCase):
             self.clock.advance(10)
         self.assertTrue(wire.disconnecting)
 
-    def test_many_frames_in_pieces_are_each_given_their_time(self) -> None:
+    def test_each_frame_has_its_own_time_limit(self) -> None:
         connection, wire = self.connection()
         whole = frame(message(1))
         for number in range(40):
@@ -340,14 +340,14 @@ class TimeTests(TestCase):
         self.assertFalse(wire.disconnecting)
         self.assertEqual(len(self.inbox.order), 1)
 
-    def test_idle_connections_are_left_alone(self) -> None:
+    def test_idle_connections_stay_open(self) -> None:
         connection, wire = self.connection()
         connection.dataReceived(frame(message(1)))
         self.clock.advance(1_000_000)
         self.assertFalse(wire.disconnecting)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_a_peer_that_never_reads_does_not_keep_its_connection(self) -> None:
+    def test_a_closing_connection_is_aborted_in_the_end(self) -> None:
         self.clock.advance(1000)
         _, wire = self.connection(idle=60.0)
         self.clock.advance(50)
@@ -368,7 +368,7 @@ class TimeTests(TestCase):
         self.assertTrue(wire.disconnecting)
         self.assertEqual(self.inbox.rejects, [])
 
-    def test_outstanding_messages_are_bounded(self) -> None:
+    def test_unanswered_messages_are_limited(self) -> None:
         self.inbox.hold = True
         connection, wire = self.connection(outstanding=3)
         connection.dataReceived(b"".join(frame(message(n)) for n in range(10)))
@@ -384,14 +384,14 @@ class TimeTests(TestCase):
         self.assertEqual(wire.producerState, "producing")
         self.assertEqual(wire.value().count(b"MSA|AA|"), 10)
 
-    def test_a_peer_that_does_not_read_is_not_read(self) -> None:
+    def test_reading_pauses_while_the_peer_does_not_read(self) -> None:
         connection, wire = self.connection()
         connection.pauseProducing()
         self.assertEqual(wire.producerState, "paused")
         connection.resumeProducing()
         self.assertEqual(wire.producerState, "producing")
 
-    def test_time_while_we_do_not_read_does_not_count(self) -> None:
+    def test_paused_time_does_not_count(self) -> None:
         connection, wire = self.connection()
         connection.dataReceived(b"\x0bMSH|")
         connection.pauseProducing()
@@ -402,20 +402,20 @@ class TimeTests(TestCase):
         self.clock.advance(40)
         self.assertTrue(wire.disconnecting)
 
-    def test_memory_of_unfinished_frames_is_bounded(self) -> None:
+    def test_memory_of_unfinished_frames_is_limited(self) -> None:
         connection, wire = self.connection(memory=1000)
         connection.dataReceived(b"\x0b" + b"x" * 900)
-        self.assertEqual((self.factory.held, wire.disconnecting), (900, False))
+        self.assertEqual((self.factory.unfinished_bytes, wire.disconnecting), (900, False))
         second = self.factory.buildProtocol(None)
         assert second is not None
         other = Wire()
         second.makeConnection(other)
         second.dataReceived(b"\x0b" + b"x" * 200)
-        self.assertEqual((other.disconnecting, self.factory.held), (True, 900))
+        self.assertEqual((other.disconnecting, self.factory.unfinished_bytes), (True, 900))
         connection.connectionLost()
-        self.assertEqual(self.factory.held, 0)
+        self.assertEqual(self.factory.unfinished_bytes, 0)
 
-    def test_messages_that_came_whole_are_taken_after_a_reset(self) -> None:
+    def test_complete_messages_are_stored_after_a_reset(self) -> None:
         self.inbox.hold = True
         connection, wire = self.connection(outstanding=1)
         connection.dataReceived(b"".join(frame(message(n, rest="|||NE|NE")) for n in range(3)))
