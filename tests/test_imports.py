@@ -20,7 +20,7 @@ FORBIDDEN = (
 PROGRAM = """
 import sys
 from ipf.app import converter
-from ipf.config.settings import read
+from ipf.config.environment import read
 converter.install_reactor(read({settings})[0])
 print(*sorted(sys.modules))
 """

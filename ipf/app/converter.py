@@ -27,7 +27,8 @@ from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.process import CONVERTER_NAME, freeze_startup_objects, use_monotonic_timers, worker_name
 from ipf.app.runtime.stores import open_stores
 from ipf.app.stages.conversion import start_conversion_stage
-from ipf.config.settings import InvalidSetting, Settings, read
+from ipf.config.environment import InvalidSetting, read
+from ipf.config.settings import Settings
 from ipf.pipeline.convert.batches import DEDICATED_PROCESS
 from ipf.telemetry.heartbeat import BEAT_SECONDS, beat
 from ipf.telemetry.logs import LogWriter, level_named

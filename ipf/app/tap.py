@@ -14,7 +14,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
-from ipf.config.settings import InvalidSetting, read
+from ipf.config.environment import InvalidSetting, read
 from ipf.telemetry import metrics_directory
 
 

@@ -23,8 +23,9 @@ from twisted.internet.protocol import Factory
 
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
+from ipf.config.environment import InvalidSetting, read
 from ipf.config.paths import folder
-from ipf.config.settings import InvalidSetting, Settings, read
+from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.fhir.model.json import loads
 

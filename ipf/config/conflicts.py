@@ -1,44 +1,42 @@
-"""Settings that are each what they should be, and cannot work together.
+"""Conflicts between settings that are each valid.
 
-What arrives: all settings of a service.  What leaves: a sentence for each contradiction, which begins with the variable
-to look at and never shows a secret.
+What arrives: all settings of a service.  What leaves: a sentence for each conflict.  It begins with the variable to
+change and never shows a secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ipf.config.settings import Settings
+from ipf.config.settings import Settings
 
 _DEFAULT_TENANT = "default"
 
 
-def misfits(settings: Settings) -> Iterator[str]:
-    """What cannot work."""
+def conflicts(settings: Settings) -> Iterator[str]:
+    """Every conflict."""
     return chain(_databases(settings), _tokens(settings), _listeners(settings), _tenants(settings))
 
 
 def _databases(settings: Settings) -> Iterator[str]:
     if (settings.db_url is None) != (settings.fhir_db_url is None):
         missing = "IPF_DB_URL" if settings.db_url is None else "IPF_FHIR_DB_URL"
-        yield f"{missing}: set both database URLs, or none for the embedded PostgreSQL"
+        yield f"{missing}: set both database URLs, or neither to use the embedded PostgreSQL"
     if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
-        yield "IPF_FHIR_DB_URL: must be another database than that of IPF_DB_URL"
+        yield "IPF_FHIR_DB_URL: must name another database than IPF_DB_URL"
 
 
 def _tokens(settings: Settings) -> Iterator[str]:
     if settings.fhir_token_url and not (settings.fhir_client_id and settings.fhir_client_secret):
         missing = "IPF_FHIR_CLIENT_SECRET" if settings.fhir_client_id else "IPF_FHIR_CLIENT_ID"
-        yield f"{missing}: IPF_FHIR_TOKEN_URL needs a client id and its secret"
+        yield f"{missing}: IPF_FHIR_TOKEN_URL requires a client id and a client secret"
     if settings.auth_enabled and not settings.auth_issuer:
-        yield "SUBSCRIPTION_SERVICE_AUTH_ISSUER: is needed when tokens are asked for"
+        yield "SUBSCRIPTION_SERVICE_AUTH_ISSUER: required when SUBSCRIPTION_SERVICE_AUTH_ENABLED is true"
     if settings.multitenancy == "enabled" and not settings.auth_enabled:
-        yield "SUBSCRIPTION_SERVICE_MULTITENANCY: needs SUBSCRIPTION_SERVICE_AUTH_ENABLED"
+        yield "SUBSCRIPTION_SERVICE_MULTITENANCY: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED"
     if settings.admin_read_token and not settings.admin_token:
-        yield "IPF_ADMIN_AUTH_TOKEN: is needed beside IPF_ADMIN_READ_TOKEN, or writing were open"
+        yield "IPF_ADMIN_AUTH_TOKEN: required with IPF_ADMIN_READ_TOKEN; without it anybody could write"
     if settings.admin_read_token and settings.admin_read_token == settings.admin_token:
         yield "IPF_ADMIN_READ_TOKEN: must differ from IPF_ADMIN_AUTH_TOKEN"
 
@@ -49,11 +47,11 @@ def _listeners(settings: Settings) -> Iterator[str]:
     for variable, given in named_by.items():
         for name, _ in given:
             if name and name not in listening:
-                yield f"{variable}: {name} is no listener of IPF_MLLP_LISTEN"
+                yield f"{variable}: IPF_MLLP_LISTEN has no listener {name}"
 
 
 def _tenants(settings: Settings) -> Iterator[str]:
-    """Messages of a tenant that is not served would be kept where no token leads."""
+    """Nobody could read the messages of a tenant that is not served."""
     if not settings.tenants:
         return
     named_by = {"IPF_MLLP_TENANTS": settings.mllp_tenants, "IPF_MLLP_CLIENT_NAMES": settings.mllp_client_names}

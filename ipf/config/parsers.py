@@ -1,4 +1,4 @@
-"""How the text of one environment variable becomes a value: readers, each raising ValueError with what is expected."""
+"""Parsers: each turns the text of an environment variable into a value, or raises ValueError with what is expected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from zoneinfo import ZoneInfo
 
-HIGHEST = 2**31 - 1  # what a number may be that goes into a timer or a column of the database
+HIGHEST = 2**31 - 1  # the largest number that timers and database columns take
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,18}\.?|[0-9]{0,18}\.[0-9]{1,18})(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
@@ -20,7 +20,7 @@ def text(value: str) -> str:
 
 
 def optional(value: str) -> str | None:
-    """Any text; blank means unset."""
+    """Any text; None if it is blank."""
     return value.strip() or None
 
 
@@ -35,56 +35,56 @@ def boolean(value: str) -> bool:
 
 
 def integer(low: int, high: int = HIGHEST) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high`."""
+    """A parser of whole numbers from `low` to `high`."""
 
-    def read(value: str) -> int:
+    def parse(value: str) -> int:
         text = value.strip()
         number = int(text) if _WHOLE_NUMBER.fullmatch(text) else low - 1
         if not low <= number <= high:
             raise ValueError(f"expected a whole number from {low} to {high}")
         return number
 
-    return read
+    return parse
 
 
 def decimal(low: float, high: float = HIGHEST) -> Callable[[str], float]:
-    """A reader of numbers from `low` to `high`."""
+    """A parser of numbers from `low` to `high`."""
 
-    def read(value: str) -> float:
+    def parse(value: str) -> float:
         text = value.strip()
         number = float(text) if _NUMBER.fullmatch(text) else low - 1
         if not low <= number <= high:
             raise ValueError(f"expected a number from {low:g} to {high:.15g}")
         return number
 
-    return read
+    return parse
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """A reader that accepts the given words, in any case."""
+    """A parser that accepts the given words, in upper or lower case."""
 
-    def read(value: str) -> str:
+    def parse(value: str) -> str:
         for word in words:
             if value.strip().lower() == word.lower():
                 return word
         raise ValueError("expected one of " + ", ".join(words))
 
-    return read
+    return parse
 
 
 def only(word: str, why: str) -> Callable[[str], str]:
-    """A reader for a switch whose other positions this version does not have: it refuses rather than ignores."""
+    """A parser of a setting that has one value in this version: it refuses all others."""
 
-    def read(value: str) -> str:
+    def parse(value: str) -> str:
         if value.strip().lower() not in ("", word):
             raise ValueError(f"expected {word}: {why}")
         return word
 
-    return read
+    return parse
 
 
 def channel_security(value: str) -> str:
-    """strict, relaxed or permissive; anything else is strict, so that a typing error cannot open the door."""
+    """strict, relaxed or permissive; anything else is strict, so that a typing error cannot weaken security."""
     word = value.strip().lower()
     return word if word in ("strict", "relaxed", "permissive") else "strict"
 
@@ -106,7 +106,7 @@ def http_url(value: str) -> str:
 
 
 def words(value: str) -> tuple[str, ...]:
-    """Names separated by blanks or commas."""
+    """Names separated by spaces or commas."""
     return tuple(value.replace(",", " ").split())
 
 
@@ -114,19 +114,19 @@ _MESSAGE_TYPE = re.compile(r"[A-Z0-9]+_[A-Z0-9]+")
 
 
 def message_types(value: str) -> tuple[str, ...]:
-    """Message types such as ADT_A04, separated by blanks or commas."""
+    """Message types such as ADT_A04, separated by spaces or commas."""
     found = words(value)
     for one in found:
         if not _MESSAGE_TYPE.fullmatch(one):
-            raise ValueError("expected message types such as ADT_A04, several separated by blanks")
+            raise ValueError("expected message types such as ADT_A04, several separated by spaces")
     return found
 
 
 def charset(value: str) -> str:
-    """A character set that Python can read, such as iso8859-1."""
+    """A character set that Python supports, such as iso8859-1."""
     name = value.strip()
     try:
-        if codecs.lookup(name)._is_text_encoding:  # as `bytes.decode` asks
+        if codecs.lookup(name)._is_text_encoding:  # a text encoding, as `bytes.decode` requires
             return name
     except (LookupError, ValueError):
         pass
@@ -134,14 +134,14 @@ def charset(value: str) -> str:
 
 
 def endpoint_patterns(value: str) -> tuple[str, ...]:
-    """Host patterns such as *.example.org and networks such as 10.1.0.0/16, separated by blanks or commas."""
+    """Host patterns such as *.example.org and networks such as 10.1.0.0/16, separated by spaces or commas."""
     found = words(value)
     for one in found:
         try:
-            fits = "://" not in one and ("/" not in one or ip_network(one, strict=False) is not None)
+            is_valid = "://" not in one and ("/" not in one or ip_network(one, strict=False) is not None)
         except ValueError:
-            fits = False
-        if not fits:
+            is_valid = False
+        if not is_valid:
             raise ValueError(f"expected host patterns or networks such as 10.1.0.0/16, not {one}")
     return found
 
@@ -154,12 +154,12 @@ class Listener:
     endpoint: str
 
     def __str__(self) -> str:
-        """As it is written in the variable."""
+        """The text in the variable."""
         return self.endpoint if self.name == self.endpoint else f"{self.name}={self.endpoint}"
 
 
 def listeners(value: str) -> tuple[Listener, ...]:
-    """Endpoint strings separated by blanks, each optionally `name=endpoint`; an unnamed one is named by its text."""
+    """Endpoint strings separated by spaces, each optionally `name=endpoint`; the default name is the endpoint."""
     found = []
     for word in value.split():
         name, sign, endpoint = word.partition("=")
@@ -171,22 +171,22 @@ def listeners(value: str) -> tuple[Listener, ...]:
 
 
 def pairs(value: str) -> tuple[tuple[str, str], ...]:
-    """`name=value` separated by blanks or commas."""
+    """`name=value` separated by spaces or commas."""
     found = [tuple(word.split("=", 1)) for word in words(value)]
     if any(len(one) != 2 or not all(one) for one in found):
-        raise ValueError("expected name=value, several separated by blanks")
+        raise ValueError("expected name=value, several separated by spaces")
     if len({one[0] for one in found}) != len(found):
-        raise ValueError("two values for the same name")
+        raise ValueError("a name has two values")
     return tuple((one[0], one[1]) for one in found)
 
 
 def named(value: str) -> tuple[tuple[str, str], ...]:
-    """Names, each optionally with `=value` (else empty), separated by blanks or commas."""
+    """Names, each optionally with `=value` (else empty), separated by spaces or commas."""
     return tuple((name, rest) for name, _, rest in (word.partition("=") for word in words(value)))
 
 
 def networks(value: str) -> tuple[tuple[str, str], ...]:
-    """`network` or `listener=network`, separated by blanks or commas, as (listener or "", network)."""
+    """`network` or `listener=network`, separated by spaces or commas, as (listener or "", network)."""
     found = []
     for word in words(value):
         listener, sign, network = word.partition("=")
@@ -209,7 +209,7 @@ def origins(value: str) -> tuple[str, ...]:
 
 
 def secret(value: str) -> str | None:
-    """A secret that keys are made of; blank means unset."""
+    """A secret that keys are derived from; None if it is blank."""
     word = value.strip()
     if any(len(one) < 16 for one in word.split()):
         raise ValueError("expected at least 16 characters")
@@ -220,7 +220,7 @@ _SMTP_URL = re.compile(r"smtps?://([^\s/?#@:]+:[^\s/?#@]+@)?[^\s/?#@:]+(:[0-9]{1
 
 
 def smtp_url(value: str) -> str:
-    """A mail server: smtp:// or smtps://, with user and password or neither."""
+    """A mail server URL, smtp:// or smtps://, with user and password or neither."""
     if not _SMTP_URL.fullmatch(value.strip()):
         raise ValueError("expected smtp://host or smtps://user:password@host?from=address")
     return value.strip()

@@ -1,8 +1,9 @@
-"""Secrets that are given as files: `NAME_FILE`, or a systemd credential called `NAME`.
+"""Secrets from files: the file that `NAME_FILE` names, or the systemd credential `NAME`.
 
-What arrives: the environment and the names of its secret variables.  What leaves: the environment with their values put
-in.  The variable itself goes before its file, the file before the credential; only the end of the line is cut off.  An
-empty or unreadable file is an error that names variable and path, since a secret that is silently missing opens a door.
+What arrives: environment variables and the names of those that hold secrets.  What leaves: the environment with the
+contents of the files added, without the line break at the end.  The variable takes precedence over its file, the file
+over the credential.  An empty or unreadable file is an error that names variable and path: a missing secret would leave
+the service unprotected.
 
 Source: https://systemd.io/CREDENTIALS/ (`$CREDENTIALS_DIRECTORY`).
 """
@@ -19,11 +20,11 @@ CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
 class UnreadableSecret(Exception):
-    """A file that cannot be used.  The text names the variable and the path, never the content."""
+    """A secret file that cannot be read.  The text names the variable and the path, never the content."""
 
 
-def reveal(environ: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """The environment with the secrets in files put in, and sentences to warn about."""
+def with_secret_files(environ: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The environment with the secrets from files, and warnings."""
     found, warnings = dict(environ), []
     for name in names:
         path = _path(environ, name)
@@ -34,7 +35,7 @@ def reveal(environ: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, 
             continue
         found[name] = _content(name, path)
         if _is_open(path):
-            warnings.append(f"{path}, which holds {name}, can be read by every user of this machine")
+            warnings.append(f"{path}, which holds {name}, is readable by every user of this host")
     return found, warnings
 
 

@@ -1,22 +1,17 @@
-"""The environment, read once at start into one frozen value.
+"""The settings of a service: one frozen value, one environment variable per field.
 
-What arrives: a mapping of environment variables.  What leaves: :class:`Settings`, and sentences to warn about.
-An invalid value raises :class:`InvalidSetting`, which names the variable and stops the start; an unknown `IPF_*` or
-`SUBSCRIPTION_SERVICE_*` name is warned about with the nearest known one.  Every variable is one row of
-:class:`Settings`, and `etc/ipf.env` shows each of them (held by a test).
+Each field declares its variable, parser, default and meaning.  A test compares `etc/ipf.env` with this list.
 
 Sources: interface specification "Limits", "Authentication", "Events"; decisions section 2.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from ipf.config.conflicts import misfits
 from ipf.config.parsers import (
     Listener,
     boolean,
@@ -41,35 +36,30 @@ from ipf.config.parsers import (
     time_zone,
     words,
 )
-from ipf.config.secret_files import SUFFIX, UnreadableSecret, reveal
 
-__all__ = ["InvalidSetting", "Listener", "Settings", "Variable", "read", "variables"]
+__all__ = ["Listener", "Settings", "Variable", "variables"]
 
 T = TypeVar("T")
 
 
-class InvalidSetting(Exception):
-    """A variable whose value cannot be used.  The text names it and what is expected, and never shows a secret."""
-
-
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One environment variable: its name, how its text is read, what it means, whether its value is a secret."""
+    """One environment variable: its name, the parser of its text, its meaning, and whether its value is a secret."""
 
     name: str
-    read: Callable[[str], Any]
+    parse: Callable[[str], Any]
     meaning: str
     secret: bool = False
 
 
-def variable(name: str, read: Callable[[str], T], default: T, meaning: str, *, secret: bool = False) -> T:
+def variable(name: str, parse: Callable[[str], T], default: T, meaning: str, *, secret: bool = False) -> T:
     """Declare one row of :class:`Settings`."""
-    declared: T = field(default=default, metadata={"variable": Variable(name, read, meaning, secret)})
+    declared: T = field(default=default, metadata={"variable": Variable(name, parse, meaning, secret)})
     return declared
 
 
 def _default_processes() -> int:
-    """A converter process of its own wherever there is a second core for it."""
+    """One converter process where the machine has a second core."""
     return 0 if (os.cpu_count() or 1) < 2 else 1
 
 
@@ -346,52 +336,7 @@ class Settings:
     )
 
 
-_LISTS = (words, message_types, endpoint_patterns)
-
-
 def variables() -> dict[str, Variable]:
     """Every variable by name."""
     rows: list[Variable] = [one.metadata["variable"] for one in fields(Settings)]
     return {row.name: row for row in rows}
-
-
-def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
-    """Settings and warnings from an environment.  InvalidSetting names the first variable that cannot be used."""
-    try:
-        environ, remarks = reveal(environ, [row.name for row in variables().values() if row.secret])
-    except UnreadableSecret as wrong:
-        raise InvalidSetting(str(wrong)) from None
-    values = {}
-    for one in fields(Settings):
-        row: Variable = one.metadata["variable"]
-        value = environ.get(row.name)
-        if value is not None and (value.strip() or row.read in _LISTS):  # a blank list is an empty one, else unset
-            values[one.name] = _read_one(row, value)
-    settings = Settings(**values)
-    complaint = next(misfits(settings), None)
-    if complaint is not None:
-        raise InvalidSetting(complaint)
-    return settings, _warnings(environ) + remarks
-
-
-def _read_one(row: Variable, value: str) -> Any:
-    try:
-        return row.read(value)
-    except ValueError as wrong:
-        reason = "the value cannot be used" if row.secret else f"{wrong} (it is {value!r})"
-        raise InvalidSetting(f"{row.name}: {reason}") from None
-
-
-def _warnings(environ: Mapping[str, str]) -> list[str]:
-    known = variables()
-    known |= {name + SUFFIX: row for name, row in known.items() if row.secret}
-    found = []
-    for name in sorted(environ):
-        if name.startswith(("IPF_", "SUBSCRIPTION_SERVICE_")) and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            found.append(f"{name} is not a setting of ipf{hint}")
-    mode = environ.get("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "strict").strip().lower()
-    if mode not in ("strict", "relaxed", "permissive", ""):
-        found.append("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is none of strict, relaxed, permissive: strict is used")
-    return found

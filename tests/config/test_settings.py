@@ -8,9 +8,10 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from ipf.config import settings
+from ipf.config import environment, settings
+from ipf.config.environment import InvalidSetting
 from ipf.config.parsers import integer
-from ipf.config.settings import InvalidSetting, Listener, Settings
+from ipf.config.settings import Listener, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +74,7 @@ UNBOUNDED = ("99999999999999999999999", "1e30", "1_000", "nan", "-1", "0x10", "Ù
 class SettingsTests(TestCase):
     def test_accepted(self) -> None:
         for name, value, attribute, expected in ACCEPTED:
-            found, warnings = settings.read({name: value})
+            found, warnings = environment.read({name: value})
             self.assertEqual(getattr(found, attribute), expected, name)
             if name != "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY":
                 self.assertEqual(warnings, [])
@@ -81,7 +82,7 @@ class SettingsTests(TestCase):
     def test_refused_with_the_name(self) -> None:
         for name, value in REFUSED:
             with self.assertRaises(InvalidSetting) as caught:
-                settings.read({name: value})
+                environment.read({name: value})
             self.assertTrue(str(caught.exception).startswith(name + ":"), str(caught.exception))
 
     def test_no_number_is_without_bound(self) -> None:
@@ -90,13 +91,13 @@ class SettingsTests(TestCase):
         for name in numbers:
             for value in UNBOUNDED:
                 with self.assertRaisesRegex(InvalidSetting, f"^{name}: expected a (whole )?number from "):
-                    settings.read({name: value})
+                    environment.read({name: value})
 
     def test_both_databases_or_none_and_not_the_same(self) -> None:
         url = "postgresql:///ipf"
         for given in ({"IPF_DB_URL": url}, {"IPF_DB_URL": url, "IPF_FHIR_DB_URL": url}):
             with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
-                settings.read(given)
+                environment.read(given)
 
     def test_tokens_need_an_issuer_and_a_reader_a_writer(self) -> None:
         for environ, name in (
@@ -105,7 +106,7 @@ class SettingsTests(TestCase):
             ({"IPF_ADMIN_READ_TOKEN": "same", "IPF_ADMIN_AUTH_TOKEN": "same"}, "IPF_ADMIN_READ_TOKEN"),
         ):
             with self.assertRaisesRegex(InvalidSetting, f"^{name}: "):
-                settings.read(environ)
+                environment.read(environ)
 
     def test_tenants_of_messages_are_served(self) -> None:
         """What is sent for a tenant that is not on the list could be read by nobody."""
@@ -117,9 +118,9 @@ class SettingsTests(TestCase):
         ):
             text = f"^{name}: {unknown}, the tenant of .* is not among IPF_TENANTS$"
             with self.assertRaisesRegex(InvalidSetting, text):
-                settings.read({**served, name: value})
-            settings.read({**served, name: value, "IPF_TENANTS": ""})
-        settings.read({**served, "IPF_MLLP_TENANTS": "lab=north ward=default", "IPF_MLLP_CLIENT_NAMES": "a.example"})
+                environment.read({**served, name: value})
+            environment.read({**served, name: value, "IPF_TENANTS": ""})
+        environment.read({**served, "IPF_MLLP_TENANTS": "lab=north ward=default", "IPF_MLLP_CLIENT_NAMES": "a.example"})
 
     def test_secrets_in_files(self) -> None:
         folder = Path(self.mktemp())
@@ -137,27 +138,27 @@ class SettingsTests(TestCase):
             (named | {"IPF_ADMIN_AUTH_TOKEN": "itself"}, "itself", 1),
             ({"CREDENTIALS_DIRECTORY": str(folder / "none")}, None, 0),
         ):
-            found, warnings = settings.read(environ)
+            found, warnings = environment.read(environ)
             self.assertEqual((found.admin_token, len(warnings)), (token, warned), environ)
         for name in ("empty", "absent"):
             with self.assertRaisesRegex(InvalidSetting, f"IPF_ADMIN_AUTH_TOKEN_FILE: .*{name}"):
-                settings.read({"IPF_ADMIN_AUTH_TOKEN_FILE": str(folder / name)})
+                environment.read({"IPF_ADMIN_AUTH_TOKEN_FILE": str(folder / name)})
         (folder / "token").chmod(0o644)
-        self.assertIn("every user", settings.read(named)[1][0])
+        self.assertIn("every user", environment.read(named)[1][0])
 
     def test_a_secret_is_not_shown(self) -> None:
         row = settings.Variable("X", integer(1), "", secret=True)
         with self.assertRaises(InvalidSetting) as caught:
-            settings._read_one(row, "hunter2")
+            environment._parse(row, "hunter2")
         self.assertNotIn("hunter2", str(caught.exception))
 
     def test_unknown_names_are_warned_about(self) -> None:
-        _, warnings = settings.read({"IPF_MAX_ATEMPTS": "3", "PATH": "/bin", "SUBSCRIPTION_SERVICE_X": "1"})
+        _, warnings = environment.read({"IPF_MAX_ATEMPTS": "3", "PATH": "/bin", "SUBSCRIPTION_SERVICE_X": "1"})
         self.assertEqual(len(warnings), 2)
         self.assertIn("did you mean IPF_MAX_ATTEMPTS?", warnings[0])
 
     def test_a_wrong_security_mode_is_warned_about(self) -> None:
-        _, warnings = settings.read({"SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": "open"})
+        _, warnings = environment.read({"SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": "open"})
         self.assertIn("strict is used", warnings[0])
 
     def test_the_example_file_shows_every_variable_with_its_default(self) -> None:
@@ -166,7 +167,7 @@ class SettingsTests(TestCase):
         defaults = {f.metadata["variable"].name: f.default for f in fields(Settings)}
         for name in ("IPF_DB_URL", "IPF_FHIR_DB_URL", "IPF_WORKER_PROCESSES"):
             del shown[name]
-        found, _ = settings.read(shown)
+        found, _ = environment.read(shown)
         for one in fields(Settings):
             name = one.metadata["variable"].name
             if name in shown:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.process import python_path
-from ipf.config.settings import Settings, read
+from ipf.config.environment import read
+from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.compiler.conversions import zone_offset

@@ -9,7 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from ipf.app.maps.check import check_maps, load_maps
-from ipf.config.settings import read
+from ipf.config.environment import read
 from ipf.errors import Category, Problem
 from ipf.ports import Installed
 from tests.flows.test_mapping import MAP, TABLE, maps_folder

@@ -1,0 +1,66 @@
+"""Reads the settings from environment variables, once at start.
+
+What arrives: a mapping of environment variables.  What leaves: :class:`Settings`, and warnings.  An invalid value, or a
+conflict between values, raises :class:`InvalidSetting` and stops the start.  An unknown `IPF_*` or
+`SUBSCRIPTION_SERVICE_*` name is a warning that suggests the nearest known name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ipf.config.conflicts import conflicts
+from ipf.config.parsers import endpoint_patterns, message_types, words
+from ipf.config.secret_files import SUFFIX, UnreadableSecret, with_secret_files
+from ipf.config.settings import Settings, Variable, variables
+
+_LISTS = (words, message_types, endpoint_patterns)
+
+
+class InvalidSetting(Exception):
+    """A variable with an invalid value.  The text names it and what is expected, and never shows a secret."""
+
+
+def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """Settings and warnings from environment variables.  InvalidSetting names the first invalid one."""
+    try:
+        environ, warnings = with_secret_files(environ, [row.name for row in variables().values() if row.secret])
+    except UnreadableSecret as unreadable:
+        raise InvalidSetting(str(unreadable)) from None
+    values = {}
+    for one in fields(Settings):
+        row: Variable = one.metadata["variable"]
+        value = environ.get(row.name)
+        if value is not None and (value.strip() or row.parse in _LISTS):  # a blank list is empty
+            values[one.name] = _parse(row, value)
+    settings = Settings(**values)
+    conflict = next(conflicts(settings), None)
+    if conflict is not None:
+        raise InvalidSetting(conflict)
+    return settings, _warnings(environ) + warnings
+
+
+def _parse(row: Variable, value: str) -> Any:
+    try:
+        return row.parse(value)
+    except ValueError as error:
+        reason = "the value is invalid" if row.secret else f"{error} (it is {value!r})"
+        raise InvalidSetting(f"{row.name}: {reason}") from None
+
+
+def _warnings(environ: Mapping[str, str]) -> list[str]:
+    known = variables()
+    known |= {name + SUFFIX: row for name, row in known.items() if row.secret}
+    found = []
+    for name in sorted(environ):
+        if name.startswith(("IPF_", "SUBSCRIPTION_SERVICE_")) and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            found.append(f"{name} is not a setting of ipf{hint}")
+    mode = environ.get("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "strict").strip().lower()
+    if mode not in ("strict", "relaxed", "permissive", ""):
+        found.append("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is not strict, relaxed or permissive: strict is used")
+    return found
