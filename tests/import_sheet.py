@@ -1,6 +1,7 @@
 """Prints the import sheet of docs/architecture.md: `python -m tests.import_sheet`.
 
-A box is a package, or a sub-package of one that has several.  A layer is as high as the longest chain of imports below it.
+A box is a package, or a sub-package of one that has several.  A layer is as high as the longest chain of imports
+below it.
 """
 
 from __future__ import annotations

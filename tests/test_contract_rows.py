@@ -17,26 +17,26 @@ OBSERVE = "tests.wire.observe.test_observe.ObserveTests."
 RECEIVE = "tests.pipeline.receive.test_receive."
 CONVERT = "tests.pipeline.convert.test_convert.ConvertTests."
 INBOX = "tests.store.inbox.test_inbox.PostgresInboxTest."
-WHOLE_WAY = "tests.flows.test_whole_way.WholeWayTests.test_messages_become_resources_and_notifications"
+END_TO_END = "tests.flows.test_end_to_end.EndToEndTests.test_messages_become_resources_and_notifications"
 KILLED = "tests.faults.test_killed.KilledTests"
 STATUSES = "tests.subscriptions.test_status.StatusTests."
 BODIES = "tests.wire.http.test_site.LimitTests."
 
 ROWS = {
-    "state: received, persisted, then AA": [RECEIVE + "TakenTests.test_stored_then_acknowledged", WHOLE_WAY],
-    "state: duplicate": [RECEIVE + "TakenTests.test_duplicates_are_accepted_and_make_no_row", WHOLE_WAY],
+    "state: received, persisted, then AA": [RECEIVE + "TakenTests.test_stored_then_acknowledged", END_TO_END],
+    "state: duplicate": [RECEIVE + "TakenTests.test_duplicates_are_accepted_and_make_no_row", END_TO_END],
     "state: RECEIVED claimed": [INBOX + "test_claims_are_disjoint_and_oldest_first", INBOX + "test_lifecycle"],
     "state: FAILED claimed when due": [INBOX + "test_lifecycle"],
-    "state: DELIVERED": [CONVERT + "test_delivered_with_its_receipt", WHOLE_WAY],
+    "state: DELIVERED": [CONVERT + "test_delivered_with_its_receipt", END_TO_END],
     "state: FAILED with backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
-    "state: DEAD_LETTER": [CONVERT + "test_the_last_failure_is_a_dead_letter", WHOLE_WAY],
+    "state: DEAD_LETTER": [CONVERT + "test_the_last_failure_is_a_dead_letter", END_TO_END],
     "state: stale rows at start": [INBOX + "test_stale_rows_are_failed_attempts", KILLED],
-    "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", WHOLE_WAY],
+    "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", END_TO_END],
     "status of a Subscription: every row": [STATUSES + "test_rows_of_the_specification"],
     "status of a Subscription: PATCH": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "GET /admin/messages": [MESSAGES + "test_list_filters_and_totals", MESSAGES + "test_limit_and_offset"],
     "GET /admin/messages/{id}": [MESSAGES + "test_states_and_operations", MESSAGES + "test_refusals"],
-    "GET /admin/messages/{id}/effects": ["tests.wire.admin.test_jobs.EffectsTest.test_what_a_message_did", WHOLE_WAY],
+    "GET /admin/messages/{id}/effects": ["tests.wire.admin.test_jobs.EffectsTest.test_what_a_message_did", END_TO_END],
     "GET /admin/subscriptions/health": [SUBSCRIPTIONS + "test_health"],
     "GET /admin/subscriptions/{id}/history": [SUBSCRIPTIONS + "test_history"],
     "GET /admin/subscriptions/{id}/resource": [SUBSCRIPTIONS + "test_the_resource"],
@@ -44,10 +44,10 @@ ROWS = {
     "GET /admin/observe/system": [OBSERVE + "test_system", OBSERVE + "test_system_without_its_store"],
     "GET /admin/observe/throughput": [OBSERVE + "test_throughput", OBSERVE + "test_windows"],
     "GET /admin/observe/dlq": [OBSERVE + "test_dead_letters"],
-    "GET /admin/observe/trace/{correlationId}": [OBSERVE + "test_trace", "tests.flows.test_watched.WatchedTests"],
+    "GET /admin/observe/trace/{correlationId}": [OBSERVE + "test_trace", "tests.flows.test_systemd.SystemdTests"],
     "GET /admin/observe/openapi.json": [OBSERVE + "test_the_document_is_openapi", OBSERVE + "test_the_token"],
     "GET /actuator/health": ["tests.wire.admin.test_actuator.ActuatorTests.test_all_up"],
-    "GET /actuator/prometheus": ["tests.wire.admin.test_actuator.ActuatorTests.test_metrics", WHOLE_WAY],
+    "GET /actuator/prometheus": ["tests.wire.admin.test_actuator.ActuatorTests.test_metrics", END_TO_END],
     "admin token": [MESSAGES + "test_tokens", SUBSCRIPTIONS + "test_refusals", OBSERVE + "test_the_token"],
     "error 400: status of a list": [MESSAGES + "test_refusals"],
     "error 400: status of a PATCH": [SUBSCRIPTIONS + "test_refusals"],
@@ -62,8 +62,8 @@ ROWS = {
     "limit and offset": [MESSAGES + "test_limit_and_offset", SUBSCRIPTIONS + "test_history"],
     "limit: 500 subscriptions": [SUBSCRIPTIONS + "test_at_most_500"],
     "limits of attempts and backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
-    "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", WHOLE_WAY],
-    "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [WHOLE_WAY],
+    "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", END_TO_END],
+    "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [END_TO_END],
     "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "correlation header": ["tests.telemetry.test_correlation.CorrelationTests.test_a_callers_uuid_is_kept"],
     "ACK codes": [RECEIVE + "NotTakenTests.test_store_unreachable", RECEIVE + "NotTakenTests.test_missing_map",

@@ -91,9 +91,11 @@ def large(folder: Path) -> None:
             must_be_accepted(found.senders)
             what = f"{ENTRIES:,} entries by {kind}" + (", all there" if number == 3 else "")
             line(f"{what}: acknowledgements beside it", found.waits(), f"alone {waits(alone)}")
-            told = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
+            memory = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
             line(
-                f"  {len(body) / 1e6:.1f} MB in", f"{found.seconds:.1f} s", f"service {found.cpu:.1f} s of CPU; {told}"
+                f"  {len(body) / 1e6:.1f} MB in",
+                f"{found.seconds:.1f} s",
+                f"service {found.cpu:.1f} s of CPU; {memory}",
             )
         refused = run_load(beside(one, bundle(25_000, 0, "POST"), message, 413))
         line("25,000 entries, refused (413) in", f"{refused.seconds:.2f} s", f"memory at most {refused.peak:.0f} MiB")
@@ -101,5 +103,5 @@ def large(folder: Path) -> None:
     with service(folder / "raised", **environment) as one:
         for number in range(2):
             found = run_load(beside(one, bundle(25_000, number * 25_000, "POST"), message))
-            told = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
-            line("25,000 entries, with the limit raised", f"{found.seconds:.1f} s", f"{found.waits()}; {told}")
+            memory = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
+            line("25,000 entries, with the limit raised", f"{found.seconds:.1f} s", f"{found.waits()}; {memory}")

@@ -1,4 +1,4 @@
-"""Websockets: 1,000 clients bound at once, what one costs in memory, and how soon all of them are told."""
+"""Websockets: 1,000 clients bound at once, what one costs in memory, and how soon all of them are notified."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ async def _clients(one: ServiceProcess) -> None:
     clients = [await Client.connect(one.http_port) for _ in range(CLIENTS)]
     for number, client in enumerate(clients):
         client.say(f"bind {ids[number % SUBSCRIPTIONS]}")
-    heard = [await client.hear() for client in clients]
+    answers = [await client.hear() for client in clients]
     seconds = time.perf_counter() - began
-    assert all(text.startswith("bound ") for text in heard)
+    assert all(text.startswith("bound ") for text in answers)
     each = (memory_mib(one.pid) - before) * 1024 / CLIENTS
     line(
         f"{CLIENTS:,} clients bound to {SUBSCRIPTIONS} subscriptions in",

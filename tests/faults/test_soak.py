@@ -91,12 +91,12 @@ class SoakTests(TestCase):
         self.assertGreater(min(delivered, dead, codes["AR"], codes["duplicate"]), 0)
         self.assertEqual(delivered + dead, codes["AA"] + codes["CA"] - codes["duplicate"])
         self.assertEqual(int(rejects), codes["AR"])
-        ingested, told = "interface_engine_ingested_messages_total", "fhir_subscription_delivery_total"
+        ingested, delivered = "interface_engine_ingested_messages_total", "fhir_subscription_delivery_total"
         seen = self._compare_deliveries(scenario, failing)
         await self._metrics_say(scenario, {
             (ingested, "RECEIVED"): delivered + dead, (ingested, "DELIVERED"): delivered,
             (ingested, "DEAD_LETTER"): dead, ("interface_engine_dlq_current_size", ""): dead,
-            (told, "success"): seen, (told, "failure"): failing.answers[503],
+            (delivered, "success"): seen, (delivered, "failure"): failing.answers[503],
         })  # fmt: skip
         for status, count in (("DELIVERED", delivered), ("DEAD_LETTER", dead)):
             _, page = await asyncio.to_thread(scenario.service.get, f"/admin/messages?status={status}&limit=1")
@@ -141,7 +141,7 @@ class SoakTests(TestCase):
 
 
 async def _watch(scenario: Scenario, keeps_up: asyncio.Event) -> None:
-    """Tell the senders, once a second, whether the service keeps up with them."""
+    """Inform the senders once a second whether the service keeps up with them."""
     while True:
         _, page = await asyncio.to_thread(scenario.service.get, "/admin/messages?status=RECEIVED&limit=1")
         keeps_up.set() if page["total"] < BACKLOG else keeps_up.clear()
@@ -212,6 +212,6 @@ def _metrics(scenario: Scenario) -> dict[tuple[str, str], float]:
     found: Counter[tuple[str, str]] = Counter()
     text = str(scenario.service.get("/actuator/prometheus")[1])
     for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
-        told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        found[name, told.get("status") or told.get("outcome") or ""] += float(value)
+        named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[name, named.get("status") or named.get("outcome") or ""] += float(value)
     return dict(found)

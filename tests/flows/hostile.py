@@ -1,4 +1,4 @@
-"""Requests that nobody sane would send, as bytes on a connection: made from a seed, so that each can be sent again.
+"""Malformed and hostile HTTP requests, generated from a seed so that each can be repeated.
 
 `python -m tests.flows.hostile PORT SEED COUNT` sends them to a service that runs; the test sends a few.  What every
 answer must be: never a 5xx, and from 400 on an OperationOutcome (but for requests that are no HTTP, which Twisted

@@ -1,6 +1,6 @@
 """Every channel through the whole service, each with a real far end: web server, mail server, websocket clients.
 
-One service for all, so that one change is told over every channel at once.
+One service for all, so that one change is sent over every channel at once.
 """
 
 from __future__ import annotations
@@ -190,11 +190,11 @@ class ChannelFlowTests(TestCase):
         (received,) = await self.eventually(lambda: self.box.mails, 1)
         (attached,) = received.iter_attachments()
         self.assertEqual(json.loads(attached.get_payload(decode=True)), stored)
-        heard = [await caller.heard.get() for _ in range(3)]
+        received = [await caller.heard.get() for _ in range(3)]
         self.assertEqual(
-            sorted(text for text in heard if text.startswith("ping")), sorted([f"ping {socket}", f"ping {bare}"])
+            sorted(text for text in received if text.startswith("ping")), sorted([f"ping {socket}", f"ping {bare}"])
         )
-        content = heard[heard.index(f"ping {socket}") + 1]
+        content = received[received.index(f"ping {socket}") + 1]
         self.assertEqual(json.loads(content), stored)
 
         async def settled() -> bool:

@@ -15,7 +15,7 @@ from tests.faults.scenario import Scenario
 from tests.service_process import ROOT
 
 
-class CtlFlowTests(TestCase):
+class CliFlowTests(TestCase):
     def test_commands(self) -> None:
         """Send, look, follow; exit status 1 for what is refused and 2 for wrong usage."""
         run(self._commands())

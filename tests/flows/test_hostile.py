@@ -54,7 +54,7 @@ class HostileTests(TestCase):
 
 class JudgeTests(TestCase):
     def test_what_is_wrong(self) -> None:
-        """The judge of answers can say no."""
+        """The check of answers can fail."""
         asked = Sent(b"", is_head=False)
         outcome = b'{"resourceType":"OperationOutcome"}'
         json = "application/fhir+json"

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]

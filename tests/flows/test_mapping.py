@@ -1,4 +1,5 @@
-"""Mapping as operators meet it: unmapped codes settled and converted again, reload, $transform, a remote service."""
+"""Mapping from the operator's side: unmapped codes settled and converted again, reload, $transform, a remote
+service."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
 from tests.faults.scenario import scratch
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
@@ -208,7 +209,7 @@ class ReloadTests(TestCase):
         self.assertEqual((await running.http("DELETE", f"/mapping/fhir/StructureMap/{kept['id']}"))[0], 204)
 
     async def _in_use(self, running: Running, patient: str, name: str = "system", value: str = "phone") -> None:
-        """Converter processes are rung for, so it takes a moment."""
+        """Converter processes are notified, so it takes a moment."""
         query = f"/fhir/Patient?identifier={patient}"
         async with asyncio.timeout(PATIENCE):
             for number in itertools.count():

@@ -14,8 +14,8 @@ from tests.bench.limits import psql
 from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
+from tests.flows.test_end_to_end import answer_to
 from tests.flows.test_mapping import Running
-from tests.flows.test_whole_way import answer_to
 from tests.vendor_profiles.samples import MAP, message, small, tar
 from tests.waiting import PATIENCE, free_port
 
@@ -74,7 +74,8 @@ class ProfileFlowTests(TestCase):
         return [(tenant, json.loads(body)) for tenant, _, body in rows]
 
     async def _own_way(self) -> None:
-        """Mapped by the profile's map with its quirks, in its tenant, also without a control id; told by the audit."""
+        """Mapped by the profile's map with its quirks, in its tenant, also without a control id; recorded by the
+        audit."""
         for raw in (message("W1", "1"), message("", "2"), message("", "2")):
             answer = await answer_to(self.port, framed(raw))
             self.assertTrue(answer[1].startswith(b"MSA|AA|"), answer)
@@ -85,14 +86,14 @@ class ProfileFlowTests(TestCase):
         self.assertEqual([tenant for tenant, _ in found], ["west", "west"])
         shown = [(one["identifier"][0]["value"], one["birthDate"], one["gender"]) for _, one in found]
         self.assertEqual(shown, [("1", "1970-03-15", "female"), ("2", "1970-03-15", "female")])
-        told = await self.running.until("/admin/audit?tenant=west&surface=fhir", lambda body: body["total"] == 2)
+        records = await self.running.until("/admin/audit?tenant=west&surface=fhir", lambda body: body["total"] == 2)
         details = {"agent_system": "urn:test:acme", "source_system": "ACME", "details": {"facility": "WEST"}}
-        self.assertEqual([one["source"] for one in told["items"]], [details, details])
+        self.assertEqual([one["source"] for one in records["items"]], [details, details])
         _, health = await self.running.http("GET", "/actuator/health")
         self.assertEqual(health["components"]["profiles"]["details"], {"loaded": ["acme 1.0"]})
 
     async def _passed_through(self) -> None:
-        """The same type of anybody else is passed through as ever."""
+        """The same type of another sender is still passed through."""
         answer = await answer_to(self.running.service.mllp_port, framed(message("M1", "9")))
         self.assertEqual(answer[1], b"MSA|AA|M1")
         (row,) = await self.delivered("default", 1)

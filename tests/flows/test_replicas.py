@@ -1,4 +1,4 @@
-"""Two services on the same two databases take disjoint work, and each wakes the other."""
+"""Two services on the same two databases claim disjoint work and notify each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 
 class ReplicaTests(TestCase):
     def test_disjoint_work(self) -> None:
-        """Both receive and convert; one of them is killed in the middle; what it held goes on in the other."""
+        """Both receive and convert; one is killed, and the other continues its messages."""
         run(self._replicas())
 
     async def _replicas(self) -> None:
@@ -50,39 +50,39 @@ class ReplicaTests(TestCase):
         await scenario.settled()
         self.assertEqual(scenario.broken_promises(), [])
 
-    def test_receive_only_beside_a_worker(self) -> None:
-        """IPF_WORKER_ENABLED=false: what one takes the other converts, rung for within milliseconds, not polled."""
+    def test_receive_only_next_to_a_worker(self) -> None:
+        """IPF_WORKER_ENABLED=false: one receives, the other converts, notified within milliseconds, not by polling."""
         run(self._receive_only())
 
     async def _receive_only(self) -> None:
         async with Scenario(IPF_WORKER_POLL_MS="60000") as scenario:
-            door = _replica_of(scenario, IPF_WORKER_ENABLED="false")
-            door.start()
+            receiver = _replica_of(scenario, IPF_WORKER_ENABLED="false")
+            receiver.start()
             try:
-                await _ready(door)
-                await subscribe(door, await scenario.sink.start(), "Patient?identifier=nobody")
-                rung = False
+                await _ready(receiver)
+                await subscribe(receiver, await scenario.sink.start(), "Patient?identifier=nobody")
+                notified = False
                 for number in range(3):
-                    rung = rung or await self._rung_for(scenario, door, number)
-                self.assertTrue(rung)
+                    notified = notified or await self._notified(scenario, receiver, number)
+                self.assertTrue(notified)
             finally:
-                door.stop()
-                shutil.rmtree(door.folder, ignore_errors=True)
+                receiver.stop()
+                shutil.rmtree(receiver.folder, ignore_errors=True)
 
-    async def _rung_for(self, scenario: Scenario, door: ServiceProcess, number: int) -> bool:
-        """Whether messages were told of long before the next poll: a ring may be lost, and costs one poll then."""
-        feed = Feed(door.mllp_port, senders=1, first_sender=70 + number)
+    async def _notified(self, scenario: Scenario, receiver: ServiceProcess, number: int) -> bool:
+        """Whether a notification arrived long before the next poll; a lost one is made up for by the poll."""
+        feed = Feed(receiver.mllp_port, senders=1, first_sender=70 + number)
         feed.start()
-        told = len(scenario.sink.times)
+        received = len(scenario.sink.times)
         await feed.until(5)
         await feed.stop()
-        if await scenario.sink.until(told + len(feed.accepted), 20):
+        if await scenario.sink.until(received + len(feed.accepted), 20):
             return True
         await scenario.settled(2 * PATIENCE)
         return False
 
-    def test_a_websocket_at_one_hears_of_what_is_written_at_the_other(self) -> None:
-        """Clients at both, writes at both: each hears of each at once, rung for, not polled, and once."""
+    def test_websockets_get_events_written_by_the_other_replica(self) -> None:
+        """Clients at both, writes at both: each gets every event once, by notification, not by polling."""
         run(self._websockets())
 
     async def _websockets(self) -> None:

@@ -1,4 +1,4 @@
-"""Results from a socket: found by search, told to a subscriber, and corrected in place."""
+"""Results from a socket: found by search, sent to a subscriber, and corrected in place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 from tests.bench.messages_results import oru
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
@@ -33,7 +33,7 @@ async def _search(service: ServiceProcess, query: str) -> dict[str, Any]:
 
 class ResultFlowTests(TestCase):
     def test_results_arrive(self) -> None:
-        """Report and observations by search; the subscriber to one code hears of that code only."""
+        """Report and observations by search; the subscriber to one code is notified of that code only."""
         run(self._results())
 
     async def _results(self) -> None:
@@ -42,8 +42,8 @@ class ResultFlowTests(TestCase):
             first = oru(6, "R1", "P1")
             self.assertEqual((await answer_to(port, _framed(first)))[1], b"MSA|CA|R1")
             self.assertTrue(await scenario.sink.until(1, PATIENCE))
-            told = json.loads(scenario.sink.bodies[0])
-            self.assertEqual((told["code"]["coding"][0]["code"], told["meta"]["versionId"]), ("2345-7", "1"))
+            notified = json.loads(scenario.sink.bodies[0])
+            self.assertEqual((notified["code"]["coding"][0]["code"], notified["meta"]["versionId"]), ("2345-7", "1"))
             report = (await _search(service, "DiagnosticReport?identifier=FR1"))["entry"][0]["resource"]
             self.assertEqual((report["status"], len(report["result"])), ("final", 6))
             patient = report["subject"]["reference"]
@@ -53,7 +53,7 @@ class ResultFlowTests(TestCase):
             self.assertEqual((await answer_to(port, _framed(corrected)))[1], b"MSA|CA|R2")
             self.assertTrue(await scenario.sink.until(2, PATIENCE))
             again = json.loads(scenario.sink.bodies[1])
-            self.assertEqual((again["id"], again["meta"]["versionId"]), (told["id"], "2"))
+            self.assertEqual((again["id"], again["meta"]["versionId"]), (notified["id"], "2"))
             self.assertEqual(again["valueQuantity"]["value"], 9.9)
             self.assertEqual((await _search(service, f"Observation?patient={patient}"))["total"], 6)
             self.assertEqual(len(scenario.sink.bodies), 2)

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 

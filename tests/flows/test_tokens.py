@@ -1,4 +1,5 @@
-"""With tokens asked for: the pipeline still runs, clients get what their scopes allow, and an outage is outlived."""
+"""With bearer tokens: the pipeline runs, clients get what their scopes allow, and the service survives an outage of
+the provider."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
@@ -24,7 +25,7 @@ ADMIN, READER = "only-operators-know", "only-readers-know"
 
 class TokenFlowTests(TestCase):
     def test_from_message_to_notification_with_tokens(self) -> None:
-        """MLLP in, FHIR behind tokens, notifications within the grants of whoever subscribed."""
+        """MLLP in, FHIR behind tokens, notifications within the grants of the subscriber."""
         run(self._flow(idp.start()))
 
     async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
@@ -45,9 +46,9 @@ class TokenFlowTests(TestCase):
             async with asyncio.timeout(PATIENCE):
                 while not await asyncio.to_thread(self.service.ready):
                     await asyncio.sleep(0.05)
-            await self._doors(provider)
+            await self._entry_points(provider)
             await self._subscribers(provider, *sinks)
-            await self._elsewhere(provider, folder)
+            await self._remote_store(provider, folder)
             await self._outage(provider)
             self.assertNotIn(ADMIN, self.service.log_path.read_text())
             self.assertNotIn("Bearer ey", self.service.log_path.read_text())
@@ -67,8 +68,8 @@ class TokenFlowTests(TestCase):
         """The status of its answer."""
         return (await self.ask(method, path, bearer, body))[0]
 
-    async def _doors(self, provider: idp.Provider) -> None:
-        """Who may come in where."""
+    async def _entry_points(self, provider: idp.Provider) -> None:
+        """Which credentials each entry point accepts."""
         reads = provider.token("good", "system/Patient.rs")
         other = provider.token("es", "system/Observation.read")
         for method, path, bearer, expected in (
@@ -119,8 +120,8 @@ class TokenFlowTests(TestCase):
         self.assertEqual(json.loads(whole.bodies[0])["resourceType"], "Patient")
         self.assertEqual(bare.bodies[0], b"")
 
-    async def _elsewhere(self, provider: idp.Provider, folder: Path) -> None:
-        """A second service keeps its conversions at the first one, with client credentials."""
+    async def _remote_store(self, provider: idp.Provider, folder: Path) -> None:
+        """A second service stores its conversions in the first one, with client credentials."""
         second = ServiceProcess(
             folder / "second",
             IPF_FHIR_URL=f"{self.service.base_url}/fhir",
@@ -145,7 +146,7 @@ class TokenFlowTests(TestCase):
             second.stop()
 
     async def _outage(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
-        """Tokens that were never seen before are verified with the keys that are there."""
+        """New tokens are verified with the known keys."""
         later = provider.token("good", "system/Patient.rs system/Observation.r")
         provider.stop()
         status, found = await self.ask("GET", "/fhir/Patient?identifier=P1", later)

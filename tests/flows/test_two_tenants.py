@@ -41,7 +41,7 @@ class Hook(Sink):
 
 class TwoTenantsTests(TestCase):
     def test_two_hospitals(self) -> None:
-        """Each sends, reads and is told its own, and nothing else."""
+        """Each sends, reads and is notified of its own, and nothing else."""
         run(self._flow(idp.start()))
 
     async def _flow(self, provider: idp.RealProvider | idp.OwnProvider) -> None:
@@ -141,7 +141,7 @@ class TwoTenantsTests(TestCase):
             expected = hmac.new(SIGNING.encode(), found[1] + b"." + body, sha256).hexdigest()
             self.assertEqual(found[2].decode(), expected)
             _, patient = await self.ask(tenant, f"Patient/{json.loads(body)['id']}")
-            self.assertEqual(patient["id"], json.loads(body)["id"], "each is told of the patient of its own")
+            self.assertEqual(patient["id"], json.loads(body)["id"], "each is notified of its own patient")
         self.assertNotEqual(*(json.loads(hook.bodies[0])["id"] for hook in hooks.values()))
 
     async def _apart(self, provider: idp.Provider) -> None:

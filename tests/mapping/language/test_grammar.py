@@ -82,7 +82,7 @@ ERRORS = [
     ("/// url = 'u'\nlet a = ;", "2:9", "in a FHIRPath expression"),
 ]
 
-WHOLE = """
+END_TO_END = """
 map "http://example.org/m" = "m"
 
 /// status = draft
@@ -132,7 +132,7 @@ class ReadTests(TestCase):
         self.assertEqual((made.name, made.targets[0].transform), ("a", "create"))
 
     def test_whole_map(self) -> None:
-        made = parse(WHOLE)
+        made = parse(END_TO_END)
         self.assertEqual((made.url, made.name, made.status), ("http://example.org/m", "m", "draft"))
         self.assertEqual(made.meta("types"), "ADT_A01 ADT_A04")
         self.assertEqual(made.meta("experimental"), "true")
@@ -186,7 +186,7 @@ class RoundTripTests(TestCase):
         self.assertEqual(from_json(loads(dumps(to_json(made)))), made, name)
 
     def test_written_maps(self) -> None:
-        self.check(parse(WHOLE), "whole")
+        self.check(parse(END_TO_END), "whole")
         for text, _ in SOURCES:
             self.check(parse(f"{HEAD}group g(source src, target tgt) {{ {text} }}"), text)
         for text, _ in TARGETS:

@@ -17,7 +17,7 @@ from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
-from tests.flows.test_whole_way import answer_to
+from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
@@ -57,7 +57,7 @@ class Activated(ServiceProcess):
             one.close()
 
 
-class WatchedTests(TestCase):
+class SystemdTests(TestCase):
     def test_a_service_under_systemd(self) -> None:
         run(self.watched())
 
@@ -69,8 +69,8 @@ class WatchedTests(TestCase):
         notified.bind(str(folder / "notify"))
         notified.setblocking(False)
         self.addCleanup(notified.close)
-        heard: list[str] = []
-        asyncio.get_running_loop().add_reader(notified, lambda: heard.append(notified.recv(4096).decode()))
+        sent: list[str] = []
+        asyncio.get_running_loop().add_reader(notified, lambda: sent.append(notified.recv(4096).decode()))
         collector, subscriber = Sink(), Sink()
         collector.keep_bodies = True
         service = Activated(
@@ -95,12 +95,12 @@ class WatchedTests(TestCase):
             names = await self.spans_of(collector, trace)
             self.assertEqual(names, {"receive": "main", "map": "converter", "store": "converter", "notify": "main"})
             async with asyncio.timeout(PATIENCE):
-                while "WATCHDOG=1" not in heard or not any(one.startswith(QUEUE) for one in heard):
+                while "WATCHDOG=1" not in sent or not any(one.startswith(QUEUE) for one in sent):
                     await asyncio.sleep(0.05)
         finally:
             await asyncio.to_thread(service.stop)
             asyncio.get_running_loop().remove_reader(notified)
-        said = [one for one in heard if not one.startswith(("STATUS=", "WATCHDOG="))]
+        said = [one for one in sent if not one.startswith(("STATUS=", "WATCHDOG="))]
         self.assertEqual(said, ["READY=1", "STOPPING=1"])
 
     async def traced(self, service: ServiceProcess) -> str:

@@ -16,7 +16,7 @@ from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
 
-class PostgresAwayTests(TestCase):
+class DatabaseOutageTests(TestCase):
     def test_stopped_and_started(self) -> None:
         """Once cut off cleanly, once as if it had crashed, once killed: then the service starts its own again."""
         run(self._away())

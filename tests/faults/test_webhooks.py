@@ -1,4 +1,4 @@
-"""Web hooks that are down, slow or resetting: they are tried again, and nobody else waits for them."""
+"""Web hooks that are down, slow or resetting: they are tried again, and no other subscriber waits for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WebhookFaultTests(TestCase):
         run(self._faults())
 
     async def _faults(self) -> None:
-        # It converts by itself: another process may take long to load its maps, and nothing is told meanwhile.
+        # It converts by itself: another process may take long to load its maps, and nothing is delivered meanwhile.
         chosen = {"SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS": "1500", "IPF_WORKER_PROCESSES": "0"}
         async with Scenario(**chosen) as scenario:
             down = Sink()

@@ -37,12 +37,12 @@ async def answer_to(port: int, frame: bytes) -> list[bytes]:
     return answer.strip(b"\x0b\x1c\r").split(b"\r")
 
 
-class WholeWayTests(TestCase):
+class EndToEndTests(TestCase):
     def test_messages_become_resources_and_notifications(self) -> None:
         """What `bin/demo` shows, asserted."""
-        run(self._whole_way())
+        run(self._end_to_end())
 
-    async def _whole_way(self) -> None:
+    async def _end_to_end(self) -> None:
         async with Scenario(IPF_MAX_ATTEMPTS="2") as scenario:
             service, port = scenario.service, scenario.service.mllp_port
             silent = Sink()
@@ -65,11 +65,11 @@ class WholeWayTests(TestCase):
 
     async def _metrics_of_all_processes(self, service: ServiceProcess) -> None:
         """The converter process counts transformations, the main process notifications: one scrape has both."""
-        told = r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0'
+        delivered = r'fhir_subscription_delivery_total\{outcome="success"\} [34]\.0'
         mapped = 'interface_engine_transform_duration_seconds_count{outcome="success"} 2.0'
         text = ""
         async with asyncio.timeout(PATIENCE):
-            while mapped not in text or not re.search(told, text):  # a converter process tells it once a second
+            while mapped not in text or not re.search(delivered, text):  # a converter process writes it once a second
                 await asyncio.sleep(0.05)
                 _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
         self.assertRegex(text, r"fhir_subscription_active 2\.0")
