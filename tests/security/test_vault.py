@@ -14,7 +14,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import MASK, hidden, kept, masked
 from ipf.fhir.search.custom_parameters import install
-from ipf.fhir.topics.topic import read_topic
+from ipf.fhir.topics.topic import fires, read_topic
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
 from ipf.ports.index import EMPTY
 from ipf.rest.operations.subscription_status import set_status
@@ -239,7 +239,7 @@ class AnswerTests(OnMemory):
             trigger = {"resource": "Subscription", "fhirPathCriteria": expression}
             topic = read_topic({"resourceType": "SubscriptionTopic", "url": "urn:t", "status": "active",
                                 "resourceTrigger": [trigger]})  # fmt: skip
-            found.append(topic.triggers[0].fires(change))
+            found.append(fires(topic.triggers[0], change))
         self.assertEqual(found, [True, False])
         own = {"resourceType": "SearchParameter", "url": "urn:p", "name": "n", "status": "active", "code": "secret",
                "base": ["Subscription"], "type": "string", "expression": "Subscription.channel.header"}  # fmt: skip

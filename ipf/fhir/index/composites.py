@@ -17,9 +17,14 @@ from typing import Any
 
 from ipf.fhir.fhirpath.parser import parse
 from ipf.fhir.index.entries import component_text
-from ipf.fhir.index.paths import NotSimple, Place, places, values_at
-from ipf.fhir.index.values import Leaf, Sink, leaf
+from ipf.fhir.index.paths import ElementPath, NotSimple, element_paths, values_at
+from ipf.fhir.index.values import EntryCollector, Indexer, indexer_for
 from ipf.fhir.model.definitions import SearchParameter, definitions
+
+Nested = tuple[ElementPath, tuple[tuple[str, frozenset[ElementPath]], ...]]
+"""Elements of a resource, and the type and the elements of each component."""
+PathsByCode = Mapping[str, frozenset[ElementPath]]
+"""Code of a search parameter -> the elements that it has its values in."""
 
 _MOST = 64  # combinations of one element
 _OF_RESOURCE = "%resource."
@@ -29,12 +34,12 @@ _OF_RESOURCE = "%resource."
 class Component:
     """One component: the search parameter that it is a value of, and where its values are from the element.
 
-    `code`: of the parameter.  `type`: its type.  `of_resource`: the places are from the resource.
+    `code`: of the parameter.  `type`: its type.  `of_resource`: the paths are from the resource.
     """
 
     code: str
     type: str
-    places: tuple[Place, ...] = ()
+    paths: tuple[ElementPath, ...] = ()
     of_resource: bool = False
 
 
@@ -47,18 +52,18 @@ class Composite:
     """
 
     conjunctions: tuple[tuple[Component, ...], ...] = ()
-    nested: tuple[tuple[str, Place, tuple[Component, ...]], ...] = ()
+    nested: tuple[tuple[str, ElementPath, tuple[Component, ...]], ...] = ()
 
 
 def composite(
     parameter: SearchParameter,
     parameters: Mapping[str, SearchParameter],
-    own: Mapping[str, frozenset[Place]],
+    own: PathsByCode,
     resource_type: str,
 ) -> Composite:
     """How `parameter` is put together in resources of one type; nothing at all when its components are not known.
 
-    `own`: places of the type's parameters by code.
+    `own`: paths of the type's parameters by code.
     """
     by_url = {one.url: one for one in parameters.values()}
     components = [(by_url.get(url), expression) for url, expression in parameter.components]
@@ -67,7 +72,7 @@ def composite(
         return Composite()
     conjunctions, nested = [], []
     try:
-        for root in places(parse(parameter.expression), resource_type):
+        for root in element_paths(parse(parameter.expression), resource_type):
             made = (_component(one, text, root, resource_type) for one, text in known)
             found = tuple(_meant(one, root, parameters, own) for one in made)
             codes = [_single(one, parameters, own, resource_type) for one in found]
@@ -82,15 +87,18 @@ def composite(
 
 
 def _meant(
-    component: Component, root: Place, parameters: Mapping[str, SearchParameter], own: Mapping[str, frozenset[Place]]
+    component: Component,
+    root: ElementPath,
+    parameters: Mapping[str, SearchParameter],
+    own: PathsByCode,
 ) -> Component:
     """The component as a value of the parameter that has its values, where R4 names one that cannot have them.
 
     The components of DocumentReference's `relationship` name each other's parameter.
     """
-    if component.of_resource or any(leaf(component.type, one.type_path, ("",)) for one in component.places):
+    if component.of_resource or any(indexer_for(component.type, one.type_path, ("",)) for one in component.paths):
         return component
-    wanted = frozenset(replace(one, steps=(*root.steps, *one.steps)) for one in component.places)
+    wanted = frozenset(replace(one, steps=(*root.steps, *one.steps)) for one in component.paths)
     for code, found in own.items():
         if found == wanted:
             return replace(component, code=code, type=parameters[code].type)
@@ -98,10 +106,13 @@ def _meant(
 
 
 def _single(
-    component: Component, parameters: Mapping[str, SearchParameter], own: Mapping[str, frozenset[Place]], type_name: str
+    component: Component,
+    parameters: Mapping[str, SearchParameter],
+    own: PathsByCode,
+    type_name: str,
 ) -> str | None:
     """The parameter that has the component's values and nothing but elements that stand once in the resource."""
-    wanted = frozenset(component.places)
+    wanted = frozenset(component.paths)
     able = [
         (len(found), code)
         for code, found in own.items()
@@ -110,45 +121,45 @@ def _single(
     return min(able)[1] if able and wanted else None
 
 
-def _once(place: Place, type_name: str) -> bool:
-    element = definitions().element(type_name, str(place.steps[0])) if place.steps else None
+def _once(path: ElementPath, type_name: str) -> bool:
+    element = definitions().element(type_name, str(path.steps[0])) if path.steps else None
     return element is not None and not element.many
 
 
-def shared(found: Composite, written: dict[tuple[Place, tuple[tuple[str, frozenset[Place]], ...]], str]) -> Composite:
+def shared(found: Composite, written: dict[Nested, str]) -> Composite:
     """`found` with the entries that another composite writes already; `written` remembers who writes which."""
     nested = []
     for code, root, components in found.nested:
-        key = root, tuple((one.type, frozenset(one.places)) for one in components)
+        key = root, tuple((one.type, frozenset(one.paths)) for one in components)
         nested.append((written.setdefault(key, code), root, components))
     return replace(found, nested=tuple(nested))
 
 
-def _component(parameter: SearchParameter, text: str, root: Place, resource_type: str) -> Component:
+def _component(parameter: SearchParameter, text: str, root: ElementPath, resource_type: str) -> Component:
     text = text.replace("DateTime)", "dateTime)")  # R4's own definition writes `value.as(DateTime)`
     if text.startswith(_OF_RESOURCE):
-        found = places(parse(f"{resource_type}.{text.removeprefix(_OF_RESOURCE)}"), resource_type)
+        found = element_paths(parse(f"{resource_type}.{text.removeprefix(_OF_RESOURCE)}"), resource_type)
         return Component(parameter.code, parameter.type, found, True)
-    return Component(parameter.code, parameter.type, places(parse(text), root.type_path))
+    return Component(parameter.code, parameter.type, element_paths(parse(text), root.type_path))
 
 
-def composite_leaf(code: str, root: Place, components: Sequence[tuple[Component, Leaf]]) -> Leaf:
+def composite_indexer(code: str, root: ElementPath, components: Sequence[tuple[Component, Indexer]]) -> Indexer:
     """The function that writes the entries of a resource; `components` with functions that collect their values."""
 
-    def write(resource: Any, sink: Sink) -> None:
+    def write(resource: Any, entries: EntryCollector) -> None:
         for element in values_at(resource, root.steps):
             parts = []
             for component, collect in components:
-                found = Sink()
+                found = EntryCollector()
                 collect(resource if component.of_resource else element, found)
                 parts.append(list(dict.fromkeys(_fields(component, found))))
             if all(parts):
-                sink.texts += [(code, "\n".join(one)) for one in islice(product(*parts), _MOST)]
+                entries.texts += [(code, "\n".join(one)) for one in islice(product(*parts), _MOST)]
 
     return write
 
 
-def _fields(component: Component, found: Sink) -> Iterator[str]:
+def _fields(component: Component, found: EntryCollector) -> Iterator[str]:
     for _, text in found.texts:
         yield component_text(text, component.type == "string")
     for _, lo, hi in found.dates:

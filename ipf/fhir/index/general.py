@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from ipf.fhir.index.entries import clean
-from ipf.fhir.index.values import PARTS, Sink, leaf
+from ipf.fhir.index.values import PARTS, EntryCollector, indexer_for
 from ipf.fhir.model.definitions import SearchParameter
 
 _SHAPES = (
@@ -29,7 +29,7 @@ _PRIMITIVES = {"string": "string", "token": "code", "date": "dateTime", "uri": "
                "reference": "canonical"}  # fmt: skip
 
 
-def evaluate(parameter: SearchParameter, resource: dict[str, Any], sink: Sink) -> None:
+def evaluate(parameter: SearchParameter, resource: dict[str, Any], entries: EntryCollector) -> None:
     """Write the entries of one parameter; an expression that fails on this resource writes none."""
     from ipf.fhir.fhirpath import FhirPathError  # large, and wanted by few
     from ipf.fhir.fhirpath import compile as compile_expression
@@ -41,11 +41,11 @@ def evaluate(parameter: SearchParameter, resource: dict[str, Any], sink: Sink) -
     for value in found:
         if isinstance(value, dict) and "resourceType" in value:
             if "id" in value and parameter.type == "reference":
-                sink.texts.append((parameter.code, clean(f"{value['resourceType']}/{value['id']}")))
+                entries.texts.append((parameter.code, clean(f"{value['resourceType']}/{value['id']}")))
             continue
-        write = leaf(parameter.type, type_of(parameter.type, value), (parameter.code,))
+        write = indexer_for(parameter.type, type_of(parameter.type, value), (parameter.code,))
         if write is not None:
-            write(value, sink)
+            write(value, entries)
 
 
 def type_of(parameter_type: str, value: Any) -> str:

@@ -1,10 +1,9 @@
-"""The expression of a search parameter in, the places in JSON that it means out.
+"""The elements that the expression of a search parameter selects, resolved before any resource arrives.
 
-All but three of R4's expressions are simple: paths, unions, `as` and `ofType`, and four kinds of filter.  What they
-mean is known before any resource is seen: `Observation.value as Quantity` is the member `valueQuantity` and its values
-are Quantities.  So each is resolved once, against the definitions, to places: steps to walk (a member's name, or a
-guard that a value must pass) and the type of what is found there.  An expression that is not simple raises NotSimple,
-and is left to the general FHIRPath engine.
+All but three of R4's expressions are simple: paths, unions, `as` and `ofType`, and four kinds of filter.  The
+definitions say what they mean in JSON: `Observation.value as Quantity` is the member `valueQuantity`, and its values
+are Quantities.  An expression becomes element paths: steps (the name of a member, or a condition on the value) and the
+FHIR type at the end.  NotSimple is raised for any other expression; it runs in the FHIRPath engine.
 
 Source: https://hl7.org/fhir/R4/searchparameter.html#expression
 """
@@ -57,23 +56,23 @@ class HasExtension:
         return any(type(one) is dict and one.get("url") == self.url for one in value.get("extension") or ())
 
 
-Guard = RefersTo | MemberIs | HasExtension
-Step = str | Guard
+Condition = RefersTo | MemberIs | HasExtension
+Step = str | Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where values are: the steps from the resource, and the type (or type path) of what they lead to."""
+class ElementPath:
+    """Elements of a resource: the steps to them, and their FHIR type (or type path)."""
 
     type_path: str
     steps: tuple[Step, ...] = ()
 
 
-Destinations = tuple[Place, ...]
+ElementPaths = tuple[ElementPath, ...]
 
 
-def places(expression: ast.Node, resource_type: str) -> Destinations:
-    """All places that `expression` means in a resource of this type, without repeats; alternatives about other types
+def element_paths(expression: ast.Node, resource_type: str) -> ElementPaths:
+    """All paths that `expression` means in a resource of this type, without repeats; alternatives about other types
     are left out."""
     return tuple(dict.fromkeys(_expanded(_resolve(expression, resource_type))))
 
@@ -92,7 +91,7 @@ def values_at(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
         yield from values_at(value, steps[1:])
 
 
-def _resolve(node: ast.Node, resource_type: str) -> list[Place]:
+def _resolve(node: ast.Node, resource_type: str) -> list[ElementPath]:
     match node:
         case ast.Binary("|", left, right):
             return _resolve(left, resource_type) + _resolve(right, resource_type)
@@ -107,46 +106,46 @@ def _resolve(node: ast.Node, resource_type: str) -> list[Place]:
     raise NotSimple(type(node).__name__)
 
 
-def _root(name: str, resource_type: str) -> list[Place]:
+def _root(name: str, resource_type: str) -> list[ElementPath]:
     """The first word of a path: the resource's own type (or one it is made from), another type, or an element."""
     if name[:1].isupper():
-        return [Place(resource_type)] if definitions().is_a(resource_type, name) else []
-    return _member(Place(resource_type), name)
+        return [ElementPath(resource_type)] if definitions().is_a(resource_type, name) else []
+    return _member(ElementPath(resource_type), name)
 
 
-def _members(focus: list[Place], name: str) -> list[Place]:
-    """The element of each place that has it: of a choice (`Extension.value`) most types may not."""
+def _members(focus: list[ElementPath], name: str) -> list[ElementPath]:
+    """The element of each path that has it: of a choice (`Extension.value`) most types may not."""
     having = [one for one in focus if definitions().element(one.type_path, name) is not None]
     return [found for one in having or focus for found in _member(one, name)]
 
 
-def _member(place: Place, name: str) -> list[Place]:
-    element = definitions().element(place.type_path, name)
+def _member(path: ElementPath, name: str) -> list[ElementPath]:
+    element = definitions().element(path.type_path, name)
     if element is None:
-        raise NotSimple(f"{place.type_path} has no element {name}")
-    return [Place(one, (*_inside(place), element.json_name(one))) for one in element.types]
+        raise NotSimple(f"{path.type_path} has no element {name}")
+    return [ElementPath(one, (*_inside(path), element.json_name(one))) for one in element.types]
 
 
-def _inside(place: Place) -> tuple[Step, ...]:
+def _inside(path: ElementPath) -> tuple[Step, ...]:
     """The steps to what has elements: of a primitive (`criteria`) its shadow (`_criteria`), with its extensions."""
-    if place.type_path[:1].islower() and place.steps and isinstance(place.steps[-1], str):
-        return (*place.steps[:-1], f"_{place.steps[-1]}")
-    return place.steps
+    if path.type_path[:1].islower() and path.steps and isinstance(path.steps[-1], str):
+        return (*path.steps[:-1], f"_{path.steps[-1]}")
+    return path.steps
 
 
-def _function(focus: list[Place], name: str, args: tuple[ast.Node, ...]) -> list[Place]:
+def _function(focus: list[ElementPath], name: str, args: tuple[ast.Node, ...]) -> list[ElementPath]:
     match name, args:
         case (("as" | "ofType"), (ast.Member(_, type_name),)):
             return _of_type(focus, type_name)
         case "where", (criterion,):
-            guard = _guard(criterion)
-            return [replace(one, steps=(*one.steps, guard)) for one in focus]
+            condition = _condition(criterion)
+            return [replace(one, steps=(*one.steps, condition)) for one in focus]
         case "extension", (ast.Literal(str() as url),):
-            return [Place("Extension", (*_inside(one), "extension", MemberIs("url", url))) for one in focus]
+            return [ElementPath("Extension", (*_inside(one), "extension", MemberIs("url", url))) for one in focus]
     raise NotSimple(f"{name}()")
 
 
-def _guard(criterion: ast.Node) -> Guard:
+def _condition(criterion: ast.Node) -> Condition:
     match criterion:
         case ast.TypeTest("is", ast.Function(None, "resolve", ()), type_name):
             return RefersTo(type_name.removeprefix("FHIR."))
@@ -157,14 +156,14 @@ def _guard(criterion: ast.Node) -> Guard:
     raise NotSimple("where()")
 
 
-def _of_type(focus: list[Place], type_name: str) -> list[Place]:
+def _of_type(focus: list[ElementPath], type_name: str) -> list[ElementPath]:
     wanted = type_name.removeprefix("FHIR.")
     return [one for one in focus if definitions().is_a(one.type_path, wanted)]
 
 
-def _expanded(found: list[Place]) -> list[Place]:
+def _expanded(found: list[ElementPath]) -> list[ElementPath]:
     """Extensions stand for their values."""
-    expanded: list[Place] = []
+    expanded: list[ElementPath] = []
     for one in found:
         expanded.extend(_member(one, "value") if one.type_path == "Extension" else [one])
     return expanded

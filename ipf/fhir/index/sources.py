@@ -7,7 +7,7 @@ sources.  What can be told apart in the index value (type of a reference, system
 written apart.  `name` writes only those parts of a name that `family` and `given` do not, `address` likewise; and a
 composite of elements that stand in the resource once (`code-value-quantity`) is the conjunction of its components.
 
-Worked out once for each resource type, from the places of `index_paths.py`.
+Worked out once for each resource type, from the paths of `index_paths.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath.parser import parse
 from ipf.fhir.index.composites import Composite, composite, shared
-from ipf.fhir.index.paths import Guard, MemberIs, NotSimple, Place, RefersTo, places, presence
+from ipf.fhir.index.paths import Condition, ElementPath, MemberIs, NotSimple, RefersTo, element_paths, presence
 from ipf.fhir.index.values import PARTS
 from ipf.fhir.model.definitions import SearchParameter, definitions
 
@@ -33,13 +33,13 @@ class Source:
 
     `codes`: its values are under any of these (its own code alone, when it writes for itself).  `refers_to`: only
     references to this type count.  `system`: only tokens of this system count.  `members`: its value is whether one
-    of these members is there.  `places`: where its values are; empty when `members`, or only FHIRPath, can tell.
+    of these members is there.  `paths`: where its values are; empty when `members`, or only FHIRPath, can tell.
     `covered`: parts of the HumanName or Address there that the other codes have.  `composite`: what it is put together
     from; of such a parameter only elements inside the resource have rows.
     """
 
     codes: tuple[str, ...]
-    places: frozenset[Place] = frozenset()
+    paths: frozenset[ElementPath] = frozenset()
     refers_to: str = ""
     system: str = ""
     members: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Source:
     def has_no_systems(self) -> bool:
         """All values are primitives, stored without a system: the one that their binding implies is understood."""
         primitives = definitions().primitive_types
-        return bool(self.members) or (bool(self.places) and all(one.type_path in primitives for one in self.places))
+        return bool(self.members) or (bool(self.paths) and all(one.type_path in primitives for one in self.paths))
 
 
 def is_indexed(parameter: SearchParameter) -> bool:
@@ -74,11 +74,11 @@ def _sources(resource_type: str) -> Mapping[str, Source]:
     own = {code: _own(parameter, resource_type) for code, parameter in parameters.items()}
     writers = _Writers({code: parameter.type for code, parameter in parameters.items()}, own)
     found = {code: writers.source(code) for code in own}
-    places_of = {code: source.places for code, source in own.items() if source.places}
+    paths_of = {code: source.paths for code, source in own.items() if source.paths}
     written: dict[Any, str] = {}
     for code, parameter in reversed(parameters.items()):  # `combo-...` comes first, and shares
         if parameter.type == "composite":
-            made = shared(composite(parameter, parameters, places_of, resource_type), written)
+            made = shared(composite(parameter, parameters, paths_of, resource_type), written)
             found[code] = Source((code,), composite=made)
     return found
 
@@ -92,7 +92,7 @@ def _own(parameter: SearchParameter, resource_type: str) -> Source:
     if members is not None:
         return Source((parameter.code,), members=members)
     try:
-        return Source((parameter.code,), frozenset(places(expression, resource_type)))
+        return Source((parameter.code,), frozenset(element_paths(expression, resource_type)))
     except NotSimple:
         return Source((parameter.code,))
 
@@ -103,69 +103,70 @@ class _Writers:
     def __init__(self, types: Mapping[str, str], own: Mapping[str, Source]) -> None:
         self._types = types
         self._own = own
-        self._by_places: dict[tuple[str, frozenset[Place]], str] = {}
+        self._by_paths: dict[tuple[str, frozenset[ElementPath]], str] = {}
         for code, source in own.items():
-            if source.places:
-                self._by_places.setdefault((types[code], source.places), code)
+            if source.paths:
+                self._by_paths.setdefault((types[code], source.paths), code)
 
     def source(self, code: str) -> Source:
         """Where `code` has its values; itself when nobody else writes them."""
         own = self._own[code]
-        if not own.places:
+        if not own.paths:
             return own
         same = self._same(code, own) or self._restricted(code, own) or self._union(code, own)
         return same or self._without_parts(code, own)
 
     def _same(self, code: str, own: Source) -> Source | None:
-        """Another parameter, earlier in the definitions, has the same places: take its source."""
-        first = self._by_places[self._types[code], own.places]
-        return None if first == code else replace(self.source(first), places=own.places)
+        """Another parameter, earlier in the definitions, has the same paths: take its source."""
+        first = self._by_paths[self._types[code], own.paths]
+        return None if first == code else replace(self.source(first), paths=own.paths)
 
     def _restricted(self, code: str, own: Source) -> Source | None:
-        """All places end with the same filter, one that index values can tell, and another has them without it."""
-        guard = _only_guard(own.places)
-        if guard is None:
+        """All paths end with the same filter, one that index values can tell, and another has them without it."""
+        condition = _only_condition(own.paths)
+        if condition is None:
             return None
-        wider = frozenset(replace(place, steps=place.steps[:-1]) for place in own.places)
-        other = self._by_places.get((self._types[code], wider))
+        wider = frozenset(replace(path, steps=path.steps[:-1]) for path in own.paths)
+        other = self._by_paths.get((self._types[code], wider))
         found = None if other is None else self.source(other)
         if found is None or found.refers_to or found.system:
             return None
-        if isinstance(guard, RefersTo):
-            return Source(found.codes, own.places, refers_to=guard.resource_type)
-        return Source(found.codes, own.places, system=guard.text) if isinstance(guard, MemberIs) else None
+        if isinstance(condition, RefersTo):
+            return Source(found.codes, own.paths, refers_to=condition.resource_type)
+        return Source(found.codes, own.paths, system=condition.text) if isinstance(condition, MemberIs) else None
 
     def _union(self, code: str, own: Source) -> Source | None:
-        """Other parameters have its places between them."""
+        """Other parameters have its paths between them."""
         parts = [
             other
-            for (kind, other_places), other in self._by_places.items()
-            if kind == self._types[code] and other_places < own.places and not self._restricted(other, self._own[other])
+            for (kind, other_paths), other in self._by_paths.items()
+            if kind == self._types[code] and other_paths < own.paths and not self._restricted(other, self._own[other])
         ]
-        if not parts or frozenset().union(*(self._own[part].places for part in parts)) != own.places:
+        if not parts or frozenset().union(*(self._own[part].paths for part in parts)) != own.paths:
             return None
         codes = {writer for part in parts for writer in self.source(part).codes}
-        return Source(tuple(sorted(codes)), own.places)
+        return Source(tuple(sorted(codes)), own.paths)
 
     def _without_parts(self, code: str, own: Source) -> Source:
         """A name or an address whose parts are parameters themselves."""
-        place = next(iter(own.places))
-        parts = PARTS.get(place.type_path, ())
-        if self._types[code] != "string" or len(own.places) != 1 or not parts:
+        path = next(iter(own.paths))
+        parts = PARTS.get(path.type_path, ())
+        if self._types[code] != "string" or len(own.paths) != 1 or not parts:
             return own
         found = {
-            part: self._by_places.get(("string", frozenset({Place("string", (*place.steps, part))}))) for part in parts
+            part: self._by_paths.get(("string", frozenset({ElementPath("string", (*path.steps, part))})))
+            for part in parts
         }
         covered = tuple(part for part, writer in found.items() if writer)
         return replace(own, codes=(code, *(writer for writer in found.values() if writer)), covered=covered)
 
 
-def _only_guard(found: frozenset[Place]) -> Guard | None:
-    """The filter that ends every one of these places, when index values can tell it."""
-    last = {(place.steps[-1], place.type_path) for place in found if place.steps}
+def _only_condition(found: frozenset[ElementPath]) -> Condition | None:
+    """The filter that ends every one of these paths, when index values can tell it."""
+    last = {(path.steps[-1], path.type_path) for path in found if path.steps}
     match last.pop() if len(last) == 1 else None:
-        case RefersTo() as guard, "Reference":
-            return guard
-        case MemberIs("system", _) as guard, "ContactPoint":
-            return guard
+        case RefersTo() as condition, "Reference":
+            return condition
+        case MemberIs("system", _) as condition, "ContactPoint":
+            return condition
     return None

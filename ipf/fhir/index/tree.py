@@ -1,7 +1,8 @@
-"""The search parameters of one resource type as a tree of member names, and the walk along it for any resource.
+"""The search parameters of one resource type as a tree of element names, and the walk along it as closures.
 
-The walk is made of closures, one for each position, and takes everything as it comes: a list where one value belongs,
-a text where an object does.  `index_code.py` makes of the same tree the function that nearly all resources go through.
+The walk takes any JSON: a list where R4 has a single value, a text where it has an object.
+
+Source: https://hl7.org/fhir/R4/search.html
 """
 
 from __future__ import annotations
@@ -10,70 +11,72 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipf.fhir.index.paths import Guard, Step
-from ipf.fhir.index.values import Leaf, Sink, leaf
+from ipf.fhir.index.paths import Condition, Step
+from ipf.fhir.index.values import EntryCollector, Indexer, indexer_for
 
 
 @dataclass(slots=True)
-class Tree:
-    """One position in a resource, while it is planned: what to write of a value here, and where to go on from it."""
+class PathTree:
+    """One element of a resource type: what to index of its values, and the elements inside it.
 
-    guarded: list[tuple[Guard, Tree]] = field(default_factory=list)
-    members: dict[str, Tree] = field(default_factory=dict)
-    # (parameter type, FHIR type, parts of it that others write) -> codes
+    `codes`: (parameter type, FHIR type, parts that other parameters index) -> codes of search parameters.
+    """
+
+    conditional: list[tuple[Condition, PathTree]] = field(default_factory=list)
+    members: dict[str, PathTree] = field(default_factory=dict)
     codes: dict[tuple[str, str, tuple[str, ...]], list[str]] = field(default_factory=dict)
-    leaves: list[Leaf] = field(default_factory=list)
+    indexers: list[Indexer] = field(default_factory=list)
 
-    def at(self, step: Step) -> Tree:
-        """The position one step further, made when it is new."""
+    def at(self, step: Step) -> PathTree:
+        """The node one step further, made when it is new."""
         if isinstance(step, str):
-            return self.members.setdefault(step, Tree())
-        for guard, tree in self.guarded:
-            if guard == step:
+            return self.members.setdefault(step, PathTree())
+        for condition, tree in self.conditional:
+            if condition == step:
                 return tree
-        self.guarded.append((step, Tree()))
-        return self.guarded[-1][1]
+        self.conditional.append((step, PathTree()))
+        return self.conditional[-1][1]
 
-    def finished(self) -> Leaf:
-        """One function for all that is done with a value here; parameters that want the same of it share a leaf."""
-        made = (leaf(kind, type_name, tuple(codes), rest) for (kind, type_name, rest), codes in self.codes.items())
-        leaves = [one for one in made if one is not None] + self.leaves
-        leaves += [_guarded(guard, tree.finished()) for guard, tree in self.guarded]
+    def indexer(self) -> Indexer:
+        """One function for all that is indexed of a value here."""
+        made = (indexer_for(kind, name, tuple(codes), rest) for (kind, name, rest), codes in self.codes.items())
+        indexers = [one for one in made if one is not None] + self.indexers
+        indexers += [_conditional(condition, tree.indexer()) for condition, tree in self.conditional]
         if self.members:
-            leaves.append(_members({name: tree.finished() for name, tree in self.members.items()}))
-        return leaves[0] if len(leaves) == 1 else _all_of(leaves)
+            indexers.append(_members({name: tree.indexer() for name, tree in self.members.items()}))
+        return indexers[0] if len(indexers) == 1 else _all_of(indexers)
 
 
-def _guarded(guard: Guard, inner: Leaf) -> Leaf:
-    def write(value: Any, sink: Sink) -> None:
-        if guard(value):
-            inner(value, sink)
+def _conditional(condition: Condition, inner: Indexer) -> Indexer:
+    def index(value: Any, entries: EntryCollector) -> None:
+        if condition(value):
+            inner(value, entries)
 
-    return write
+    return index
 
 
-def _members(members: dict[str, Leaf]) -> Leaf:
+def _members(members: dict[str, Indexer]) -> Indexer:
     wanted = members.get
 
-    def write(value: Any, sink: Sink) -> None:
+    def index(value: Any, entries: EntryCollector) -> None:
         if type(value) is dict:
             for name, item in value.items():
                 inner = wanted(name)
                 if inner is not None:
                     if type(item) is list:
                         for one in item:
-                            inner(one, sink)
+                            inner(one, entries)
                     else:
-                        inner(item, sink)
+                        inner(item, entries)
 
-    return write
+    return index
 
 
-def _all_of(leaves: Iterable[Leaf]) -> Leaf:
-    each = tuple(leaves)
+def _all_of(indexers: Iterable[Indexer]) -> Indexer:
+    each = tuple(indexers)
 
-    def write(value: Any, sink: Sink) -> None:
+    def index(value: Any, entries: EntryCollector) -> None:
         for one in each:
-            one(value, sink)
+            one(value, entries)
 
-    return write
+    return index

@@ -1,7 +1,7 @@
-"""One value of a known type in, its index entries out: a table of small functions.
+"""The index entries of one value, by the type of the search parameter and the FHIR type of the value.
 
-Each function is made for one type of search parameter and one FHIR type, and for the codes it writes under.  A value
-that is not what its type says (a stored resource need not be valid) gives no entry and no error.
+Each indexer writes the entries under the codes that it was made for.  A value that does not have the form of its type
+(a stored resource need not be valid) gives no entry and no error.
 
 Source: https://hl7.org/fhir/R4/search.html#ptypes
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from ipf.fhir.index.entries import clean, string_value, token_value, unit_value
 from ipf.fhir.model.dates import FOREVER, date_range
-from ipf.fhir.model.interning import Memo
 from ipf.fhir.model.reference import indexed_form
 from ipf.ports.index import DateEntry, QuantityEntry, TextEntry
 
@@ -29,7 +28,7 @@ PARTS = {
 }
 
 
-class Sink:
+class EntryCollector:
     """Entries of one resource while they are collected (repeats allowed)."""
 
     __slots__ = ("dates", "quantities", "texts")
@@ -40,10 +39,10 @@ class Sink:
         self.quantities: list[QuantityEntry] = []
 
 
-Leaf = Callable[[Any, Sink], None]
+Indexer = Callable[[Any, EntryCollector], None]
 
 
-def leaf(parameter_type: str, type_name: str, codes: Codes, covered: Codes = ()) -> Leaf | None:
+def indexer_for(parameter_type: str, type_name: str, codes: Codes, covered: Codes = ()) -> Indexer | None:
     """The function that indexes values of a FHIR type for a type of parameter; None when they have no meaning there.
 
     `covered`: parts of a HumanName or an Address that other parameters write.
@@ -54,22 +53,22 @@ def leaf(parameter_type: str, type_name: str, codes: Codes, covered: Codes = ())
     return None if make is None else make(codes)
 
 
-def _texts(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Leaf]:
+def _texts(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Indexer]:
     """A maker of leaves that write each text of `values_of(value)` under each code."""
 
-    def make(codes: Codes) -> Leaf:
+    def make(codes: Codes) -> Indexer:
         if len(codes) == 1:
             (code,) = codes
 
-            def one_code(value: Any, sink: Sink) -> None:
-                sink.texts += [(code, text) for text in values_of(value)]
+            def one_code(value: Any, entries: EntryCollector) -> None:
+                entries.texts += [(code, text) for text in values_of(value)]
 
             return one_code
 
-        def many_codes(value: Any, sink: Sink) -> None:
+        def many_codes(value: Any, entries: EntryCollector) -> None:
             for text in values_of(value):
                 for code in codes:
-                    sink.texts.append((code, text))
+                    entries.texts.append((code, text))
 
         return many_codes
 
@@ -87,18 +86,6 @@ def _token_text(code: object, system: object) -> str:
     return token_value(code, system_text)
 
 
-# The same codes, names, days and systems come again and again, other than identifiers.
-TOKENS: Memo[str] = Memo(lambda pair: _token_text(*pair))
-"""(code, system) -> text value"""
-STRINGS: Memo[str] = Memo(string_value)
-CODES: Memo[str] = Memo(lambda code: token_value(code, ""))
-"""a code without system -> text value"""
-SYSTEMS: Memo[str] = Memo(lambda system: f"\t{clean(system) if type(system) is str else ''}", 1024)
-"""system -> the end of a token's text value"""
-DATES: Memo[DateEntryRange] = Memo(lambda text: _date(text), 1024)
-"""a date, dateTime or instant -> its range"""
-
-
 def _token(code: object, system: object) -> tuple[str, ...]:
     text = _token_text(code, system)
     return (text,) if text else ()
@@ -113,11 +100,7 @@ def _primitive_token(value: Any) -> tuple[str, ...]:
 def _coding(value: Any) -> tuple[str, ...]:
     if type(value) is not dict:
         return ()
-    code, system = value.get("code"), value.get("system")
-    if type(code) is not str or type(system) is not str:
-        return _token(code, system)
-    text = TOKENS[code, system]
-    return (text,) if text else ()
+    return _token(value.get("code"), value.get("system"))
 
 
 def _codeable_concept(value: Any) -> Iterable[str]:
@@ -135,7 +118,7 @@ def _identifier(value: Any) -> tuple[str, ...]:
 def _string(value: Any) -> tuple[str, ...]:
     if type(value) is not str or not value:
         return ()
-    return (STRINGS[value],)
+    return (string_value(value),)
 
 
 def _parts(names: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
@@ -215,12 +198,12 @@ def _timing(value: Any) -> DateEntryRange:
     return (min(lo for lo, _ in known), max(hi for _, hi in known)) if known else None
 
 
-def _dates(range_of: Callable[[Any], DateEntryRange]) -> Callable[[Codes], Leaf]:
-    def make(codes: Codes) -> Leaf:
-        def collect(value: Any, sink: Sink) -> None:
+def _dates(range_of: Callable[[Any], DateEntryRange]) -> Callable[[Codes], Indexer]:
+    def make(codes: Codes) -> Indexer:
+        def collect(value: Any, entries: EntryCollector) -> None:
             found = range_of(value)
             if found is not None:
-                sink.dates.extend([(code, *found) for code in codes])
+                entries.dates.extend([(code, *found) for code in codes])
 
         return collect
 
@@ -280,19 +263,19 @@ def _range(value: Any) -> Measured:
     return low[0], INFINITY if high is None else high[1], low[2]
 
 
-def _quantities(measure: Callable[[Any], Measured]) -> Callable[[Codes], Leaf]:
-    def make(codes: Codes) -> Leaf:
-        def collect(value: Any, sink: Sink) -> None:
+def _quantities(measure: Callable[[Any], Measured]) -> Callable[[Codes], Indexer]:
+    def make(codes: Codes) -> Indexer:
+        def collect(value: Any, entries: EntryCollector) -> None:
             found = measure(value)
             if found is not None:
-                sink.quantities.extend([(code, *found) for code in codes])
+                entries.quantities.extend([(code, *found) for code in codes])
 
         return collect
 
     return make
 
 
-_MAKERS: dict[tuple[str, str], Callable[[Codes], Leaf]] = {
+_MAKERS: dict[tuple[str, str], Callable[[Codes], Indexer]] = {
     **{("token", one): _texts(_primitive_token) for one in (*_STRING_TYPES, "boolean")},
     ("token", "Coding"): _texts(_coding),
     ("token", "CodeableConcept"): _texts(_codeable_concept),

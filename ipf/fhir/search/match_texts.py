@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipf.fhir.index.entries import normalise
-from ipf.fhir.index.paths import Place, values_at
+from ipf.fhir.index.paths import ElementPath, values_at
 from ipf.fhir.index.sources import sources
 from ipf.ports.predicates import CodedText, TypedIdentifier
 
 
 def has_text(test: CodedText, resource: dict[str, Any]) -> bool:
     """Whether a text or display of the parameter's values has a word that the text asked for begins at."""
-    for place in _places(test.resource_type, test.code):
-        for value in values_at(resource, place.steps):
-            if any(f" {test.text}" in f" {normalise(text)}" for text in _texts(place.type_path, value)):
+    for path in _paths(test.resource_type, test.code):
+        for value in values_at(resource, path.steps):
+            if any(f" {test.text}" in f" {normalise(text)}" for text in _texts(path.type_path, value)):
                 return True
     return False
 
 
 def has_typed_identifier(test: TypedIdentifier, resource: dict[str, Any]) -> bool:
     """Whether an Identifier has the value, and a type with the coding."""
-    for place in _places(test.resource_type, test.code):
-        for value in values_at(resource, place.steps):
+    for path in _paths(test.resource_type, test.code):
+        for value in values_at(resource, path.steps):
             if not isinstance(value, dict) or value.get("value") != test.value:
                 continue
             for coding in _dicts(_member(value.get("type"), "coding")):
@@ -38,9 +38,9 @@ def has_typed_identifier(test: TypedIdentifier, resource: dict[str, Any]) -> boo
     return False
 
 
-def _places(resource_type: str, code: str) -> frozenset[Place]:
+def _paths(resource_type: str, code: str) -> frozenset[ElementPath]:
     source = sources(resource_type).get(code)
-    return frozenset() if source is None else source.places
+    return frozenset() if source is None else source.paths
 
 
 def _texts(type_path: str, value: Any) -> Iterator[str]:

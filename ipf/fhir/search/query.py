@@ -24,7 +24,6 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.model.interning import Memo
 from ipf.fhir.search.includes import read_include
 from ipf.fhir.search.parameter import kind_of
 from ipf.fhir.search.terms import TermReader, Unsupported
@@ -71,33 +70,20 @@ def parse_criteria(text: str, *, strict: bool = True) -> Query:
 
 
 def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:
-    """What `parse_criteria` makes of `Type?code=system|value`; None: with these, that is to be asked."""
-    way = _token_ways[resource_type, code, system]
-    if way is None or type(value) is not str or len(value) > _SURELY_WHOLE or not _NOTHING_TO_ESCAPE(value):
-        return None
-    index, end, canonical = way
-    text = value + end
-    term = Term(code, f"{system}|{value}", TextEquals(index, (text,)))
-    return Query(resource_type, (term,), canonical=canonical + text)
-
-
-def _token_way(asked: tuple[str, str, str]) -> tuple[str, str, str] | None:
-    """Under which code the tokens of a system are, how their texts end, and how a query's canonical text begins."""
-    resource_type, code, system = asked
+    """The query that `parse_criteria` makes of `Type?code=system|value`; None where only that function can tell."""
     index = _token_index(resource_type, code)
-    if index is None or not _NOTHING_TO_ESCAPE(system):
+    if index is None or type(value) is not str or len(value) > _SURELY_WHOLE:
         return None
-    return index[0], token_value("", "" if index[1] else system), f"{resource_type}?{index[0]}="
-
-
-_token_ways: Memo[tuple[str, str, str] | None] = Memo(_token_way, 1024)
+    if not _NOTHING_TO_ESCAPE(system) or not _NOTHING_TO_ESCAPE(value):
+        return None
+    text = token_value(value, "" if index[1] else system)
+    return _one_token(resource_type, code, f"{system}|{value}", text, index[0])
 
 
 def forget() -> None:
     """Read anew: the definitions of search parameters have changed."""
     _criteria.cache_clear()
     _token_index.cache_clear()
-    _token_ways.clear()
 
 
 @lru_cache(maxsize=2048)  # about a kilobyte each

@@ -70,7 +70,7 @@ def _text(asked: Asked, value: str) -> list[Test]:
     text = normalise(unescape(value))
     if not text:
         raise asked.refuse("it has no value")
-    if not any(place.type_path in _WITH_TEXT for place in asked.source.places):
+    if not any(path.type_path in _WITH_TEXT for path in asked.source.paths):
         raise asked.refuse("there are no texts in its values")
     return [CodedText(asked.resource_type, asked.parameter.code, text)]
 
@@ -79,7 +79,7 @@ def _of_type(asked: Asked, value: str) -> list[Test]:
     parts = [unescape(one) for one in split(value, "|")]
     if len(parts) != 3 or not parts[1] or not parts[2]:
         raise asked.refuse("with the modifier :of-type it is written system|code|value")
-    if not any(place.type_path == "Identifier" for place in asked.source.places):
+    if not any(path.type_path == "Identifier" for path in asked.source.paths):
         raise asked.refuse("the modifier :of-type is for identifiers")
     return [TypedIdentifier(asked.resource_type, asked.parameter.code, *parts)]
 

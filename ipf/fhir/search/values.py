@@ -201,7 +201,7 @@ def _composite(asked: Asked, value: str) -> list[Test]:
 def _as_component(asked: Asked, component: Component, source: Source, value: str) -> Test:
     parameter = definitions().search_parameters(asked.resource_type)[component.code]
     if source.codes == ("",):
-        source = replace(source, places=frozenset(component.places))
+        source = replace(source, paths=frozenset(component.paths))
     one = replace(asked, modifier="", parameter=parameter, source=source)
     return any_of(_MAKERS[component.type](one, value))
 

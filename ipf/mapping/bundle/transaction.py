@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any
 
 from ipf.errors import Problem
-from ipf.fhir.model.interning import Memo
 from ipf.fhir.search.query import by_token, parse_criteria
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
@@ -39,7 +38,6 @@ from ipf.ports.search import Query
 
 _CREATE, _UPDATE = Method.CREATE, Method.UPDATE
 _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch
-_PLACES: Memo[str] = Memo("Bundle.entry[{}]".format, 1024)
 
 
 class Transaction:
@@ -176,7 +174,8 @@ def _entries(
         if own is not None or "meta" in resource:
             _put_in_order(resource)
         url = urns.get(number) or run.urn(resource)
-        entries.append(Entry(method, resource["resourceType"], own, resource, query, url, None, _PLACES[place]))
+        where = f"Bundle.entry[{place}]"
+        entries.append(Entry(method, resource["resourceType"], own, resource, query, url, None, where))
     return entries, numbers, is_renamed
 
 

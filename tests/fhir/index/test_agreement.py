@@ -1,4 +1,4 @@
-"""The fast way of indexing finds the very values that the general FHIRPath engine finds."""
+"""The element paths of a search parameter select the values that the FHIRPath engine selects."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Agreement(TestCase):
     Left out too: `extension(...)`, whose values the index unpacks, and `hasExtension(...)`, which is no FHIRPath.
     """
 
-    def test_places_hold_what_the_expression_selects(self) -> None:
+    def test_paths_select_what_the_expression_selects(self) -> None:
         compared = 0
         for name, resource in _chosen():
             parameters = definitions().search_parameters(resource["resourceType"])
             for code, source in sources(resource["resourceType"]).items():
                 expression = parameters[code].expression
-                if source.places and "resolve()" not in expression and "xtension(" not in expression:
-                    found = [one for place in source.places for one in _values(resource, place.steps)]
+                if source.paths and "resolve()" not in expression and "xtension(" not in expression:
+                    found = [one for path in source.paths for one in _values(resource, path.steps)]
                     wanted = compile_expression(expression).evaluate(resource)
                     self.assertEqual(_sorted(found), _sorted(wanted), f"{name} {code} {expression}")
                     compared += len(wanted)

@@ -10,9 +10,9 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.fhirpath.parser import parse
 from ipf.fhir.index.entries import PART_LIMIT, normalise, string_value, token_value
 from ipf.fhir.index.extract import extract
-from ipf.fhir.index.paths import NotSimple, places, presence
+from ipf.fhir.index.paths import NotSimple, element_paths, presence
 from ipf.fhir.index.sources import sources
-from ipf.fhir.index.values import leaf
+from ipf.fhir.index.values import indexer_for
 from ipf.fhir.model import json
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.definitions import definitions
@@ -174,8 +174,8 @@ class Compiler(TestCase):
         for resource_type in definitions().resource_types:
             for code, source in sources(resource_type).items():
                 kind = definitions().search_parameters(resource_type)[code].type
-                if source.places:
-                    self.assertTrue(any(leaf(kind, one.type_path, (code,)) for one in source.places), code)
+                if source.paths:
+                    self.assertTrue(any(indexer_for(kind, one.type_path, (code,)) for one in source.paths), code)
 
     def test_parameters_that_repeat_others_write_nothing(self) -> None:
         table = [
@@ -214,6 +214,6 @@ class Examples(TestCase):
 def _is_simple(expression: str, resource_type: str) -> bool:
     node = parse(expression)
     try:
-        return bool(presence(node, resource_type) or places(node, resource_type))
+        return bool(presence(node, resource_type) or element_paths(node, resource_type))
     except NotSimple:
         return False

@@ -36,7 +36,7 @@ class ShippedTest(TestCase):
         serve(Packages())
         self.assertIn("2106-3\t", {value for code, value in extract(PATIENT).texts if code == "race"})
         for code in ("race", "ethnicity", "gender-identity"):  # the general engine would be asked for every patient
-            self.assertTrue(sources("Patient")[code].places, code)
+            self.assertTrue(sources("Patient")[code].paths, code)
         parse_criteria("Goal?description=x")
         parse_criteria("CareTeam?role=x")
         parse_criteria("Condition?asserted-date=ge2020")
