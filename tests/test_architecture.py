@@ -211,8 +211,6 @@ class PackagingTests(TestCase):
 
 OPEN = {
     "ipf.records",
-    "ipf.cli.doctor imports",
-    "ipf.cli.profiles imports",
     "ipf.fhir.index.shipped_parameters imports",
     "ipf.mapping.runtime.scope imports",
     "ipf.ports.entries imports",

@@ -1,4 +1,4 @@
-"""Vendor profiles: what is loaded, checking an archive, making one of a folder."""
+"""Commands for vendor profiles: list those in use, validate an archive, pack a folder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import IO, Any
 import click
 
 from ipf.cli.api import Api, Refused
+from ipf.cli.local import run_module
 from ipf.cli.output import Output
-from ipf.errors import Problem
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
@@ -19,7 +19,7 @@ _LOADED = ("file", "id", "version", "vendor", "message types", "messages of")
 
 def register(cli: click.Group, command: Register) -> None:
     """Put the commands of this module under `cli`."""
-    reload = click.option("--reload", is_flag=True, help="Read the folder of archives again first.")
+    reload = click.option("--reload", is_flag=True, help="Reload the folder of archives first.")
     cli.command("profiles")(reload(command(profiles)))
     archive = click.argument("archive", type=click.File("rb"))
     cli.command("validate-profile")(archive(command(validate_profile)))
@@ -85,18 +85,16 @@ def _problems(output: Output, problems: list[dict[str, Any]]) -> None:
 
 async def pack_profile(api: Api, output: Output, folder: Path, target: Path | None) -> None:
     """Make the archive of a profile's folder: manifest.yaml, README.md, maps/ and tests/."""
-    try:
-        target, size = _packed(folder, target)
-    except (Problem, OSError) as problem:
-        raise Refused(str(problem)) from None
+    target, size = _pack(folder, target)
     if not output.data({"file": str(target), "bytes": size}):
         output.say(f"{target}: {size} bytes")
 
 
-def _packed(folder: Path, target: Path | None) -> tuple[Path, int]:
-    from ipf.vendor_profiles.archive import pack
-
-    content = pack(folder)
+def _pack(folder: Path, target: Path | None) -> tuple[Path, int]:
+    content = run_module("ipf.app.pack_profile", str(folder))
     target = target or Path(f"{folder.resolve().name}.tar.gz")
-    target.write_bytes(content)
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise Refused(str(error)) from None
     return target, len(content)

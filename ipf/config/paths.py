@@ -1,7 +1,11 @@
-"""The data folders `maps/` and `fhir/`: next to the package in a checkout, inside it in an installed wheel."""
+"""Paths of the installation.
+
+The data folders `maps/` and `fhir/` are next to the package in a checkout, inside it in an installed wheel.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -13,3 +17,8 @@ def folder(name: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise FileNotFoundError(f"data folder {name!r} is missing: this installation of ipf is incomplete")
+
+
+def python_path() -> str:
+    """PYTHONPATH with which a child process imports this very package, whatever its working directory."""
+    return os.pathsep.join(filter(None, [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]))

@@ -16,10 +16,9 @@ from twisted.web.server import Site
 from ipf.cli import doctor, messages, profiles, sending, subscriptions, upkeep, work
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output, shown
-from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps, loads
 from tests.service_process import ROOT
-from tests.vendor_profiles.samples import EXAMPLE, bare, example, small, tar
+from tests.vendor_profiles.samples import EXAMPLE, example
 
 ROW = {
     "id": 7, "received_at": "2026-01-01T00:00:00Z", "status": "DEAD_LETTER", "attempt_count": 5, "source_system": "LAB",
@@ -195,19 +194,6 @@ class CtlTests(TestCase):
         with self.assertRaisesRegex(Refused, "no manifest.yaml"):
             await profiles.pack_profile(self.api, self.output, EXAMPLE / "maps", target)
 
-    async def test_doctor_looks_at_profiles(self) -> None:
-        """Each archive, against the maps of this installation."""
-        folder = Path(self.mktemp())
-        folder.mkdir()
-        (folder / "a.tar.gz").write_bytes(tar(small("a")))
-        (folder / "b.tar.gz").write_bytes(tar(small("b") | {"maps/a04.fml": "map"}))
-        (folder / "c.tar.gz").write_bytes(b"x")
-        found = doctor.profile_findings(Settings(profile_dir=str(folder)), bare())
-        results = {one.check: one.result for one in found}
-        expected = {"profile a.tar.gz": "ok", "profile b.tar.gz": "failed", "profile c.tar.gz": "failed"}
-        self.assertEqual(results, expected)
-        self.assertIn("maps/a04.fml:1", found[1].text)
-
     async def test_doctor_finds_what_keeps_a_service_from_starting(self) -> None:
         """A port that is taken, a map that is missing, a setting that cannot be read."""
         taken = self.api.base.rpartition(":")[2]
@@ -241,7 +227,3 @@ class CtlTests(TestCase):
             self.assertEqual(list(sending.split(content)), found)
         fresh = sending.with_control_id(b"MSH|^~\\&|A|B|C|D|1||ADT^A01|OLD|P|2.5\rPID|1\r").split(b"\r")
         self.assertEqual((fresh[0].count(b"|"), b"OLD" in fresh[0], fresh[1]), (11, False, b"PID|1"))
-
-    def test_doctor_knows_every_required_setting(self) -> None:
-        """The fields that the checks read are there."""
-        self.assertEqual(Settings().require_map_types, ("ADT_A01",))

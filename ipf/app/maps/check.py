@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ipf.app.maps.packages import load_packages
-from ipf.app.runtime.process import python_path
 from ipf.config.environment import read
+from ipf.config.paths import python_path
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads

@@ -47,11 +47,6 @@ def is_dead(worker: str) -> bool:
     return host == socket.gethostname() and process.isdigit() and not Path("/proc", process).exists()
 
 
-def python_path() -> str:
-    """PYTHONPATH with which a child process imports this very package, whatever its working directory."""
-    return os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH")]))
-
-
 def use_monotonic_timers(reactor: Any) -> None:
     """Make the reactor's timers follow the monotonic clock.  Call it before any timer is set.
 

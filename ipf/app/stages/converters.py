@@ -11,11 +11,12 @@ from typing import Any
 from ipf.app.maps.installation import Maps
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.log_output import LogOutput
-from ipf.app.runtime.process import CONVERTER_NAME, python_path, worker_name
+from ipf.app.runtime.process import CONVERTER_NAME, worker_name
 from ipf.app.runtime.stores import Stores
 from ipf.app.stages.conversion import start_conversion_stage
 from ipf.app.stages.processes import SHORTEST_HEARTBEAT_TIMEOUT, ConverterProcesses
 from ipf.app.stages.recovery import recover_worker
+from ipf.config.paths import python_path
 from ipf.config.settings import Settings
 from ipf.pipeline.convert.batches import SHARED_PROCESS
 from ipf.telemetry.metrics_directory import PART
