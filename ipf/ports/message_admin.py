@@ -191,5 +191,5 @@ class MessageAdmin(Protocol):
 class ReplayPreview(Protocol):
     """What a replay would do, without doing it."""
 
-    async def rehearse(self, message_id: int) -> Json:
+    async def preview(self, message_id: int) -> Json:
         """Map a stored message with the maps of now and compare with what is stored.  Problem NOT_FOUND, or why not."""

@@ -20,7 +20,7 @@ from ipf.rest.http.binary import raw
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
-from ipf.rest.http.present import PLAIN, Look, cut, split, write
+from ipf.rest.http.presentation import PLAIN, Presentation, cut, split, write
 from ipf.rest.http.structure import is_id
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
@@ -46,7 +46,7 @@ from ipf.rest.operations.subscription_dry_run import dry_run
 from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
 from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.operations.validate import validate
-from ipf.rest.write.permission import check_known, check_route
+from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.audit import check_unchanging
 
@@ -157,7 +157,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
     return handle
 
 
-def _presented(answer: Answer, look: Look, form: Format) -> tuple[Answer, Answer]:
+def _presented(answer: Answer, look: Presentation, form: Format) -> tuple[Answer, Answer]:
     """The answer with the elements that were asked for, and the same in the format that was."""
     answer = cut(answer, look)
     return answer, raw(answer) if form is Format.RAW else write(answer, look, form)
@@ -171,7 +171,7 @@ def hidden(answer: Answer) -> Answer:
 
 async def perform(request: Request, repository: Repository) -> Answer:
     """Answer one request in JSON; Problem for what is refused."""
-    check_known(request)
+    check_authenticated(request)
     shape = _shape(request.path)
     check_route(shape, request)
     if request.path:
@@ -187,9 +187,9 @@ async def perform(request: Request, repository: Repository) -> Answer:
     conformance = repository.conformance
     if conformance is None or request.method not in _WRITES:
         return await interaction(request, repository)
-    await conformance.ready(request.tenant)
+    await conformance.prepare(request.tenant)
     answer = await interaction(request, repository)
-    conformance.wrote(request)
+    conformance.note_write(request)
     return answer
 
 

@@ -142,10 +142,10 @@ def _validated(submit: Submit, settings: Settings, stores: Stores) -> Submit:
         DEFINITIONS,
         Conformance,
     )
-    from ipf.rest.write.validation import judged
+    from ipf.rest.write.validation import validated
 
     conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode)
-    return judged(submit, conformance, _log_findings)
+    return validated(submit, conformance, _log_findings)
 
 
 def _log_findings(unit: Unit, errors: int, others: int) -> None:

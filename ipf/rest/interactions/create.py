@@ -6,20 +6,20 @@ from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import condition, parameters
 from ipf.rest.interactions.write_response import with_sent_secrets, write_response
-from ipf.rest.write.admit import admitted
+from ipf.rest.write.incoming import read_incoming
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, Method, asked_by
+from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def create(request: Request, repository: Repository) -> Answer:
     """201 with a server id; with If-None-Exist and one match 200 and nothing written, with several 412."""
     (resource_type,) = request.path
-    sent, resource = await admitted(request, resource_type, repository)
+    sent, resource = await read_incoming(request, resource_type, repository)
     search = request.headers.get("if-none-exist")
     query = None
     if search is not None:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
-    result = await repository.commit_one(asked_by(request, entry), is_large=len(request.body) >= LARGE_BODY)
-    answer = write_response(result.entries[0], request, repository.remarks(result.entries[0]))
+    result = await repository.commit_one(unit_for(request, entry), is_large=len(request.body) >= LARGE_BODY)
+    answer = write_response(result.entries[0], request, repository.warnings(result.entries[0]))
     return with_sent_secrets(answer, sent, repository)

@@ -8,7 +8,7 @@ from ipf.rest.http.exchange import condition, if_match, preference, version_head
 from ipf.rest.http.outcome import success
 from ipf.rest.interactions.write_response import describe
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, Method, asked_by
+from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def delete(request: Request, repository: Repository) -> Answer:
@@ -26,7 +26,7 @@ async def conditional_delete(request: Request, repository: Repository) -> Answer
 
 
 async def _remove(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = asked_by(request, entry)
+    unit = unit_for(request, entry)
     result = (await repository.commit_one(unit)).entries[0]
     headers = version_headers(result.version)[:1] if result.version is not None else []
     about = (result.version,) if result.version is not None else ()

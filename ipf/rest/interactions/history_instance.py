@@ -6,7 +6,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import Link, history
 from ipf.ports import Answer, Request
 from ipf.rest.interactions.history import asked, number
-from ipf.rest.write.permission import shown, visible
+from ipf.rest.write.permission import if_readable, visible
 from ipf.rest.write.repository import Repository
 
 
@@ -15,7 +15,7 @@ async def history_instance(request: Request, repository: Repository) -> Answer:
     resource_type, id, _ = request.path
     want = asked(request, repository, "_before")
     before = None if want.after is None else number("_before", want.after)
-    newest = shown(await repository.store.read(request.tenant, resource_type, id), request.caller)
+    newest = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if newest is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
     versions = await repository.store.history(request.tenant, resource_type, id, want.limit, before)

@@ -20,10 +20,10 @@ from ipf.rest.http.exchange import condition, if_match, resource_body
 from ipf.rest.http.formats import is_fhir, media_type
 from ipf.rest.http.structure import check_structure
 from ipf.rest.interactions.write_response import write_response
-from ipf.rest.write.admit import admit
+from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import without_body
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, Method, asked_by
+from ipf.rest.write.unit import Entry, Method, unit_for
 
 JSON_PATCH = "application/json-patch+json"
 
@@ -46,9 +46,9 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = asked_by(request, entry)
+    unit = unit_for(request, entry)
     result = await repository.commit_one(unit)
-    return without_body(write_response(result.entries[0], request, repository.remarks(result.entries[0])), request)
+    return without_body(write_response(result.entries[0], request, repository.warnings(result.entries[0])), request)
 
 
 def _version(request: Request) -> int | None:
@@ -98,7 +98,7 @@ def _admitted(change: Apply, repository: Repository, place: str | None = None) -
         same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))
         if not same:
             raise Problem(Category.INVALID, "a patch cannot change what the resource is", place)
-        return admit(patched, repository, place)
+        return check_incoming(patched, repository, place)
 
     return apply
 

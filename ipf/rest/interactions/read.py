@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, Version
 from ipf.rest.http.exchange import entity_tags, version_answer, version_headers
-from ipf.rest.write.permission import shown
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 
@@ -17,7 +17,7 @@ async def read(request: Request, repository: Repository) -> Answer:
     version = await repository.store.read(request.tenant, resource_type, id)
     if version is None and repository.conformance is not None:
         version = repository.conformance.read(resource_type, id)
-    version = shown(version, request.caller)
+    version = if_readable(version, request.caller)
     if version is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
     if version.deleted:

@@ -113,14 +113,14 @@ async def answer(
         used = [pair for pair in used if pair[0] not in ignored]
     if named:
         used.append((_TYPE, ",".join(named)))
-    shown = links(request, scope.path, used, cursor, page.next)
+    if_readable = links(request, scope.path, used, cursor, page.next)
     includes = [one for query in queries for one in query.includes]
     if not (includes or ignored):
-        return Answer(200, searchset(page.matches, page.total, request.base_url, shown))
+        return Answer(200, searchset(page.matches, page.total, request.base_url, if_readable))
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(includes, page.matches)
     return Answer(200, searchset(
-        page.matches, page.total, request.base_url, shown, included=included.versions,
+        page.matches, page.total, request.base_url, if_readable, included=included.versions,
         outcome=_remarks(ignored, included),
     ))  # fmt: skip
 
@@ -166,7 +166,7 @@ async def _page(
         page = await repository.store.search(request.tenant, queries[0], cursor)
         if cursor is not None or repository.conformance is None:
             return page
-        return repository.conformance.beside(queries[0], page)
+        return repository.conformance.with_own_definitions(queries[0], page)
     if not scope.types:
         return SearchPage(0, (), None)
     return await search_types(repository.store, request.tenant, queries, cursor)

@@ -24,12 +24,18 @@ from ipf.rest.http.outcome import operation_outcome, success
 from ipf.rest.interactions.bundle_entries import asks_only, entries_of, entry_of, request_for
 from ipf.rest.interactions.patch import patch_of
 from ipf.rest.interactions.write_response import describe
-from ipf.rest.write.admit import admit
 from ipf.rest.write.commit import commit
-from ipf.rest.write.large_bundle import IN_PIECES, Entries, in_pieces, let_go, uncollected
+from ipf.rest.write.incoming import check_incoming
+from ipf.rest.write.large_bundle import (
+    STREAMED_BYTES,
+    Entries,
+    clear_gradually,
+    split_entries,
+    without_garbage_collection,
+)
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, asked_by
+from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
 from ipf.security.audit import check_unchanging
 
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
@@ -45,11 +51,11 @@ async def transaction(request: Request, repository: Repository, perform: Perform
     """Carry out a transaction or batch Bundle; `perform` answers its reads."""
     is_large = len(request.body) >= LARGE_BODY
     run_in_thread: RunInThread = repository.run_in_thread if is_large else here
-    with uncollected() if is_large else nullcontext():
+    with without_garbage_collection() if is_large else nullcontext():
         work = await _carried_out(request, repository, run_in_thread)
     await work.read(perform)
     body: bytes = await run_in_thread(work.response)
-    await run_in_thread(lambda: let_go(work.answers))
+    await run_in_thread(lambda: clear_gradually(work.answers))
     return Answer(200, body, about=work.stored)
 
 
@@ -58,7 +64,7 @@ async def _carried_out(request: Request, repository: Repository, run_in_thread: 
     work: _Work = await run_in_thread(lambda: _work(request, repository))
     ends = await work.write()
     await run_in_thread(lambda: work.answer(ends))
-    await run_in_thread(lambda: let_go(work.writes))
+    await run_in_thread(lambda: clear_gradually(work.writes))
     return work
 
 
@@ -79,8 +85,8 @@ def _work(request: Request, repository: Repository) -> _Work:
 def _read(request: Request) -> tuple[Json, Sequence[Any] | Entries]:
     """The Bundle and its entries; those of a large one are read when it is their turn."""
     content_type = request.headers.get("content-type") or Format.JSON.value
-    if len(request.body) >= IN_PIECES and sent_format(content_type) is Format.JSON:
-        found = in_pieces(request.body)
+    if len(request.body) >= STREAMED_BYTES and sent_format(content_type) is Format.JSON:
+        found = split_entries(request.body)
         if found is not None and found[0].get("resourceType") == "Bundle":
             return found
     bundle = resource_body(request, "Bundle")
@@ -124,13 +130,13 @@ class _Work:
         if not self.writes:
             return []
         if self.whole:
-            unit = asked_by(self.request, *self.writes.values(), distinct=True)
+            unit = unit_for(self.request, *self.writes.values(), distinct=True)
             is_large = len(self.request.body) >= LARGE_BODY
             ends: Sequence[EntryResult | Problem] = (await self.repository.commit_one(unit, is_large=is_large)).entries
             numbers = list(self.writes)
         else:
             numbers = sorted(self.writes, key=lambda number: (_ORDER.index(self.writes[number].method), number))
-            units = [asked_by(self.request, self.writes[number]) for number in numbers]
+            units = [unit_for(self.request, self.writes[number]) for number in numbers]
             parts = [units[start : start + _TOGETHER] for start in range(0, len(units), _TOGETHER)]
             ends = [end for part in parts for end in await self._store(part)]
         return list(zip(numbers, ends, strict=True))
@@ -187,8 +193,8 @@ class _Work:
         version, form = result.version, preference(self.request, "return")
         if version is None or version.deleted:
             return ResponseEntry(_status(result.status), etag=etag(version) if version else None)
-        findings = self.repository.remarks(result)
-        told = form == "OperationOutcome" or findings
+        findings = self.repository.warnings(result)
+        reported = form == "OperationOutcome" or findings
         whole = form == "representation" and visible([version], self.request.caller)
         return ResponseEntry(
             _status(result.status),
@@ -196,7 +202,7 @@ class _Work:
             etag(version),
             version.last_updated,
             resource=version.body if whole else b"",
-            outcome=dumps(success(describe(result), findings)) if told else b"",
+            outcome=dumps(success(describe(result), findings)) if reported else b"",
             full_url=f"{self.request.base_url}/{version.resource_type}/{version.id}",
         )
 
@@ -225,5 +231,5 @@ def _admitted(item: Any, place: str, base_url: str, repository: Repository) -> E
         return entry
     if entry.method is Method.PATCH:
         return replace(entry, resource=None, patch=patch_of(entry.resource, repository, place))
-    resource = admit(entry.resource, repository, place)
+    resource = check_incoming(entry.resource, repository, place)
     return entry if resource is entry.resource else replace(entry, resource=resource)

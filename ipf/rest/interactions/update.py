@@ -7,9 +7,9 @@ from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import condition, creates_only, if_match
 from ipf.rest.interactions.write_response import with_sent_secrets, write_response
-from ipf.rest.write.admit import admitted
+from ipf.rest.write.incoming import read_incoming
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, Method, asked_by
+from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def update(request: Request, repository: Repository) -> Answer:
@@ -18,7 +18,7 @@ async def update(request: Request, repository: Repository) -> Answer:
     `If-None-Match: *` only creates: 412 when the resource is there.
     """
     resource_type, id = request.path
-    sent, resource = await admitted(request, resource_type, repository)
+    sent, resource = await read_incoming(request, resource_type, repository)
     if resource.get("id") != id:
         raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
@@ -29,7 +29,7 @@ async def update(request: Request, repository: Repository) -> Answer:
 async def conditional_update(request: Request, repository: Repository) -> Answer:
     """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
     (resource_type,) = request.path
-    sent, resource = await admitted(request, resource_type, repository)
+    sent, resource = await read_incoming(request, resource_type, repository)
     query = condition(resource_type, request.query)
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     id = resource.get("id")
@@ -38,6 +38,6 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = asked_by(request, entry)
+    unit = unit_for(request, entry)
     result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
-    return write_response(result.entries[0], request, repository.remarks(result.entries[0]))
+    return write_response(result.entries[0], request, repository.warnings(result.entries[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import version_answer
-from ipf.rest.write.permission import shown
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 _LONGEST = 9  # digits: far beyond any version, and within what the store can hold
@@ -18,7 +18,7 @@ async def vread(request: Request, repository: Repository) -> Answer:
     if not number.isascii() or not number.isdigit() or len(number) > _LONGEST:
         raise unknown
     version = await repository.store.read_version(request.tenant, resource_type, id, int(number))
-    version = shown(version, request.caller)
+    version = if_readable(version, request.caller)
     if version is None:
         raise unknown
     if version.deleted:

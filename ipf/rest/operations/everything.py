@@ -19,7 +19,7 @@ from ipf.rest.http.exchange import preference, selection
 from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_of
 from ipf.rest.interactions.search_include import Included, references
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.write.permission import searchable, shown
+from ipf.rest.write.permission import if_readable, searchable
 from ipf.rest.write.repository import Repository
 
 _PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
@@ -31,7 +31,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     compartment, id = request.path[:2]
     if compartment not in _RECORDS:
         raise Problem(Category.NOT_FOUND, f"$everything is there for {' and '.join(sorted(_RECORDS))}")
-    version = shown(await repository.store.read(request.tenant, compartment, id), request.caller)
+    version = if_readable(await repository.store.read(request.tenant, compartment, id), request.caller)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"{compartment}/{id} is not there")

@@ -22,7 +22,7 @@ from ipf.fhir.search.compartments import compartments
 from ipf.ports import Answer, Request
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.http.exchange import preference, resource_body, selection
-from ipf.rest.write.permission import shown, unlimited_types
+from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
 
 NDJSON = "application/fhir+ndjson"
@@ -111,7 +111,7 @@ async def _level(request: Request, repository: Repository) -> str:
         return "patient"
     if len(path) != 3 or path[0] != "Group":
         raise Problem(Category.NOT_FOUND, "there is $export of the system, of Patient, and of a Group")
-    group = shown(await repository.store.read(request.tenant, "Group", path[1]), request.caller)
+    group = if_readable(await repository.store.read(request.tenant, "Group", path[1]), request.caller)
     if group is None or group.deleted:
         raise Problem(Category.NOT_FOUND, f"Group/{path[1]} is not known")
     return f"group:{path[1]}"

@@ -31,10 +31,10 @@ from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier,
 from ipf.rest.http.exchange import Observe, resource_body
 from ipf.rest.http.formats import media_type, wanted_format
 from ipf.rest.http.outcome import refuse
-from ipf.rest.http.present import PLAIN, split, write
+from ipf.rest.http.presentation import PLAIN, split, write
 from ipf.rest.http.structure import is_id
 from ipf.rest.operations.transform import transform_operation
-from ipf.rest.write.permission import check_known
+from ipf.rest.write.permission import check_authenticated
 from ipf.security.access import insufficient, required
 
 FML = "text/fhir-mapping"
@@ -91,7 +91,7 @@ class MappingService:
         path, method = request.path, "GET" if request.method == "HEAD" else request.method
         if path == ("fhir", "metadata") and method == "GET":
             return _json(200, _statement())
-        check_known(request)
+        check_authenticated(request)
         if len(path) < 2 or path[0] != "fhir" or path[1] not in TYPES or len(path) > 4:
             raise Problem(Category.NOT_FOUND, "there is nothing at this address")
         kind, rest = path[1], path[2:]

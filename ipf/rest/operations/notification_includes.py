@@ -40,8 +40,8 @@ async def included_resources(
             first, *others = lease.callers or (SYSTEM,)
             included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
             await included.add(wanted, [version])
-            shown = included.versions
+            if_readable = included.versions
             for caller in others:
-                shown = visible(shown, caller)
-            found[event.number] = shown
+                if_readable = visible(if_readable, caller)
+            found[event.number] = if_readable
     return found

@@ -14,9 +14,9 @@ from ipf.fhir.model.difference import differences
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, Claimed, Clock, FhirStore, Inbox, Json, Mapper, Matcher, MessageRow, ReplayPreview
 from ipf.rest.interactions.bundle_entries import entries_in
-from ipf.rest.write.commit import learn
+from ipf.rest.write.commit import load_changes
 from ipf.rest.write.plan import Plan, make_plan
-from ipf.rest.write.prefetch import Prefetch, asks_for, question
+from ipf.rest.write.prefetch import Prefetch, lookup_for, prepare
 from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.unit import EntryResult, Unit
 
@@ -47,8 +47,8 @@ class ReplayPreviewer:
         self._claimed = claimed
         self._is_mapped = is_mapped
 
-    async def rehearse(self, message_id: int) -> Json:
-        """See `ports.ReplayPreview.rehearse`."""
+    async def preview(self, message_id: int) -> Json:
+        """See `ports.ReplayPreview.preview`."""
         row = await self._inbox.get(message_id)
         if row is None:
             raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
@@ -68,7 +68,7 @@ class ReplayPreviewer:
         return about | {"map_url": mapped.map_url, "error": None, "resources": resources, "unmapped": unmapped}
 
     async def _planned(self, unit: Unit) -> list[Json]:
-        plan = await rehearse(unit, self._store, self._matcher, self._clock)
+        plan = await preview(unit, self._store, self._matcher, self._clock)
         (result,) = plan.results
         if result is None or isinstance(result, Problem):
             raise result or Problem(Category.CONFLICT, "it could not be planned alone")
@@ -76,16 +76,16 @@ class ReplayPreviewer:
         return [_resource(end, changes) for end in result.entries if end.version is not None]
 
 
-async def rehearse(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
+async def preview(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
     """The plan of one unit; its transaction is rolled back."""
-    asked = [question(unit)]
+    asked = [prepare(unit)]
     async with store.transaction() as transaction:
-        asks = asks_for(asked)
+        asks = lookup_for(asked)
         answers = await transaction.ask(asks)
-        await learn(transaction, answers.epoch, matcher)
-        knowledge = Prefetch.of(asks, answers)
-        rids = iter([await store.new_rid() for _ in range(knowledge.rids_needed(asked))])
-        return make_plan(asked, StoreSnapshot(knowledge, asks.conditions), clock(), rids)
+        await load_changes(transaction, answers.epoch, matcher)
+        prefetch = Prefetch.of(asks, answers)
+        rids = iter([await store.new_rid() for _ in range(prefetch.rids_needed(asked))])
+        return make_plan(asked, StoreSnapshot(prefetch, asks.conditions), clock(), rids)
 
 
 def _resource(end: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:

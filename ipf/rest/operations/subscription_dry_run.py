@@ -23,8 +23,8 @@ from ipf.ports.history import HistoryMark
 from ipf.ports.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
-from ipf.rest.write.admit import admit
 from ipf.rest.write.commit import refresh
+from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import searchable, visible
 from ipf.rest.write.repository import Repository
 from ipf.subscriptions.dry_run import DryRun
@@ -75,13 +75,13 @@ async def _asked(request: Request, repository: Repository) -> tuple[Json, Argume
     body = loads(request.body) if request.body else None
     if isinstance(body, dict) and body.get("resourceType") == "Subscription":
         plain = replace(request, body=b"")
-        return admit({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
+        return check_incoming({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
     arguments = Arguments.of(request, _PARAMETERS)
     sent = arguments.structure("resource")
     if sent is not None:
         if sent.get("resourceType") != "Subscription":
             raise Problem(Category.VALUE, "resource must be a Subscription", "resource")
-        return admit(sent, repository), arguments
+        return check_incoming(sent, repository), arguments
     if len(request.path) != 3:
         raise Problem(Category.REQUIRED, "send a Subscription, or ask at one that is stored")
     version = await repository.store.read(request.tenant, "Subscription", request.path[1])

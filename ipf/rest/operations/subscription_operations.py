@@ -69,15 +69,15 @@ async def events(request: Request, repository: Repository) -> Answer:
         raise Problem(Category.VALUE, f"content is one of {', '.join(CONTENTS)}", "content")
     until = _BEYOND if last is None else last
     read = await queue.event_range(request.tenant, health.id, first or 1, until, MOST_EVENTS)
-    shown = read if content == "empty" else _visible(read, request)
+    if_readable = read if content == "empty" else _visible(read, request)
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
                   callers=(request.caller,))  # fmt: skip
-    along = await included_resources(lease, shown, repository.store, repository.matcher, request.base_url)
+    along = await included_resources(lease, if_readable, repository.store, repository.matcher, request.base_url)
     said = {**health.resource, "status": health.status}
     context = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
     content,
                       Form.R4, along)  # fmt: skip
-    return Answer(200, bundle(said, shown, context))
+    return Answer(200, bundle(said, if_readable, context))
 
 
 def _visible(read: Sequence[Event], request: Request) -> list[Event]:

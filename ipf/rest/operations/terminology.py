@@ -24,8 +24,8 @@ from ipf.fhir.terminology.valueset import Membership, facts_of, work_out
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.write.conformance import Conformance, Known
-from ipf.rest.write.permission import shown
+from ipf.rest.write.conformance import Conformance, Definitions
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 MOST_CODES = 10_000
@@ -40,13 +40,13 @@ class TenantTerminology:
 
     async def expand(self, tenant: str, url: str) -> frozenset[tuple[str, str]]:
         """(system, code) of all members.  Problem for a value set that is not (wholly) known."""
-        known = await self._conformance.known(tenant)
+        known = await self._conformance.definitions_of(tenant)
         members = listed(known.terminology.members(url), url)
         return frozenset((system, code) for system, code, _ in members.members())
 
     async def related(self, tenant: str, system: str, code: str, relation: str) -> frozenset[str]:
         """The code and those above or below it.  Problem NOT_FOUND when the system is not loaded."""
-        known = (await self._conformance.known(tenant)).terminology.system(system)
+        known = (await self._conformance.definitions_of(tenant)).terminology.system(system)
         if known is None:
             raise Problem(Category.NOT_SUPPORTED, f"the code system {system[:200]} is not loaded")
         return frozenset((code, *(known.above(code) if relation == "above" else known.below(code))))
@@ -99,7 +99,7 @@ def _contained(system: str, code: str, display: str) -> Json:
 
 
 async def _value_set(
-    request: Request, repository: Repository, known: Known, asked: Arguments
+    request: Request, repository: Repository, known: Definitions, asked: Arguments
 ) -> tuple[Json, Membership | None]:
     """The value set by id, by url, or as it was sent, and what is in it."""
     sent = asked.structure("valueSet")
@@ -153,15 +153,17 @@ def _verdict(
     terminology: Terminology, codings: list[Json], answers: list[bool | None], display: str | None, where: str
 ) -> Answer:
     """Parameters with the result; 422 when it cannot be known."""
-    shown = ", ".join(f"{one.get('system', '')}|{one['code']}" for one in codings)[:300]
+    if_readable = ", ".join(f"{one.get('system', '')}|{one['code']}" for one in codings)[:300]
     if True not in answers and None in answers:
-        raise Problem(Category.INVALID, f"whether {shown} is in {where[:200]} cannot be known here: it is not loaded")
-    result, message = True in answers, None if True in answers else f"{shown} is not in {where[:200]}"
+        raise Problem(
+            Category.INVALID, f"whether {if_readable} is in {where[:200]} cannot be known here: it is not loaded"
+        )
+    result, message = True in answers, None if True in answers else f"{if_readable} is not in {where[:200]}"
     right = codings[answers.index(True)] if result else codings[0]
     proper = terminology.display(right.get("system") or "", right["code"])
     wanted = display or right.get("display")
     if result and proper and wanted and wanted.casefold() != proper.casefold():
-        result, message = False, f"the display of {shown} is '{proper}'"
+        result, message = False, f"the display of {if_readable} is '{proper}'"
     return Answer(
         200,
         dumps(
@@ -231,7 +233,7 @@ async def translate_code(request: Request, repository: Repository) -> Answer:
     return Answer(200, dumps(parameters_of(result, message, *map(_match, found))))
 
 
-async def _maps(request: Request, repository: Repository, known: Known, asked: Arguments) -> list[Json]:
+async def _maps(request: Request, repository: Repository, known: Definitions, asked: Arguments) -> list[Json]:
     sent = asked.structure("conceptMap") or await _by_id(request, repository, "ConceptMap")
     if sent is not None:
         return [sent]
@@ -276,11 +278,11 @@ def _match(match: Match) -> Json:
     return {"name": "match", "part": parts}
 
 
-async def _known(request: Request, repository: Repository, *kinds: str) -> Known:
+async def _known(request: Request, repository: Repository, *kinds: str) -> Definitions:
     if request.path[0] not in kinds:
         operation = request.path[-1]
         raise Problem(Category.NOT_FOUND, f"{operation} is there for {' and '.join(kinds)}, not for {request.path[0]}")
-    return await conformance_of(repository).known(request.tenant)
+    return await conformance_of(repository).definitions_of(request.tenant)
 
 
 async def _by_id(request: Request, repository: Repository, kind: str) -> Json | None:
@@ -290,7 +292,7 @@ async def _by_id(request: Request, repository: Repository, kind: str) -> Json | 
     version = await repository.store.read(request.tenant, kind, request.path[1])
     if version is None:
         version = conformance_of(repository).read(kind, request.path[1])
-    version = shown(version, request.caller)
+    version = if_readable(version, request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{kind}/{request.path[1]} is not there")
     found: Json = loads(version.body)

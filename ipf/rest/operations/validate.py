@@ -18,7 +18,7 @@ from ipf.ports import Answer, Json, Request
 from ipf.rest.http.exchange import selection
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.write.conformance import Conformance
-from ipf.rest.write.permission import shown
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 _MODES = frozenset({"create", "update", "delete", "profile"})
@@ -34,7 +34,7 @@ async def validate(request: Request, repository: Repository) -> Answer:
         return Answer(200, dumps(outcome(await _deletable(request, repository, resource_type, id))))
     if resource is None:
         resource = await _stored(request, repository, resource_type, id)
-    known = await conformance.known(request.tenant)
+    known = await conformance.definitions_of(request.tenant)
     findings = known.validator.validate(resource, profiles)
     findings += _by_mode(resource, resource_type, mode, id)
     return Answer(200, dumps(outcome(findings)))
@@ -103,7 +103,7 @@ def _unpacked(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
 async def _stored(request: Request, repository: Repository, resource_type: str, id: str | None) -> Json:
     if id is None:
         raise Problem(Category.REQUIRED, "send the resource, alone or as parameter `resource`")
-    version = shown(await repository.store.read(request.tenant, resource_type, id), request.caller)
+    version = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not there")
     found: Json = loads(version.body)

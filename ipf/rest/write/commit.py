@@ -1,11 +1,11 @@
-"""Units in, one database transaction out: ask, lock where something may be created twice, plan, match, commit.
+"""The commit of units in one database transaction: prefetch, lock against double creates, plan, match, commit.
 
-Many units share the transaction and its two or three round trips; each succeeds or fails for itself.  When another
-writer was first, everything is planned again from fresh answers; when that goes on, the units go one by one.  Units
-that write Subscription resources have a transaction of their own, so that units after them see the new subscriptions.
+Units share the transaction and its two or three round trips; each succeeds or fails individually.  After a write
+conflict, all units are planned again from a new prefetch; after repeated conflicts each unit gets its own transaction.
+A unit that writes Subscriptions, topics or search parameters has its own transaction, so that later units see them.
 
-What survives a crash: all of the transaction or nothing.  When the connection breaks while the commit is under way,
-StoreUnreachable is raised and nothing is known; a unit with a receipt may simply be sent again.
+Crash: the transaction is stored completely or not at all.  When the connection breaks during the commit,
+StoreUnreachable is raised and the outcome is unknown; a unit with a receipt may be sent again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ipf.ports import (
     Writes,
 )
 from ipf.ports.threads import LARGE, RunInThread, here, turn
-from ipf.rest.write.large_bundle import let_go
+from ipf.rest.write.large_bundle import clear_gradually
 from ipf.rest.write.plan import Plan, make_plan
-from ipf.rest.write.prefetch import Prefetch, Question, asks_for, looked_through, question
+from ipf.rest.write.prefetch import Prefetch, PreparedUnit, lookup_for, prepare, with_references_read
 from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 
-_ATTEMPTS_TOGETHER = 3
+_SHARED_ATTEMPTS = 3
 
 
 async def commit(
@@ -48,31 +48,29 @@ async def commit(
     run_in_thread: RunInThread = here,
     is_large: bool = False,
 ) -> list[UnitResult | Problem]:
-    """Store every unit, whole or not at all; one result or Problem for each, in order.
+    """Store each unit completely or not at all; one result or Problem per unit, in order.
 
-    `attempts`: how often a single unit is planned again after another writer was first; then its Problem is
-    WriteConflict.  `run_in_thread`: where many entries are planned, or, when `is_large`, these.  Raises
-    StoreUnreachable when
-    nothing is known about any unit.
+    `attempts`: maximum number of attempts of a single unit; then its Problem is WriteConflict.  `run_in_thread`: used
+    for many entries, or when `is_large`.  Raises StoreUnreachable when the outcome of every unit is unknown.
     """
     if not is_large and sum([len(unit.entries) for unit in units]) < LARGE:
         run_in_thread = here
     committer = _Committer(store, matcher, clock, attempts, run_in_thread)
     results: list[UnitResult | Problem] = []
-    questions: list[Question] = await run_in_thread(lambda: [question(unit, later=True) for unit in units])
-    for _, run in groupby(enumerate(questions), key=_run):
-        results += await committer.store_all([asked for _, asked in run])
+    prepared_units: list[PreparedUnit] = await run_in_thread(lambda: [prepare(unit, lazy=True) for unit in units])
+    for _, run in groupby(enumerate(prepared_units), key=_transaction_key):
+        results += await committer.store_all([prepared for _, prepared in run])
     return results
 
 
-def _run(numbered: tuple[int, Question]) -> int:
-    """Equal for neighbours that may share a transaction."""
-    number, asked = numbered
-    return number if asked.unit.changes_subscriptions else -1
+def _transaction_key(numbered: tuple[int, PreparedUnit]) -> int:
+    """Equal for neighbouring units that may share a transaction."""
+    number, prepared = numbered
+    return number if prepared.unit.changes_subscriptions else -1
 
 
 class _Committer:
-    """The parts that a commit works with."""
+    """One call of `commit`."""
 
     def __init__(
         self, store: FhirStore, matcher: Matcher, clock: Clock, attempts: int, run_in_thread: RunInThread
@@ -83,56 +81,64 @@ class _Committer:
         self._attempts = attempts
         self._run_in_thread = run_in_thread
 
-    async def store_all(self, questions: Sequence[Question], exclusive: bool = False) -> list[UnitResult | Problem]:
-        """Results of units that share transactions as long as they can.  `exclusive`: they may write topics."""
-        attempts = self._attempts if len(questions) == 1 else _ATTEMPTS_TOGETHER
+    async def store_all(
+        self, prepared_units: Sequence[PreparedUnit], exclusive: bool = False
+    ) -> list[UnitResult | Problem]:
+        """Store units in shared transactions where possible.  `exclusive`: they may write topics."""
+        attempts = self._attempts if len(prepared_units) == 1 else _SHARED_ATTEMPTS
         conflict = WriteConflict()
         for _ in range(attempts):
             try:
-                ends = await self._attempt(questions, exclusive)
+                results_or_none = await self._attempt(prepared_units, exclusive)
             except WriteConflict as lost:
                 conflict = lost
                 continue
-            if ends is None:
-                return await self._one_by_one(questions, exclusive=True)
-            return await self._complete(questions, ends)
-        if len(questions) == 1:
+            if results_or_none is None:
+                return await self._one_by_one(prepared_units, exclusive=True)
+            return await self._complete(prepared_units, results_or_none)
+        if len(prepared_units) == 1:
             return [conflict]
-        return await self._one_by_one(questions, exclusive)
+        return await self._one_by_one(prepared_units, exclusive)
 
-    async def _one_by_one(self, questions: Sequence[Question], exclusive: bool) -> list[UnitResult | Problem]:
-        return [result for asked in questions for result in await self.store_all([asked], exclusive)]
+    async def _one_by_one(self, prepared_units: Sequence[PreparedUnit], exclusive: bool) -> list[UnitResult | Problem]:
+        return [result for prepared in prepared_units for result in await self.store_all([prepared], exclusive)]
 
     async def _complete(
-        self, questions: Sequence[Question], ends: Sequence[UnitResult | Problem | None]
+        self, prepared_units: Sequence[PreparedUnit], results_or_none: Sequence[UnitResult | Problem | None]
     ) -> list[UnitResult | Problem]:
-        """Store in further transactions what could not be planned after the units before it."""
-        again = [looked_through(asked) for asked, end in zip(questions, ends, strict=True) if end is None]
-        later = iter(await self.store_all(again) if again else ())
-        return [next(later) if end is None else end for end in ends]
+        """Store units that need a new prefetch, in further transactions."""
+        retried = [
+            with_references_read(prepared)
+            for prepared, end in zip(prepared_units, results_or_none, strict=True)
+            if end is None
+        ]
+        retried_results = iter(await self.store_all(retried) if retried else ())
+        return [next(retried_results) if end is None else end for end in results_or_none]
 
     async def _attempt(
-        self, questions: Sequence[Question], exclusive: bool
+        self, prepared_units: Sequence[PreparedUnit], exclusive: bool
     ) -> list[UnitResult | Problem | None] | None:
-        """One transaction; None: a topic is replaced, which nobody saw coming, and needs the exclusive lock."""
-        own = any(asked.unit.changes_subscriptions for asked in questions)
-        changing = exclusive or own
+        """One transaction; None: the plan replaces a topic, which needs the exclusive lock."""
+        changes_subscriptions = any(prepared.unit.changes_subscriptions for prepared in prepared_units)
+        changing = exclusive or changes_subscriptions
         async with self._store.transaction() as transaction:
-            asks: Lookup = await self._run_in_thread(lambda: asks_for(questions))
-            answers = await transaction.ask(asks, subscriptions_change=changing)
-            await learn(transaction, answers.epoch, self._matcher)
-            knowledge: Prefetch = await self._run_in_thread(lambda: Prefetch.of(asks, answers))
-            creating = await self._run_in_thread(lambda: knowledge.would_create(questions))
-            if creating:
-                locked = await transaction.lock(creating)
-                await self._run_in_thread(lambda: knowledge.learn(creating, locked))
-            needed = await self._run_in_thread(lambda: knowledge.rids_needed(questions))
+            lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units))
+            result = await transaction.ask(lookup, subscriptions_change=changing)
+            await load_changes(transaction, result.epoch, self._matcher)
+            prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
+            conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units))
+            if conditions:
+                locked = await transaction.lock(conditions)
+                await self._run_in_thread(lambda: prefetch.add_matches(conditions, locked))
+            needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
             rids = iter([await self._store.new_rid() for _ in range(needed)])
             reindex: Sequence[ReindexRequest] = ()
-            view: StoreSnapshot = await self._run_in_thread(
-                lambda: StoreSnapshot(knowledge, asks.conditions, self._matcher)
+            snapshot: StoreSnapshot = await self._run_in_thread(
+                lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
             )
-            plan = await self._planned(questions, view, rids, here if own else self._run_in_thread)
+            plan = await self._plan(
+                prepared_units, snapshot, rids, here if changes_subscriptions else self._run_in_thread
+            )
             if plan.topics and not changing:
                 return None
             if plan.changes or plan.receipts:
@@ -142,24 +148,27 @@ class _Committer:
                     Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, plan.topics, plan.creators)
                 )
         if any(request.is_definition for request in reindex):
-            await refresh(self._store, self._matcher)  # searches of this process know it from now on
+            await refresh(self._store, self._matcher)  # for later searches of this process
         if self._run_in_thread is not here:
-            await self._run_in_thread(lambda: let_go(plan.changes, *view.parts))
+            await self._run_in_thread(lambda: clear_gradually(plan.changes, *snapshot.parts))
         return plan.results
 
-    async def _planned(
-        self, questions: Sequence[Question], view: StoreSnapshot, rids: Iterator[int], run_in_thread: RunInThread
+    async def _plan(
+        self,
+        prepared_units: Sequence[PreparedUnit],
+        snapshot: StoreSnapshot,
+        rids: Iterator[int],
+        run_in_thread: RunInThread,
     ) -> Plan:
-        """The plan; `run_in_thread` only where nothing of it looks at the subscriptions, which belong to the
-        reactor."""
+        """The plan.  It runs in the reactor thread when it reads the matching index."""
         now = _now(self._clock)
-        plan: Plan = await run_in_thread(lambda: make_plan(questions, view, now, rids))
+        plan: Plan = await run_in_thread(lambda: make_plan(prepared_units, snapshot, now, rids))
         return plan
 
     async def _events(self, plan: Plan) -> list[NewEvent]:
-        """What the changes fire; of many changes, with pauses in which the reactor goes on.
+        """The events that the changes fire; the reactor runs in between.
 
-        The subscriptions stay the same meanwhile: the transaction holds its share of their lock.
+        The transaction holds a shared lock, so the subscriptions do not change in the meantime.
         """
         match, found = self._matcher.match, []
         for number, change in enumerate(plan.changes, 1):
@@ -171,29 +180,29 @@ class _Committer:
 
 
 async def refresh(store: FhirStore, matcher: Matcher) -> bool:
-    """Learn what other processes, or an earlier transaction, added; whether there was anything."""
+    """Load changes of subscriptions, topics and search parameters from the store; whether there were any."""
     known = matcher.epoch
     async with store.transaction() as transaction:
-        await learn(transaction, (await transaction.ask(Lookup())).epoch, matcher)
+        await load_changes(transaction, (await transaction.ask(Lookup())).epoch, matcher)
     return matcher.epoch != known
 
 
-async def learn(transaction: FhirTransaction, epoch: int, matcher: Matcher) -> None:
-    """Bring this process to the epoch of a transaction: search parameters first, since subscriptions may use them."""
+async def load_changes(transaction: FhirTransaction, epoch: int, matcher: Matcher) -> None:
+    """Bring this process to the epoch of a transaction; search parameters first, as subscriptions may use them."""
     if matcher.epoch == epoch:
         return
 
     async def read(since: int) -> Changes:
-        news = await transaction.news(since)
-        if news.search_parameters is not None:
-            install(news.search_parameters)
-        return news
+        changes = await transaction.news(since)
+        if changes.search_parameters is not None:
+            install(changes.search_parameters)
+        return changes
 
     await matcher.bring_to(epoch, read)
 
 
 def _reindex(plan: Plan) -> list[ReindexRequest]:
-    """What becomes of the index when SearchParameters change; those of the default tenant count, for all."""
+    """The reindex requests for changed SearchParameters; those of the default tenant apply to all tenants."""
     found = []
     for change in plan.changes:
         if change.version.resource_type == "SearchParameter" and change.tenant == DEFAULT_TENANT:

@@ -1,8 +1,8 @@
-"""What this server judges and explains with: definitions of the store, of packages, and our own, in that order.
+"""Conformance resources for validation and terminology: from the store, from packages, and built in, in that order.
 
-One object for the process.  Nothing is read before the first question.  Definitions that clients store (profiles, value
-sets, code systems) are looked up again when they may have changed: after a write of such a type by this process, and
-after LOOK_SECONDS in any case, since other processes write too.  A tenant sees its own.
+A process has one object, which loads on first use.  Stored definitions (profiles, value sets, code systems) are checked
+for changes after a write of such a type by this process, and after REFRESH_SECONDS, since other processes write too.
+Each tenant has its own.
 
 Contract: `SUBSCRIPTION_SERVICE_VALIDATION_MODE` off | warn | enforce (interface specification, "Profile validation").
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from ipf.fhir.validation.validator import Validator
 
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
-LOOK_SECONDS = 10
-MOST_STORED = 5000
+REFRESH_SECONDS = 10
+MAX_STORED = 5000
 DEFINITIONS = ("StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap")
-"""The resource types that are taken from packages and from the store."""
+"""The resource types loaded from packages and from the store."""
 
-_STATED = datetime.fromisoformat("2026-11-21T00:00:00+00:00")  # when our tables were made
+_STATED = datetime.fromisoformat("2026-11-21T00:00:00+00:00")  # the date of the built-in tables
 _LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _NARROWING = frozenset({"url", "_id", "name", "identifier", "derivation", "base", "type", "version"})
 
@@ -45,8 +45,8 @@ State = tuple[tuple[str, int, datetime | None], ...]
 
 
 @dataclass(slots=True)
-class Known:
-    """What one tenant's server knows: made anew when its stored definitions changed."""
+class Definitions:
+    """The definitions of one tenant; rebuilt when its stored definitions change."""
 
     validator: Validator
     terminology: Terminology
@@ -54,14 +54,14 @@ class Known:
 
 
 @dataclass(slots=True)
-class _Seen:
-    known: Known
+class _CachedDefinitions:
+    definitions: Definitions
     state: State
-    looked: datetime
+    checked_at: datetime
 
 
 class Conformance:
-    """Validators and terminologies by tenant; own definitions for reads and searches.  `mode`: see the contract."""
+    """Validators and terminologies by tenant; built-in definitions for reads and searches.  `mode`: see above."""
 
     def __init__(self, load_packages: Callable[[], Packages], store: FhirStore, clock: Clock, mode: str = OFF) -> None:
         self.mode = mode
@@ -70,81 +70,81 @@ class Conformance:
         self._clock = clock
         self._packages: Packages | None = None
         self._catalog: Catalog | None = None
-        self._shared: Known | None = None
-        self._seen: dict[str, _Seen] = {}
+        self._shared: Definitions | None = None
+        self._cache: dict[str, _CachedDefinitions] = {}
         self._entries: dict[str, list[tuple[str, Any]]] = {}
 
     @property
     def packages(self) -> Packages:
-        """The packages, read when they are first asked for.  Problem MALFORMED for a broken one."""
+        """The packages, loaded on first use.  Problem MALFORMED for an invalid one."""
         if self._packages is None:
             self._packages = self._load_packages()
         return self._packages
 
     @property
     def catalog(self) -> Catalog:
-        """Own definitions and those of packages."""
+        """Built-in definitions and those of packages."""
         if self._catalog is None:
             self._catalog = Catalog(self.packages, Structures(self._in_packages))
         return self._catalog
 
-    async def known(self, tenant: str) -> Known:
-        """What is known now; looks whether the tenant's stored definitions changed."""
-        seen, now = self._seen.get(tenant), self._clock()
-        if seen is not None and now - seen.looked < timedelta(seconds=LOOK_SECONDS):
-            return seen.known
+    async def definitions_of(self, tenant: str) -> Definitions:
+        """The current definitions of a tenant; checks for changes in the store."""
+        cached, now = self._cache.get(tenant), self._clock()
+        if cached is not None and now - cached.checked_at < timedelta(seconds=REFRESH_SECONDS):
+            return cached.definitions
         state = await self._state(tenant)
-        if seen is None or seen.state != state:
+        if cached is None or cached.state != state:
             stored = await self._stored(tenant, state)
-            seen = self._seen[tenant] = _Seen(self._make(stored) if stored else self.shared, state, now)
-        seen.looked = now
-        return seen.known
+            cached = self._cache[tenant] = _CachedDefinitions(self._make(stored) if stored else self.shared, state, now)
+        cached.checked_at = now
+        return cached.definitions
 
     @property
-    def shared(self) -> Known:
-        """What is known where nothing is stored."""
+    def shared(self) -> Definitions:
+        """The definitions of tenants without stored ones."""
         if self._shared is None:
             self._shared = self._make({})
         return self._shared
 
-    async def ready(self, tenant: str) -> None:
-        """Before a write: have what `check` and `remarks` need."""
+    async def prepare(self, tenant: str) -> None:
+        """Before a write: load the definitions for `check` and `warnings`."""
         if self.mode != OFF:
-            await self.known(tenant)
+            await self.definitions_of(tenant)
 
-    def wrote(self, request: Request) -> None:
-        """After a write: when it may have changed definitions, look again at the next question."""
-        seen = self._seen.get(request.tenant)
-        if seen is not None and (not request.path or request.path[0] in ("", *DEFINITIONS)):
-            seen.looked = _LONG_AGO
+    def note_write(self, request: Request) -> None:
+        """After a write that may have changed definitions: check for changes on next use."""
+        cached = self._cache.get(request.tenant)
+        if cached is not None and (not request.path or request.path[0] in ("", *DEFINITIONS)):
+            cached.checked_at = _LONG_AGO
 
     def check(self, resource: Json, tenant: str) -> None:
-        """In mode `enforce`, Problem INVALID for a resource with an error; by what `known` last saw."""
+        """In mode `enforce`, Problem INVALID for a resource with an error; uses the definitions loaded last."""
         if self.mode != ENFORCE:
             return
-        seen = self._seen.get(tenant)
-        findings = (seen.known if seen is not None else self.shared).validator.validate(resource)
+        cached = self._cache.get(tenant)
+        findings = (cached.definitions if cached is not None else self.shared).validator.validate(resource)
         if failed(findings):
             raise refusal(findings)
 
-    def remarks(self, version: Version, tenant: str) -> list[Finding]:
-        """In mode `warn`, what is to be said of a version that was stored."""
+    def warnings(self, version: Version, tenant: str) -> list[Finding]:
+        """In mode `warn`, the findings of a stored version."""
         if self.mode != WARN or version.deleted:
             return []
-        seen = self._seen.get(tenant)
-        return (seen.known if seen is not None else self.shared).validator.validate(loads(version.body))
+        cached = self._cache.get(tenant)
+        return (cached.definitions if cached is not None else self.shared).validator.validate(loads(version.body))
 
     def read(self, resource_type: str, id: str) -> Version | None:
-        """A definition that is not in the store, as the version that it always is."""
+        """A built-in definition as a version; None when there is none."""
         if resource_type not in KINDS:
             return None
         found = self.catalog.by_id(resource_type, id)
         return _version(found) if found is not None else None
 
-    def beside(self, query: Query, page: SearchPage) -> SearchPage:
-        """The first page of a search with the own definitions that match, unless the store has the same canonical.
+    def with_own_definitions(self, query: Query, page: SearchPage) -> SearchPage:
+        """The first page of a search with matching built-in definitions, unless the store has the same canonical.
 
-        Only searches that narrow (by url, id, name, type ...) find them: they would drown all others.
+        Only selective searches (by url, id, name, type ...) include them, since there are thousands.
         """
         if (
             query.resource_type not in KINDS
@@ -169,7 +169,7 @@ class Conformance:
         return version
 
     def _matching(self, query: Query) -> list[str]:
-        """Canonicals of the own definitions that a query finds."""
+        """Canonical URLs of the built-in definitions that match a query."""
         indexed = self._entries.get(query.resource_type)
         if indexed is None:
             indexed = self._entries[query.resource_type] = list(self._index(query.resource_type))
@@ -181,12 +181,12 @@ class Conformance:
 
     def _index(self, resource_type: str) -> Any:
         for url in self.catalog.urls(resource_type):
-            found = self._short(resource_type, url)
+            found = self._summary(resource_type, url)
             if found is not None:
                 yield url, extract(found)
 
-    def _short(self, resource_type: str, url: str) -> Json | None:
-        """A definition without its bulk: what searches look at."""
+    def _summary(self, resource_type: str, url: str) -> Json | None:
+        """A definition without its large elements, for searches."""
         found = self._in_packages(url) if resource_type == "StructureDefinition" else None
         if resource_type == "StructureDefinition":
             found = found or self.shared.validator.structures.get(url)
@@ -194,7 +194,7 @@ class Conformance:
             found = self.catalog.by_url(resource_type, url)
         return None if found is None else {name: value for name, value in found.items() if name not in _BULK}
 
-    def _make(self, stored: dict[tuple[str, str], Json]) -> Known:
+    def _make(self, stored: dict[tuple[str, str], Json]) -> Definitions:
         def structure(url: str) -> Json | None:
             return _of(stored, "StructureDefinition", url) or self._in_packages(url)
 
@@ -204,10 +204,10 @@ class Conformance:
                 found = entry.resource()
             return found
 
-        from ipf.fhir.validation.validator import Validator  # for the first who asks: it is no small part of a server
+        from ipf.fhir.validation.validator import Validator  # imported on first use: it is large
 
         terminology = Terminology(term)
-        return Known(Validator(Structures(structure), terminology), terminology, stored)
+        return Definitions(Validator(Structures(structure), terminology), terminology, stored)
 
     def _in_packages(self, url: str) -> Json | None:
         entry = self.packages.find(url, "StructureDefinition")
@@ -228,7 +228,7 @@ class Conformance:
         found: dict[tuple[str, str], Json] = {}
         for kind, _, _ in state:
             query, cursor = parse_query(kind, [("_count", "200"), ("_sort", "_lastUpdated")]), None
-            while len(found) < MOST_STORED:
+            while len(found) < MAX_STORED:
                 page = await self._store.search(tenant, query, cursor)
                 for version in page.matches:
                     resource = loads(version.body)
@@ -244,7 +244,7 @@ _BULK = ("snapshot", "differential", "concept", "compose")
 
 
 def refusal(findings: list[Finding]) -> Problem:
-    """The Problem (422) of a resource that is not valid: its errors first, then what else was found."""
+    """The Problem (422) of an invalid resource, with one issue per error."""
     errors = [one for one in findings if one.severity == "error"]
     issues = tuple(Issue(one.text, one.place or None, Category.INVALID, one.code) for one in errors)
     return Problem(Category.INVALID, "the resource is not valid", issues=issues)

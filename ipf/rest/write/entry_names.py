@@ -1,7 +1,7 @@
-"""The names by which entries of one transaction refer to each other, replaced by `Type/id` once these are known.
+"""References between entries of one transaction, replaced by `Type/id` once the ids are known.
 
-Where references stand is known of converted messages (`Unit.references`): they are completed in place.  In other
-transactions they are looked for (`references.rewrite`).
+For converted messages the positions of the references are known (`Unit.references`), and they are completed in place.
+For other transactions the resources are searched (`references.rewrite`).
 
 Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle.html#references
 """
@@ -20,20 +20,20 @@ from ipf.rest.write.unit import EntryResult
 _RESTFUL = re.compile(r"(?<=/)[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}$")
 
 
-class Keyed(Protocol):
+class KeyedResource(Protocol):
     """A resource that will be written."""
 
     @property
     def key(self) -> Key:
-        """Which one."""
+        """The key of the resource."""
 
 
-End = EntryResult | Keyed
-"""How an entry ended, or the resource that it is about."""
+EntryOutcome = EntryResult | KeyedResource
+"""The result of an entry, or the resource that it will write."""
 
 
-def restore(links: Sequence[Link], entries: Sequence[Entry]) -> None:
-    """Put the names of entries where an attempt before this one has completed the references."""
+def restore_names(links: Sequence[Link], entries: Sequence[Entry]) -> None:
+    """Restore the names of entries in references that an earlier attempt completed."""
     holder, name, number = links[0]
     if holder[name] == entries[number].full_url:
         return
@@ -41,63 +41,63 @@ def restore(links: Sequence[Link], entries: Sequence[Entry]) -> None:
         holder[name] = entries[number].full_url
 
 
-def complete(links: Sequence[Link], ends: Sequence[End]) -> None:
-    """Put `Type/id` where references to entries stand; what is not there any more keeps its name."""
-    texts: list[str | None] = [None] * len(ends)
+def complete_references(links: Sequence[Link], outcomes: Sequence[EntryOutcome]) -> None:
+    """Replace references to entries by `Type/id`; references to deleted resources keep the name."""
+    references: list[str | None] = [None] * len(outcomes)
     for holder, name, number in links:
-        text = texts[number]
-        if text is None:
-            text = texts[number] = reference_to(ends[number])
-        if text:
-            holder[name] = text
+        reference = references[number]
+        if reference is None:
+            reference = references[number] = reference_to(outcomes[number])
+        if reference:
+            holder[name] = reference
 
 
-def reference_to(end: End) -> str:
-    """`Type/id` of what an entry is about; empty for nothing."""
-    if not isinstance(end, EntryResult):
-        return f"{end.key[1]}/{end.key[2]}"
-    version = end.version
+def reference_to(outcome: EntryOutcome) -> str:
+    """`Type/id` of the resource of an entry; empty when there is none."""
+    if not isinstance(outcome, EntryResult):
+        return f"{outcome.key[1]}/{outcome.key[2]}"
+    version = outcome.version
     return "" if version is None else f"{version.resource_type}/{version.id}"
 
 
 @dataclass(slots=True)
-class Names:
-    """What entries are called by others, and the `Type/id` to put in its place.
+class EntryNames:
+    """The names of entries and the `Type/id` to replace them.
 
-    `anywhere`: full URLs, replaced wherever they stand.  `references`: relative forms, only in `Reference.reference`.
+    `full_urls`: replaced anywhere in a resource.  `relative_references`: replaced in `Reference.reference` only.
     """
 
-    anywhere: dict[str, str]
-    references: dict[str, str]
-    known_marks: list[tuple[bytes, ...]]
+    full_urls: dict[str, str]
+    relative_references: dict[str, str]
+    cached_search_bytes: list[tuple[bytes, ...]]
 
-    def marks(self) -> tuple[bytes, ...]:
-        """A resource whose JSON has none of these bytes holds none of the names; only HTTP transactions ask."""
-        if not self.known_marks:
-            self.known_marks.append(_marks([*self.anywhere, *self.references]))
-        return self.known_marks[0]
+    def search_bytes(self) -> tuple[bytes, ...]:
+        """Bytes to search for: JSON without any of them contains none of the names."""
+        if not self.cached_search_bytes:
+            self.cached_search_bytes.append(_search_bytes([*self.full_urls, *self.relative_references]))
+        return self.cached_search_bytes[0]
 
 
-def names_of(entries: Sequence[Entry], ends: Sequence[End]) -> Names:
-    """How entries with a `full_url` are called, and what they are about."""
-    anywhere: dict[str, str] = {}
-    references: dict[str, str] = {}
-    for entry, end in zip(entries, ends, strict=True):
+def names_of(entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> EntryNames:
+    """The names of entries with a `full_url`, and their resources."""
+    full_urls: dict[str, str] = {}
+    relative_references: dict[str, str] = {}
+    for entry, outcome in zip(entries, outcomes, strict=True):
         name = entry.full_url
         if name is None:
             continue
-        reference = reference_to(end)
+        reference = reference_to(outcome)
         if not reference:
             continue
-        anywhere[name] = reference
+        full_urls[name] = reference
         relative = None if name.startswith("urn:") else _RESTFUL.search(name)
         if relative is not None and relative[0] != reference:
-            references[relative[0]] = reference
-    return Names(anywhere, references, [])
+            relative_references[relative[0]] = reference
+    return EntryNames(full_urls, relative_references, [])
 
 
-def _marks(names: Sequence[str]) -> tuple[bytes, ...]:
-    """What all names begin with, when that tells enough (`urn:uuid:`), else the names."""
+def _search_bytes(names: Sequence[str]) -> tuple[bytes, ...]:
+    """The common prefix of all names when it is long enough (`urn:uuid:`), else the names."""
     first, last = min(names, default=""), max(names, default="")
     start = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
     return (start.encode(),) if len(start) > 8 else tuple(name.encode() for name in names)

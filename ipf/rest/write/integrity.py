@@ -1,9 +1,8 @@
-"""Referential integrity, when an operator asks for it: no reference to what is not there, no deletion of what is used.
+"""Optional referential integrity: no reference to a missing resource, no deletion of a referenced resource.
 
-References of this server's own kind (`Type/id`, relative or below its base URL) are looked up before a unit is stored;
-what the unit itself brings or takes counts.  It is a check at the door, as of the moment before the write: a deletion
-and a new reference to the same resource at the same instant can still pass each other.  Converted messages bring their
-references with them and are not checked.
+References to this server (`Type/id`, relative or below its base URL) are looked up before a unit is stored, taking the
+writes of the unit into account.  The check runs before the write transaction: a concurrent deletion and a new reference
+to the same resource may both succeed.  Converted messages are not checked.
 
 Source: https://hl7.org/fhir/R4/http.html#integrity
 """
@@ -30,49 +29,49 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Integrity:
-    """The check, on a store."""
+    """The integrity check of one store."""
 
     store: FhirStore
     referrers: Referrers
 
     async def check(self, unit: Unit, run_in_thread: RunInThread = here) -> None:
-        """Problem INVALID (422) for a reference to nothing, CONFLICT (409) for a deletion of what is referred to."""
+        """Problem INVALID (422): a reference to a missing resource; CONFLICT (409): deletion of a referenced one."""
         written = [entry for entry in unit.entries if entry.method is not Method.DELETE]
         deleted = {(entry.resource_type, entry.id) for entry in unit.entries if entry.method is Method.DELETE}
-        brought = {(entry.resource_type, entry.id) for entry in written if entry.id is not None}
-        wanted: dict[Key, str | None] = {}
+        written_keys = {(entry.resource_type, entry.id) for entry in written if entry.id is not None}
+        targets: dict[Key, str | None] = {}
         for number, entry in enumerate(written, 1):
             if number % LARGE == 0:
                 await turn(run_in_thread)
             for target in references_in(await self._resource(entry, unit.tenant)):
-                if target not in brought:
-                    wanted.setdefault(target, entry.place)
-        await self._must_be_there(unit.tenant, wanted, deleted)
+                if target not in written_keys:
+                    targets.setdefault(target, entry.place)
+        await self._check_targets(unit.tenant, targets, deleted)
         for entry in unit.entries:
             if entry.method is Method.DELETE:
-                await self._must_be_unused(unit.tenant, entry, deleted | brought)
+                await self._check_referrers(unit.tenant, entry, deleted | written_keys)
 
     async def _resource(self, entry: Entry, tenant: str) -> Json | None:
-        """What an entry will store; of a patch by id, as it would be now."""
+        """The resource that an entry will store; a patch by id is applied to the current version."""
         if entry.patch is None or entry.id is None:
             return entry.resource
         found = await self.store.read_many(tenant, [(entry.resource_type, entry.id)])
         return entry.patch(loads(found[0].body)) if found else None
 
-    async def _must_be_there(
-        self, tenant: str, wanted: dict[Key, str | None], deleted: set[tuple[str, str | None]]
+    async def _check_targets(
+        self, tenant: str, targets: dict[Key, str | None], deleted: set[tuple[str, str | None]]
     ) -> None:
-        there: set[tuple[str, str | None]] = set()
-        keys = sorted(wanted)
+        existing: set[tuple[str, str | None]] = set()
+        keys = sorted(targets)
         for start in range(0, len(keys), LARGE):
             found = await self.store.read_many(tenant, keys[start : start + LARGE])
-            there.update((version.resource_type, version.id) for version in found)
-        for (resource_type, id), place in wanted.items():
-            if (resource_type, id) not in there - deleted:
-                raise Problem(Category.INVALID, f"a reference to {resource_type}/{id}, which is not there", place)
+            existing.update((version.resource_type, version.id) for version in found)
+        for (resource_type, id), place in targets.items():
+            if (resource_type, id) not in existing - deleted:
+                raise Problem(Category.INVALID, f"the referenced resource {resource_type}/{id} does not exist", place)
 
-    async def _must_be_unused(self, tenant: str, entry: Entry, excused: set[tuple[str, str | None]]) -> None:
-        """A deletion by search is checked for the resource it finds now."""
+    async def _check_referrers(self, tenant: str, entry: Entry, ignored: set[tuple[str, str | None]]) -> None:
+        """Check a deletion; a conditional one for the resource that it matches now."""
         id = entry.id
         if id is None and entry.condition is not None:
             found = (await self.store.search(tenant, entry.condition)).matches
@@ -80,9 +79,9 @@ class Integrity:
         if id is None:
             return
         names = await self.referrers.referrers(tenant, f"{entry.resource_type}/{id}", _MOST)
-        left = [name for name in names if tuple(name.split("/")) not in excused]
-        if left:
-            text = f"{entry.resource_type}/{id} is referred to by {', '.join(left[:_SHOWN])}"
+        referrers = [name for name in names if tuple(name.split("/")) not in ignored]
+        if referrers:
+            text = f"{entry.resource_type}/{id} is referenced by {', '.join(referrers[:_SHOWN])}"
             raise Problem(Category.CONFLICT, text, entry.place)
 
 

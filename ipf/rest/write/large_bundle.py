@@ -1,8 +1,8 @@
-"""Bundles of thousands of entries, worked on so that whatever else the process does never waits long for them.
+"""Processing of Bundles with thousands of entries without blocking the process.
 
-A long call into C (one JSON text of many megabytes read at once, a million objects given back or searched for cycles at
-once) lets no other thread run until it returns.  So a large Bundle is read entry by entry, what it was made of is given
-back entry by entry, and the search for cycles waits until it is done.
+A long call into C (parsing a JSON text of many megabytes, freeing or garbage-collecting a million objects) blocks all
+other threads until it returns.  Therefore a large Bundle is parsed and freed entry by entry, and garbage collection
+waits until it is done.
 
 Source: https://docs.python.org/3/library/sys.html#sys.setswitchinterval
 """
@@ -20,16 +20,16 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import loads
 from ipf.ports import Json
 
-IN_PIECES = 500_000
-"""Bytes of a JSON text from which on it is read in pieces; as many take three milliseconds at once."""
+STREAMED_BYTES = 500_000
+"""Minimum size of a JSON text to parse entry by entry; parsing that much takes about three milliseconds."""
 
-_BLANK = re.compile(r"[ \t\n\r]*")
-_skip = json.JSONDecoder()  # tells where a value ends; what it reads is thrown away
-_at_work = 0
+_WHITESPACE = re.compile(r"[ \t\n\r]*")
+_decoder = json.JSONDecoder()  # finds the end of a value; the value is discarded
+_active = 0
 
 
 class Entries:
-    """The entries of a Bundle that is still text: each is read when it is its turn."""
+    """The entries of a Bundle, as text; iteration parses one at a time."""
 
     def __init__(self, text: str, spans: list[tuple[int, int]]) -> None:
         self._text = text
@@ -43,10 +43,10 @@ class Entries:
             yield loads(self._text[start:end])
 
 
-def in_pieces(body: bytes) -> tuple[Json, Entries] | None:
-    """A JSON Bundle without its entries, and these.
+def split_entries(body: bytes) -> tuple[Json, Entries] | None:
+    """A JSON Bundle without its entries, and the entries.
 
-    None when it has no list of entries, or is not what it should be: then it is to be read whole, which says why.
+    None when there is no list of entries or the JSON is invalid: parsing the whole text then gives the error.
     """
     try:
         text = body.decode()
@@ -61,66 +61,66 @@ def in_pieces(body: bytes) -> tuple[Json, Entries] | None:
 
 
 def _entries(text: str) -> tuple[int, int, list[tuple[int, int]]] | None:
-    """Where the list of the member `entry` begins and ends, and each of its values."""
-    at = _after_blanks(text, 0)
-    if text[at] != "{":
+    """Start and end of the value of `entry`, and of each item in it."""
+    position = _skip_whitespace(text, 0)
+    if text[position] != "{":
         return None
-    while text[at] != "}":
-        at = _after_blanks(text, at + 1)
-        name, at = _skip.raw_decode(text, at)
-        at = _after_blanks(text, at)
-        if text[at] != ":":
+    while text[position] != "}":
+        position = _skip_whitespace(text, position + 1)
+        name, position = _decoder.raw_decode(text, position)
+        position = _skip_whitespace(text, position)
+        if text[position] != ":":
             return None
-        at = _after_blanks(text, at + 1)
+        position = _skip_whitespace(text, position + 1)
         if name == "entry":
-            return _values(text, at)
-        at = _after_blanks(text, _skip.raw_decode(text, at)[1])
-        if text[at] not in ",}":
+            return _values(text, position)
+        position = _skip_whitespace(text, _decoder.raw_decode(text, position)[1])
+        if text[position] not in ",}":
             return None
     return None
 
 
 def _values(text: str, start: int) -> tuple[int, int, list[tuple[int, int]]] | None:
-    """The list that begins at `start`; None for anything else, and for an empty one."""
+    """The list at `start`; None for another value or an empty list."""
     if text[start] != "[":
         return None
     spans = []
-    at = start
-    while text[at] != "]":
-        first = _after_blanks(text, at + 1)
-        _, at = _skip.raw_decode(text, first)
-        spans.append((first, at))
-        at = _after_blanks(text, at)
-        if text[at] not in ",]":
+    position = start
+    while text[position] != "]":
+        first = _skip_whitespace(text, position + 1)
+        _, position = _decoder.raw_decode(text, first)
+        spans.append((first, position))
+        position = _skip_whitespace(text, position)
+        if text[position] not in ",]":
             return None
-    return start, at + 1, spans
+    return start, position + 1, spans
 
 
-def _after_blanks(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return at if found is None else found.end()
+def _skip_whitespace(text: str, position: int) -> int:
+    found = _WHITESPACE.match(text, position)
+    return position if found is None else found.end()
 
 
-def let_go(*things: MutableSequence[Any] | MutableMapping[Any, Any]) -> None:
-    """Empty these one by one, so that other threads may go on in between."""
-    for thing in things:
-        if isinstance(thing, MutableMapping):
-            while thing:
-                thing.popitem()
+def clear_gradually(*containers: MutableSequence[Any] | MutableMapping[Any, Any]) -> None:
+    """Empty containers item by item, so that other threads run in between."""
+    for container in containers:
+        if isinstance(container, MutableMapping):
+            while container:
+                container.popitem()
         else:
-            while thing:
-                thing.pop()
+            while container:
+                container.pop()
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """While it lasts no cycles are searched for: what a large Bundle is made of has none, and is soon gone."""
-    global _at_work
-    _at_work += 1
+def without_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: the objects of a large Bundle have no cycles and are short-lived."""
+    global _active
+    _active += 1
     gc.disable()
     try:
         yield
     finally:
-        _at_work -= 1
-        if not _at_work:
+        _active -= 1
+        if not _active:
             gc.enable()

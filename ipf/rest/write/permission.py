@@ -1,8 +1,8 @@
-"""Which right each route asks for, and how the limits of a caller reach into searches.
+"""The right that each route requires, and the limits of a caller in searches.
 
-`check_route` is asked once for each request and each entry of a Bundle, before its interaction.  What goes over several
-types (a search of the system, a history, `$everything`, `$export`) is narrowed to those that the caller may search;
-types that were named must all be allowed.  A caller without limits passes at once.
+`check_route` runs once per request and per entry of a Bundle, before the interaction.  Interactions on several types (a
+system search, a history, `$everything`, `$export`) are limited to the types that the caller may search; types named in
+the request must all be allowed.
 
 Source: https://hl7.org/fhir/smart-app-launch/scopes-and-launch-context.html (2.2: what c, r, u, d, s stand for).
 """
@@ -23,7 +23,7 @@ from ipf.security.scopes import grants_of
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
 _NARROWED = frozenset({"", "_search", "_history", "$export", "[type]/$export", "[type]/[id]/$export"})
-_JOBS = ("$export-status/", "$export-file/")  # their handlers ask for the types of the job
+_JOBS = ("$export-status/", "$export-file/")  # their handlers check the types of the job
 
 _RIGHTS: dict[tuple[str, str], str] = {
     ("[type]", "GET"): "s",
@@ -55,22 +55,22 @@ _OPERATIONS = {
     "$resend": "u",
     "$dry-run": "s",
 }
-"""What an operation on a type asks for there; one that is not listed asks for everything."""
+"""The right that an operation on a type requires; an operation that is not listed requires all rights."""
 
 _PLAIN = frozenset({"[type]", "[type]/[id]"})
-"""Routes whose reading asks for nothing but a right on the type."""
+"""Routes where GET requires a right on the type only."""
 
 _ENTRY = {Method.CREATE: "c", Method.UPDATE: "u", Method.PATCH: "u", Method.DELETE: "d"}
 
 
-def check_known(request: Request) -> None:
-    """Whether somebody asks whom we know, where that is needed; before anything else is looked at."""
+def check_authenticated(request: Request) -> None:
+    """Problem UNAUTHORIZED when the caller is anonymous and the path requires authentication."""
     if request.caller.is_anonymous and request.path not in OPEN_PATHS:
         raise Unauthorized("a bearer token is required")
 
 
 def check_route(shape: str, request: Request) -> None:
-    """Whether the caller may send this at all.  Problem UNAUTHORIZED."""
+    """Problem UNAUTHORIZED when the caller lacks the right for the route."""
     caller = request.caller
     if caller.is_unlimited or (grants := grants_of(caller)).does_all:
         return
@@ -81,15 +81,15 @@ def check_route(shape: str, request: Request) -> None:
             return
     if request.path in OPEN_PATHS or shape in _NARROWED or shape.startswith(_JOBS):
         return
-    resource_type, rights = _asked(shape, request)
+    resource_type, rights = _required_rights(shape, request)
     for right in rights:
         required(caller, resource_type, right)
     if is_plain:
         grants.passed.add((shape, resource_type))
 
 
-def _asked(shape: str, request: Request) -> tuple[str, str]:
-    """The type, and the rights that are needed there."""
+def _required_rights(shape: str, request: Request) -> tuple[str, str]:
+    """The resource type, and the required rights on it."""
     path, method = request.path, "GET" if request.method == "HEAD" else request.method
     if shape == "$reindex":
         return "SearchParameter", "r" if method == "GET" else "u"
@@ -105,7 +105,7 @@ def _asked(shape: str, request: Request) -> tuple[str, str]:
 
 
 def check_entry(caller: Caller, entry: Entry) -> None:
-    """The same for a change in a Bundle; a condition is a search as well."""
+    """`check_route` for a write in a Bundle; a condition requires the right to search."""
     if caller.is_unlimited:
         return
     for right in _ENTRY[entry.method] + ("s" if entry.condition is not None else ""):
@@ -116,7 +116,7 @@ def check_entry(caller: Caller, entry: Entry) -> None:
 
 
 def searchable(caller: Caller, types: Sequence[str], named: Sequence[str], right: str = "s") -> list[str]:
-    """Those of the types that the caller may search; Problem when one that was named is not among them, or none is."""
+    """The types that the caller may search; Problem UNAUTHORIZED when a named type is not allowed, or none is."""
     if caller.is_unlimited:
         return list(types)
     for one in named:
@@ -128,22 +128,22 @@ def searchable(caller: Caller, types: Sequence[str], named: Sequence[str], right
 
 
 def limited(query: Query, caller: Caller) -> Query:
-    """A search within the caller's limits: also those on other resources that it asks about."""
+    """The search within the caller's limits, including its chains and `_has`."""
     if caller.is_unlimited or grants_of(caller).finds_all:
         return query
     terms = query.terms
     if any(within(term.test, Linked, Has, ListMember) for term in terms):
-        terms = tuple(replace(term, test=_bounded(term.test, caller)) for term in terms)
-    own = required(caller, query.resource_type, "s").test
-    if own is None:
+        terms = tuple(replace(term, test=_limit_test(term.test, caller)) for term in terms)
+    limit = required(caller, query.resource_type, "s").test
+    if limit is None:
         return query if terms is query.terms else replace(query, terms=terms)
-    return replace(query, terms=(Term("", "", own), *terms), canonical=f"{query.canonical}&{own}")
+    return replace(query, terms=(Term("", "", limit), *terms), canonical=f"{query.canonical}&{limit}")
 
 
-def _bounded(test: Test, caller: Caller) -> Test:
-    """Chains and `_has` see what the caller may search; a List answers only to whoever may read every one."""
+def _limit_test(test: Test, caller: Caller) -> Test:
+    """Chains and `_has` within the caller's limits; `_list` requires an unlimited right to read Lists."""
 
-    def bound(one: Test) -> Test:
+    def limit_one(one: Test) -> Test:
         if isinstance(one, ListMember) and required(caller, "List", "r").test is not None:
             raise insufficient("List", "r")
         if not isinstance(one, Linked | Has):
@@ -151,18 +151,18 @@ def _bounded(test: Test, caller: Caller) -> Test:
         limit = required(caller, one.resource_type, "s").test
         return one if limit is None else replace(one, tests=(*one.tests, limit))
 
-    return rewritten(test, bound)
+    return rewritten(test, limit_one)
 
 
 def visible(versions: Sequence[Version], caller: Caller) -> list[Version]:
-    """Those that the caller may see."""
+    """The versions that the caller may see."""
     if not versions or caller.is_unlimited or grants_of(caller).finds_all:
         return list(versions)
     return [one for one in versions if may_see(caller, one)]
 
 
-def shown(version: Version | None, caller: Caller) -> Version | None:
-    """A version that was asked for by its id: what the caller may not read is not there."""
+def if_readable(version: Version | None, caller: Caller) -> Version | None:
+    """The version if the caller may read it, else None: the response does not reveal its existence."""
     if version is None or caller.is_unlimited or (grants := grants_of(caller)).finds_all:
         return version
     found = grants.permit(version.resource_type, "r")
@@ -170,10 +170,10 @@ def shown(version: Version | None, caller: Caller) -> Version | None:
 
 
 def unlimited_types(caller: Caller, types: Sequence[str], named: bool) -> list[str]:
-    """Types of which the caller may read every resource; Problem when one is missing that was named, or all are."""
+    """The types that the caller may read without limits; Problem UNAUTHORIZED when none is, or a named one is not."""
     if caller.is_unlimited:
         return list(types)
-    found = [one for one in types if (own := permit(caller, one, "r")) is not None and own.test is None]
+    found = [one for one in types if (limit := permit(caller, one, "r")) is not None and limit.test is None]
     if (named and len(found) < len(types)) or not found:
         missing = next((one for one in types if one not in found), "*")
         raise insufficient(missing if named else "*", "r")
@@ -181,7 +181,7 @@ def unlimited_types(caller: Caller, types: Sequence[str], named: bool) -> list[s
 
 
 def without_body(answer: Answer, request: Request) -> Answer:
-    """The answer to a patch without the resource, for whoever may change but not read it."""
+    """The response to a patch without the resource, for a caller that may write but not read it."""
     if not answer.body or (answer.about and len(visible(answer.about, request.caller)) == len(answer.about)):
         return answer
     return replace(answer, body=b"")

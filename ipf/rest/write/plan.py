@@ -1,9 +1,7 @@
-"""Lookup results and units in, writes and results out: what a FHIR transaction does, decided without waiting for
-anything.
+"""The plan of a FHIR transaction: from units and lookup results to writes and results, without waiting.
 
-Units are planned one after another (`unit_plan.py`), each on the store as the ones before it leave it.  A resource that
-says what is stored already is not written.  A unit that fails leaves no trace, the others go on.  A unit whose receipt
-is there is answered as done.
+Units are planned in order (`unit_plan.py`), each on the state that the previous ones leave.  An unchanged resource is
+not written.  A failed unit has no effect.  A unit with a stored receipt is done.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served
 from ipf.ports import Change, Json, Receipt, SubscriptionCreator, SubscriptionState, TopicState
-from ipf.rest.write.prefetch import Question
+from ipf.rest.write.prefetch import PreparedUnit
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.unit_plan import UnitPlan
@@ -26,7 +24,7 @@ from ipf.subscriptions.terms import terms_of
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be written, and how each unit ended; None = plan it again in the next transaction."""
+    """The writes, and the result of each unit; None = plan the unit again in the next transaction."""
 
     changes: list[Change] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
@@ -35,51 +33,53 @@ class Plan:
 
     @property
     def subscriptions(self) -> list[SubscriptionState]:
-        """The service's own rows about Subscription resources that are written."""
+        """The service's own rows for the written Subscriptions."""
         return [
             _subscription_state(change) for change in self.changes if change.version.resource_type == "Subscription"
         ]
 
     @property
     def topics(self) -> list[TopicState]:
-        """The service's own rows about topics that are written: SubscriptionTopics, and Basics that hold one."""
+        """The service's own rows for written topics: SubscriptionTopic resources, and Basic resources with a topic."""
         found = (_topic_state(change) for change in self.changes if change.version.resource_type in TOPIC_TYPES)
         return [state for state in found if state is not None]
 
 
-def make_plan(questions: Sequence[Question], view: StoreSnapshot, now: datetime, rids: Iterator[int]) -> Plan:
-    """Plan all units in order.  `now` has whole milliseconds; `rids` are fresh internal numbers (`rids_needed`)."""
+def make_plan(
+    prepared_units: Sequence[PreparedUnit], snapshot: StoreSnapshot, now: datetime, rids: Iterator[int]
+) -> Plan:
+    """Plan all units in order.  `now`: in whole milliseconds; `rids`: new internal numbers (`rids_needed`)."""
     plan = Plan()
-    done = set(view.knowledge.receipts)
-    for asked in questions:
-        unit = asked.unit
+    stored_receipts = set(snapshot.prefetch.receipts)
+    for prepared in prepared_units:
+        unit = prepared.unit
         receipt = (unit.tenant, unit.receipt) if unit.receipt is not None else None
-        if receipt in done:
+        if receipt in stored_receipts:
             plan.results.append(UnitResult(already_done=True))
             continue
-        planned = UnitPlan(asked, view, now, rids)
+        unit_plan = UnitPlan(prepared, snapshot, now, rids)
         try:
-            result = planned.run()
-        except (Problem, ReplanNeeded) as failed:
-            view.forget()
-            plan.results.append(failed if isinstance(failed, Problem) else None)
+            result = unit_plan.run()
+        except (Problem, ReplanNeeded) as problem:
+            snapshot.discard_unit()
+            plan.results.append(problem if isinstance(problem, Problem) else None)
             continue
-        view.keep()
-        plan.changes += planned.changes
+        snapshot.accept_unit()
+        plan.changes += unit_plan.changes
         if not unit.caller.is_unlimited:
-            plan.creators += _creators(unit, planned.changes)
+            plan.creators += _creators(unit, unit_plan.changes)
         plan.results.append(result)
         if receipt is not None and unit.receipt is not None:
-            done.add(receipt)
+            stored_receipts.add(receipt)
             plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))
     return plan
 
 
 def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator]:
-    """Within whose grants these Subscriptions notify from now on.
+    """The callers with grants that limit the notifications of the written Subscriptions.
 
-    Whoever changes what is there adds his own limits to those of who wrote it before, so that nobody lends his grants
-    to an endpoint of somebody else.  An endpoint that is given anew is the writer's own: it counts from there.
+    A writer adds its limits to those of earlier writers, so that no writer extends the access of an endpoint of another
+    client.  A new endpoint belongs to its writer and starts a new list.
     """
     return [
         SubscriptionCreator(unit.tenant, change.version.rid, unit.caller, _endpoint(change.previous) != endpoint)
@@ -89,7 +89,7 @@ def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator
 
 
 def _endpoint(subscription: Json | None) -> str | None:
-    """Where notifications go; "": to whoever listens.  None when there is no Subscription."""
+    """The endpoint of a Subscription; "" for websockets, None when there is no Subscription."""
     return None if subscription is None else terms_of(subscription).endpoint
 
 

@@ -1,4 +1,4 @@
-"""What a plan must know of the store, asked for once for all units of a transaction, and the answers laid out to read.
+"""The prefetch: one lookup of everything that the plan of a transaction needs from the store.
 
 Source: ports.Lookup and ports.LookupResult.
 """
@@ -24,8 +24,8 @@ Key = tuple[str, str, str]
 """(tenant, resource type, id)"""
 
 _SEARCH = re.compile(rb'"reference":"[A-Z][A-Za-z]+\?').search
-_DELETE = Method.DELETE  # a member of an Enum takes a third of a microsecond to look up
-_LOOKED_THROUGH_AFTERWARDS = 1000
+_DELETE = Method.DELETE  # looking up a member of an Enum is slow
+_EAGER_UNITS = 1000
 _NEVER_CREATE = frozenset({_DELETE, Method.PATCH})
 
 ConditionKey = tuple[str, str, str]
@@ -33,194 +33,196 @@ ConditionKey = tuple[str, str, str]
 
 
 def condition_key(tenant: str, query: Query) -> ConditionKey:
-    """Equal for queries that ask the same."""
+    """Equal for equal queries of one tenant."""
     return tenant, query.resource_type, query.canonical
 
 
 @dataclass(slots=True)
-class Question:
-    """A unit with what was read out of its resources: conditional references by their text, and by entry.
+class PreparedUnit:
+    """A unit with its conditional references parsed.
 
-    `refused` is set when one of them cannot be read: the unit fails, the others go on.  `texts` are the entries as
-    JSON, so that a reference can be looked for without walking the resource; none when nothing is to be looked for.
-    `keys` are those of their conditions.  `is_looked_through`: False when conditional references were not looked for; a
-    resource that is to be written and has one then makes the plan say Again, and `looked_through` is asked.
+    `references`: the query of each conditional reference.  `texts`: the entries as JSON, to search for references;
+    empty when no search is needed.  `keys`: of the conditions of the entries.  `problem`: a reference or condition is
+    invalid; the unit fails.  `references_are_read`: False when conditional references were not searched for; when the
+    plan then finds one, it raises ReplanNeeded, and `with_references_read` searches for them.
     """
 
     unit: Unit
     references: dict[str, Query]
     texts: tuple[bytes, ...]
     keys: tuple[ConditionKey | None, ...]
-    refused: Problem | None = None
-    is_looked_through: bool = True
+    problem: Problem | None = None
+    references_are_read: bool = True
 
 
-def question(unit: Unit, *, later: bool = False) -> Question:
-    """Read a unit once; the result serves every attempt.  `later`: conditional references may be looked for when they
-    turn up, where nothing else has to be looked for: converted messages seldom have any, and look much alike.
+def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
+    """Prepare a unit once for all attempts.
 
-    Its conditions find what the caller may find, and no more: else the answer would tell what others hold.
+    `lazy`: do not search converted messages for conditional references in advance; few have any.  Conditions are
+    limited to the caller's grants, so that the response reveals nothing about other resources.
     """
     if not unit.caller.is_unlimited and any(entry.condition is not None for entry in unit.entries):
         try:
-            unit = replace(unit, entries=tuple([_within_limits(entry, unit.caller) for entry in unit.entries]))
+            unit = replace(unit, entries=tuple([_limit_condition(entry, unit.caller) for entry in unit.entries]))
         except Problem as beyond:
-            return Question(unit, {}, (), (), beyond)
+            return PreparedUnit(unit, {}, (), (), beyond)
     tenant, entries = unit.tenant, unit.entries
-    asked = [entry.condition for entry in entries]
-    keys = tuple([None if query is None else (tenant, query.resource_type, query.canonical) for query in asked])
-    for query, entry in zip(asked, entries, strict=True):
+    conditions = [entry.condition for entry in entries]
+    keys = tuple([None if query is None else (tenant, query.resource_type, query.canonical) for query in conditions])
+    for query, entry in zip(conditions, entries, strict=True):
         if query is not None and query.single_token is None and parameters_that_need_store(query):
-            return Question(unit, {}, (), keys, _follows(query, entry.place))
+            return PreparedUnit(unit, {}, (), keys, _needs_other_resources(query, entry.place))
     if unit.references is not None:
-        later = later and HABIT.may_wait()
-        if later or not has_search(dumps([entry.resource for entry in entries])):
-            return Question(unit, {}, (), keys, None, not later)
+        lazy = lazy and REFERENCE_HISTORY.may_be_lazy()
+        if lazy or not has_conditional_reference(dumps([entry.resource for entry in entries])):
+            return PreparedUnit(unit, {}, (), keys, None, not lazy)
     texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
-    found: dict[str, Query] = {}
+    references: dict[str, Query] = {}
     for entry, text in zip(entries, texts, strict=True):
         if b"?" not in text:
             continue
         for reference in conditional_references(entry.resource):
-            if reference not in found:
+            if reference not in references:
                 try:
-                    found[reference] = limited(parse_criteria(reference), unit.caller)
+                    references[reference] = limited(parse_criteria(reference), unit.caller)
                 except Unauthorized as problem:
                     problem.place = entry.place
-                    return Question(unit, {}, texts, keys, problem)
+                    return PreparedUnit(unit, {}, texts, keys, problem)
                 except Problem as problem:
-                    refused = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
-                    return Question(unit, {}, texts, keys, refused)
-                if parameters_that_need_store(found[reference]):
-                    return Question(unit, {}, texts, keys, _follows(found[reference], entry.place))
-    return Question(unit, found, texts, keys)
+                    refusal = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
+                    return PreparedUnit(unit, {}, texts, keys, refusal)
+                if parameters_that_need_store(references[reference]):
+                    return PreparedUnit(
+                        unit, {}, texts, keys, _needs_other_resources(references[reference], entry.place)
+                    )
+    return PreparedUnit(unit, references, texts, keys)
 
 
-def looked_through(asked: Question) -> Question:
-    """The same with its conditional references, when they were not looked for."""
-    if asked.is_looked_through:
-        return asked
-    found = question(asked.unit)
-    if found.references or found.refused is not None:
-        HABIT.left = _LOOKED_THROUGH_AFTERWARDS
-    return found
+def with_references_read(prepared: PreparedUnit) -> PreparedUnit:
+    """The unit with its conditional references searched for."""
+    if prepared.references_are_read:
+        return prepared
+    again = prepare(prepared.unit)
+    if again.references or again.problem is not None:
+        REFERENCE_HISTORY.eager_units = _EAGER_UNITS
+    return again
 
 
-class _Habit:
-    """Whether units of late had conditional references: then those after them are looked through at once."""
+class _ReferenceHistory:
+    """After a unit with an unexpected conditional reference, the next units are searched in advance."""
 
     def __init__(self) -> None:
-        self.left = 0
+        self.eager_units = 0
 
-    def may_wait(self) -> bool:
-        """For one unit; counts it."""
-        if self.left:
-            self.left -= 1
+    def may_be_lazy(self) -> bool:
+        """Whether the next unit may be lazy; counts the unit."""
+        if self.eager_units:
+            self.eager_units -= 1
             return False
         return True
 
 
-HABIT = _Habit()
+REFERENCE_HISTORY = _ReferenceHistory()
 
 
-def has_search(text: bytes) -> bool:
-    """Whether a conditional reference stands in compact JSON; the name of a member is never within another text."""
+def has_conditional_reference(text: bytes) -> bool:
+    """Whether compact JSON contains a conditional reference."""
     return b"?" in text and _SEARCH(text) is not None
 
 
-def _within_limits(entry: Entry, caller: Caller) -> Entry:
-    """The entry with a condition that finds what the caller may find.  Problem UNAUTHORIZED."""
+def _limit_condition(entry: Entry, caller: Caller) -> Entry:
+    """The entry with its condition limited to the caller's grants.  Problem UNAUTHORIZED."""
     if entry.condition is None:
         return entry
     try:
         condition = limited(entry.condition, caller)
-    except Unauthorized as refused:
-        refused.place = entry.place
+    except Unauthorized as problem:
+        problem.place = entry.place
         raise
     return entry if condition is entry.condition else replace(entry, condition=condition)
 
 
-def _follows(query: Query, place: str | None) -> Problem:
-    """The refusal of a condition that other resources answer, since those that are planned beside it do not count."""
+def _needs_other_resources(query: Query, place: str | None) -> Problem:
+    """The refusal of a condition on other resources, since it cannot see resources of the same transaction."""
     names = ", ".join(parameters_that_need_store(query))
-    text = f"the condition of a write is put to the resource alone: {names} cannot be used"
+    text = f"the condition of a write may test the resource itself only: {names} cannot be used"
     return Problem(Category.NOT_SUPPORTED, text, place)
 
 
-def asks_for(questions: Sequence[Question]) -> Lookup:
-    """Everything that the units need to know, without repeats."""
+def lookup_for(prepared_units: Sequence[PreparedUnit]) -> Lookup:
+    """The lookup of all ids, conditions and receipts of the units, without duplicates."""
     ids: dict[Key, None] = {}
     conditions: dict[ConditionKey, tuple[str, Query]] = {}
     receipts: dict[tuple[str, str], None] = {}
-    for asked in questions:
-        if asked.refused is not None:
+    for prepared in prepared_units:
+        if prepared.problem is not None:
             continue
-        tenant = asked.unit.tenant
-        if asked.unit.receipt is not None:
-            receipts[tenant, asked.unit.receipt] = None
-        for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
+        tenant = prepared.unit.tenant
+        if prepared.unit.receipt is not None:
+            receipts[tenant, prepared.unit.receipt] = None
+        for entry, key in zip(prepared.unit.entries, prepared.keys, strict=True):
             if entry.id is not None:
                 ids[tenant, entry.resource_type, entry.id] = None
             if entry.condition is not None and key is not None and key not in conditions:
                 conditions[key] = tenant, entry.condition
-        for query in asked.references.values():
+        for query in prepared.references.values():
             conditions[condition_key(tenant, query)] = tenant, query
     return Lookup(tuple(ids), tuple(conditions.values()), tuple(receipts))
 
 
 @dataclass(slots=True)
 class Prefetch:
-    """The answers: current versions, who meets each condition (two at most), receipts that are there."""
+    """Lookup results: current versions, matches of each condition (at most two), stored receipts."""
 
     current: dict[Key, Version] = field(default_factory=dict)
     matches: dict[ConditionKey, tuple[Key, ...]] = field(default_factory=dict)
     receipts: frozenset[tuple[str, str]] = frozenset()
 
     @staticmethod
-    def of(asks: Lookup, answers: LookupResult) -> Prefetch:
-        """Lay out the answers by what they answer."""
-        known = Prefetch(receipts=answers.receipts)
-        for key, version in zip(asks.ids, answers.by_id, strict=True):
+    def of(lookup: Lookup, results: LookupResult) -> Prefetch:
+        """The results by key."""
+        prefetch = Prefetch(receipts=results.receipts)
+        for key, version in zip(lookup.ids, results.by_id, strict=True):
             if version is not None:
-                known.current[key] = version
-        known.learn(asks.conditions, answers.by_condition)
-        return known
+                prefetch.current[key] = version
+        prefetch.add_matches(lookup.conditions, results.by_condition)
+        return prefetch
 
-    def learn(self, conditions: Sequence[tuple[str, Query]], answers: Iterable[Sequence[Version]]) -> None:
-        """Take in answers to conditions; later ones replace earlier ones."""
-        for (tenant, query), found in zip(conditions, answers, strict=True):
-            keys = tuple([(tenant, version.resource_type, version.id) for version in found])
+    def add_matches(self, conditions: Sequence[tuple[str, Query]], results: Iterable[Sequence[Version]]) -> None:
+        """Add the matches of conditions; later results replace earlier ones."""
+        for (tenant, query), versions in zip(conditions, results, strict=True):
+            keys = tuple([(tenant, version.resource_type, version.id) for version in versions])
             self.matches[tenant, query.resource_type, query.canonical] = keys
-            for key, version in zip(keys, found, strict=True):
+            for key, version in zip(keys, versions, strict=True):
                 self.current[key] = version
 
-    def would_create(self, questions: Sequence[Question]) -> list[tuple[str, Query]]:
-        """Conditions of entries that will create because nothing matches: those to be serialised."""
-        found: dict[ConditionKey, tuple[str, Query]] = {}
-        for asked in questions:
-            tenant = asked.unit.tenant
-            is_done = asked.unit.receipt is not None and (tenant, asked.unit.receipt) in self.receipts
-            if is_done or asked.refused is not None:
+    def creating_conditions(self, prepared_units: Sequence[PreparedUnit]) -> list[tuple[str, Query]]:
+        """Conditions without a match of entries that will create a resource; they must be locked."""
+        conditions: dict[ConditionKey, tuple[str, Query]] = {}
+        for prepared in prepared_units:
+            tenant = prepared.unit.tenant
+            is_done = prepared.unit.receipt is not None and (tenant, prepared.unit.receipt) in self.receipts
+            if is_done or prepared.problem is not None:
                 continue
-            for entry, key in zip(asked.unit.entries, asked.keys, strict=True):
+            for entry, key in zip(prepared.unit.entries, prepared.keys, strict=True):
                 if key is None or entry.condition is None or self.matches[key] or entry.method in _NEVER_CREATE:
                     continue
-                found[key] = tenant, entry.condition
-        return [found[key] for key in sorted(found)]
+                conditions[key] = tenant, entry.condition
+        return [conditions[key] for key in sorted(conditions)]
 
-    def rids_needed(self, questions: Sequence[Question]) -> int:
-        """How many resources the units will create.
+    def rids_needed(self, prepared_units: Sequence[PreparedUnit]) -> int:
+        """Number of resources that the units will create.
 
-        Planning may need more, when a unit takes away what another one's condition met, and then says Again.
+        The plan may need more, when a unit changes the match of another unit's condition; it then raises ReplanNeeded.
         """
-        return sum(self._creations(asked) for asked in questions)
+        return sum(self._creations(prepared) for prepared in prepared_units)
 
-    def _creations(self, asked: Question) -> int:
-        tenant, entries = asked.unit.tenant, asked.unit.entries
-        if asked.refused is not None:
+    def _creations(self, prepared: PreparedUnit) -> int:
+        tenant, entries = prepared.unit.tenant, prepared.unit.entries
+        if prepared.problem is not None:
             return 0
         count = 0
-        for entry, key in zip(entries, asked.keys, strict=True):
+        for entry, key in zip(entries, prepared.keys, strict=True):
             if entry.method is _DELETE:
                 return sum(one.resource is not None for one in entries)
             if key is not None:
@@ -231,5 +233,5 @@ class Prefetch:
 
 
 def ambiguous(place: str | None) -> Problem:
-    """The refusal of a condition that more than one resource meets."""
+    """The refusal of a condition with more than one match."""
     return Problem(Category.AMBIGUOUS, "the condition matches more than one resource", place)

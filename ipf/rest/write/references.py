@@ -1,8 +1,8 @@
-"""References inside a resource that only the server can complete: names of other entries, and searches.
+"""References that the server completes: `fullUrl` of other entries, and conditional references.
 
-A transaction refers to a resource that has no id yet by its `fullUrl` (`urn:uuid:...`), or to one it does not know the
-id of by a search (`Patient?identifier=a|b`).  Both are replaced before the resource is stored, wherever they stand,
-contained resources and extensions included.
+A transaction refers to a new resource by its `fullUrl` (`urn:uuid:...`), or to a resource with an unknown id by a
+search (`Patient?identifier=a|b`).  Both are replaced before the resource is stored, also in contained resources and
+extensions.
 
 Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle.html#references
 """
@@ -19,7 +19,7 @@ _SEARCH = re.compile(r"[A-Z][A-Za-z]+\?.+", re.DOTALL)
 
 
 def conditional_references(value: Any) -> Iterator[str]:
-    """Every `Reference.reference` below `value` that is a search, with repeats."""
+    """Every conditional `Reference.reference` in `value`, with duplicates."""
     if type(value) is list:
         for item in value:
             yield from conditional_references(item)
@@ -33,9 +33,9 @@ def conditional_references(value: Any) -> Iterator[str]:
 
 
 def rewrite(resource: Json, names: Mapping[str, str], references: Mapping[str, str]) -> Json:
-    """`resource` with every text that is a key of `names` replaced, and in `reference` also those of `references`.
+    """A copy of `resource` with the keys of `names` replaced in all strings, and those of `references` in `reference`.
 
-    Parts that hold nothing to replace are shared with the original, which is never changed.  Links in narratives
+    Unchanged parts are shared with the original, which is not modified.  Links in narratives
     (`<a href="urn:uuid:...">`) are replaced as well.
     """
     rewritten: Json = _in_object(resource, names, references)

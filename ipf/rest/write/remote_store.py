@@ -1,13 +1,12 @@
-"""Converted messages stored at a FHIR server elsewhere (`IPF_FHIR_URL`): each unit is posted as a transaction Bundle.
+"""The remote FHIR server (`IPF_FHIR_URL`) as the store of converted messages: each unit is a transaction Bundle.
 
-What arrives: units, as `rest/write/commit.py` takes them.  What leaves: one POST for each, one after another, since
-units of
-a patient come in order; a result or a Problem for each.  There are no receipts at a server elsewhere: after a crash a
-unit is posted again, and it is the conditions of its entries that keep the repeat from changing anything.
+Units are posted one after another, so that the messages of a patient stay in order.  A remote server has no receipts:
+after a crash a unit is posted again, and the conditions of its entries make the repeat a no-op.
 
-A server that cannot be reached, is too busy or refuses the token is Problem UPSTREAM, and so is every other refusal:
-the row is tried again with backoff.  Of an OperationOutcome only codes and places are kept, since its texts may quote a
-patient's data.  Source: decisions section 1; https://hl7.org/fhir/R4/http.html#transaction.
+Every failure, including an unreachable server and a refused token, is Problem UPSTREAM; the message is retried with
+backoff.  Of an OperationOutcome only codes and expressions are kept, since its texts may contain patient data.
+
+Source: decisions section 1; https://hl7.org/fhir/R4/http.html#transaction.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from ipf.ports.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult
 
 Post = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]
-"""A Bundle and its correlation id to status and body.  Problem UPSTREAM when there is no answer."""
+"""Posts a Bundle with a correlation id; status and body.  Problem UPSTREAM when there is no response."""
 
 _VERBS = {Method.CREATE: "POST", Method.UPDATE: "PUT", Method.DELETE: "DELETE"}
 _MOST_ISSUES = 5
 
 
 class RemoteStore:
-    """The far end of the convert stage."""
+    """Stores units at the remote FHIR server."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
 
     async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        """Store every unit, whole or not at all; one result or Problem for each, in order."""
+        """Store each unit completely or not at all; one result or Problem per unit, in order."""
         return [await self._submit(unit) for unit in units]
 
     async def _submit(self, unit: Unit) -> UnitResult | Problem:
@@ -46,11 +45,11 @@ class RemoteStore:
             return problem
         if status == 200:
             return UnitResult()
-        return Problem(Category.UPSTREAM, f"the FHIR server answered {status}{_said(body)}")
+        return Problem(Category.UPSTREAM, f"the FHIR server responded with {status}{_issue_summary(body)}")
 
 
 def bundle_of(unit: Unit) -> Json:
-    """The transaction Bundle that asks for what the unit asks for."""
+    """The unit as a transaction Bundle."""
     return {"resourceType": "Bundle", "type": "transaction", "entry": [_entry(entry) for entry in unit.entries]}
 
 
@@ -80,8 +79,8 @@ def _search(query: Query | None) -> str:
     return urlencode([(term.name, term.value) for term in query.terms], safe=":/|,$")
 
 
-def _said(body: bytes) -> str:
-    """`: code at place` of the first issues of an OperationOutcome; empty for anything else."""
+def _issue_summary(body: bytes) -> str:
+    """`: code at expression` of the first issues of an OperationOutcome; empty for another body."""
     try:
         issues: Any = loads(body)["issue"]
         texts = [f"{one['code']} at {', '.join(map(str, one.get('expression', ['?'])))}" for one in issues]

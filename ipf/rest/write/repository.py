@@ -1,6 +1,6 @@
-"""What every FHIR interaction is given: the store, the matcher, the clock and the rules of this server.
+"""The parts of the FHIR server, given to every interaction: store, matcher, clock and settings.
 
-It is built once by the composition root and never changes.
+The composition root builds it once.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ from ipf.subscriptions.policy import ChannelPolicy
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """The FHIR server's parts.  `page_size` and `max_page_size` bound one page of search or history.
+    """The parts of the FHIR server.  `page_size`, `max_page_size`: default and maximum size of a page.
 
-    `max_bundle_entries`: a larger transaction or batch is refused with 413, since it is planned in memory.
-    `terminology`: what knows value sets; None = searches with `:in` are refused. `reindex`: its jobs. `smart`: the
-    SMART configuration when bearer tokens are asked for, else None. `exports`: bulk export, whose jobs are kept for
-    `export_hours`. `conformance`: profiles, validation and terminology; None = none of it. `integrity`: the check of
-    references; None = they may point at nothing. `tenant`: whose requests it is used for; the router makes it that of
-    the request. `deliveries`, `bindings`: what the operations on subscriptions ask. `run_in_thread`: where large
-    Bundles are
-    read and planned. `vault`: what seals the secrets of Subscriptions.
+    `max_bundle_entries`: a larger transaction or batch is refused with 413.  `terminology`: value sets; None = searches
+    with `:in` are refused.  `reindex`: reindex jobs.  `smart`: the SMART configuration when authentication is on, else
+    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `conformance`: profiles, validation and
+    terminology; None = not supported.  `integrity`: the reference check; None = off.  `tenant`: of the request; the
+    router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
+    planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.
     """
 
     store: FhirStore
@@ -68,16 +66,16 @@ class Repository:
     bindings: BindingTokens | None = None
     vault: Vault = field(default_factory=Vault)
     run_in_thread: RunInThread = here
-    together: WriteGroup = field(default_factory=WriteGroup, compare=False)
+    write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
 
-    def remarks(self, result: EntryResult) -> list[Finding]:
-        """What validation says of what was written, in mode `warn`."""
+    def warnings(self, result: EntryResult) -> list[Finding]:
+        """Validation findings of a written version, in mode `warn`."""
         if self.conformance is None or result.version is None:
             return []
-        return self.conformance.remarks(result.version, self.tenant)
+        return self.conformance.warnings(result.version, self.tenant)
 
     async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
-        """Store one unit; its Problem is raised.  `is_large`: it has few entries, but large ones."""
+        """Store one unit; raises its Problem.  `is_large`: its entries are few but large."""
         if self.integrity is not None:
             await self.integrity.check(unit, self.run_in_thread)
         if is_large:
@@ -87,7 +85,7 @@ class Repository:
                 )
             )[0]
         else:
-            result = await self.together.store(unit, self._commit)
+            result = await self.write_group.store(unit, self._commit)
         if isinstance(result, Problem):
             raise result
         return result

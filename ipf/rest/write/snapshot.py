@@ -1,7 +1,7 @@
-"""The store as it will be after the units planned so far: what was answered, with what was planned laid over it.
+"""A snapshot of the store, with the writes of the units planned so far.
 
-A unit writes into a layer of its own, which is kept when the whole unit could be planned and forgotten when it could
-not; so a failed unit leaves no trace, and later units see earlier ones.
+Each unit writes into its own layer, which is accepted when the whole unit is planned and discarded when it fails.  A
+failed unit has no effect; later units see earlier ones.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _FOUND = Outcome.FOUND
 
 
 class ReplanNeeded(Exception):
-    """The answers do not suffice for this unit after those before it: plan it in the next transaction."""
+    """The prefetch does not suffice for this unit after earlier ones; plan it in the next transaction."""
 
 
 @dataclass(slots=True)
 class State:
-    """A resource's current version, with its parsed form and index entries once somebody asked for them."""
+    """The current version of a resource; its parsed form and index entries are computed on demand."""
 
     version: Version
     parsed: Json | None = None
     extracted: Entries | None = None
 
     @property
-    def alive(self) -> bool:
+    def exists(self) -> bool:
         """Whether the resource is not deleted."""
         return not self.version.deleted
 
     @property
     def resource(self) -> Json | None:
         """The parsed resource; None when deleted."""
-        if self.parsed is None and self.alive:
+        if self.parsed is None and self.exists:
             self.parsed = loads(self.version.body)
         return self.parsed
 
@@ -55,101 +55,109 @@ class State:
             self.extracted = EMPTY if resource is None else extract(resource)
         return self.extracted
 
-    def meets(self, query: Query) -> bool:
-        """Whether the resource is there and answers the query."""
+    def matches_query(self, query: Query) -> bool:
+        """Whether the resource exists and matches the query."""
         version = self.version
-        whole = self.resource if query.single_token is None and query_needs_resource(query) else None
+        resource = self.resource if query.single_token is None and query_needs_resource(query) else None
         at = version.last_updated
-        return self.alive and matches(query, self.entries, id=version.id, last_updated=at, resource=whole)
+        return self.exists and matches(query, self.entries, id=version.id, last_updated=at, resource=resource)
 
 
 class StoreSnapshot:
-    """Reading and writing the planned state; `conditions` are all that may be asked of `matching`.
+    """Reads and writes of the planned state; `conditions`: all conditions that `matching` may be called with.
 
-    `matcher`: which topics are served; None = nobody asks.  `answers`: what creates are answered whose condition met
-    one resource, as long as nothing of its type has been written.
+    `matcher`: gives the served topics; None = not needed.  `found_results`: results of conditional creates with one
+    match, as long as no resource of the type has been written.
     """
 
     def __init__(
-        self, knowledge: Prefetch, conditions: Iterable[tuple[str, Query]], matcher: Matcher | None = None
+        self, prefetch: Prefetch, conditions: Iterable[tuple[str, Query]], matcher: Matcher | None = None
     ) -> None:
-        self.knowledge = knowledge
+        self.prefetch = prefetch
         self.matcher = matcher
-        self._kept: dict[Key, State] = {}
-        self._layer: dict[Key, State] = {}
-        self.answers: dict[ConditionKey, EntryResult] = {}
-        self._found: dict[Key, EntryResult] = {}
+        self._planned: dict[Key, State] = {}
+        self._unit_layer: dict[Key, State] = {}
+        self.found_results: dict[ConditionKey, EntryResult] = {}
+        self._results: dict[Key, EntryResult] = {}
         self._written: dict[tuple[str, str], dict[Key, None]] = {}
         self._holders: dict[tuple[str, str, TextEntry], dict[Key, None]] = {}
-        self._watched: dict[tuple[str, str], set[TextEntry]] = {}
+        self._watched_tokens: dict[tuple[str, str], set[TextEntry]] = {}
         for tenant, query in conditions:
             if query.single_token is not None:
-                self._watched.setdefault((tenant, query.resource_type), set()).add(query.single_token)
+                self._watched_tokens.setdefault((tenant, query.resource_type), set()).add(query.single_token)
 
     @property
     def parts(self) -> tuple[dict[Any, Any], ...]:
-        """What it is made of, to be emptied when it has served."""
-        return self.knowledge.current, self._kept, self._layer, self.answers, self._found, self._written, self._holders
+        """Its containers, to be emptied after use."""
+        return (
+            self.prefetch.current,
+            self._planned,
+            self._unit_layer,
+            self.found_results,
+            self._results,
+            self._written,
+            self._holders,
+        )
 
     def state(self, key: Key) -> State | None:
-        """The resource as planned so far; None when it never was."""
-        state = self._layer.get(key) or self._kept.get(key)
+        """The planned state of a resource; None when it never existed."""
+        state = self._unit_layer.get(key) or self._planned.get(key)
         if state is None:
-            version = self.knowledge.current.get(key)
+            version = self.prefetch.current.get(key)
             if version is not None:
-                state = self._kept[key] = State(version)
+                state = self._planned[key] = State(version)
         return state
 
-    def found(self, condition: ConditionKey, key: Key) -> EntryResult:
-        """What an If-None-Exist that this resource meets is answered; the same for all units until it is written."""
+    def found_result(self, condition: ConditionKey, key: Key) -> EntryResult:
+        """The result of an If-None-Exist that this resource matches; shared until the resource is written."""
         written = self._written.get(key[:2], ())
-        result = self._found.get(key)
+        result = self._results.get(key)
         if result is None or key in written:
             state = self.state(key)
-            result = self._found[key] = EntryResult(200, _FOUND, state.version if state else None)
+            result = self._results[key] = EntryResult(200, _FOUND, state.version if state else None)
         if not written:
-            self.answers[condition] = result
+            self.found_results[condition] = result
         return result
 
     def write(self, key: Key, state: State) -> None:
-        """Put a new version into the unit's layer."""
-        self._layer[key] = state
+        """Write a new version into the unit's layer."""
+        self._unit_layer[key] = state
         tenant, resource_type, _ = key
         kind = tenant, resource_type
         written = self._written.get(kind)
         if written is None:
             written = self._written[kind] = {}
-            self.answers = {known: answer for known, answer in self.answers.items() if known[:2] != kind}
+            self.found_results = {known: answer for known, answer in self.found_results.items() if known[:2] != kind}
         written[key] = None
-        watched = self._watched.get(kind)
+        watched = self._watched_tokens.get(kind)
         if watched:
             for text in watched & state.entries.texts:
                 self._holders.setdefault((tenant, resource_type, text), {})[key] = None
 
-    def keep(self) -> None:
-        """The unit is planned: later units see its layer."""
-        self._kept.update(self._layer)
-        self._layer.clear()
+    def accept_unit(self) -> None:
+        """Accept the unit's layer: later units see it."""
+        self._planned.update(self._unit_layer)
+        self._unit_layer.clear()
 
-    def forget(self) -> None:
-        """The unit failed: nobody sees its layer."""
-        self._layer.clear()
+    def discard_unit(self) -> None:
+        """Discard the unit's layer."""
+        self._unit_layer.clear()
 
     def matching(self, condition: ConditionKey, query: Query) -> Sequence[Key]:
-        """Resources that answer the query, which has this key, now; two or more meaning that it is ambiguous."""
+        """Keys of the resources that match the query with this key; two or more mean that it is ambiguous."""
         tenant = condition[0]
-        keys = self.knowledge.matches[condition]
+        keys = self.prefetch.matches[condition]
         written = self._written.get((tenant, query.resource_type))
         if not written:
             return keys
-        found = [key for key in keys if key not in written or self._meets(key, query)]
-        if len(keys) > 1 and len(found) < 2 and any(key in written and key not in self._layer for key in keys):
+        found = [key for key in keys if key not in written or self._matches(key, query)]
+        if len(keys) > 1 and len(found) < 2 and any(key in written and key not in self._unit_layer for key in keys):
             raise ReplanNeeded
         if query.single_token is not None:
             written = self._holders.get((tenant, query.resource_type, query.single_token), {})
-        found += [key for key in written if key not in found and self._meets(key, query)]
+        found += [key for key in written if key not in found and self._matches(key, query)]
         return found
 
-    def _meets(self, key: Key, query: Query) -> bool:
+    def _matches(self, key: Key, query: Query) -> bool:
         state = self.state(key)
-        return state is not None and state.meets(query)
+        return state is not None and state.matches_query(query)

@@ -1,4 +1,4 @@
-"""The server's marks in a resource: id, version and time; and whether two resources say the same apart from them.
+"""Server-assigned elements of a resource (id, versionId, lastUpdated), and comparison of resources without them.
 
 Source: https://hl7.org/fhir/R4/resource.html#Meta, https://hl7.org/fhir/R4/json.html (decimals keep their digits)
 """
@@ -19,7 +19,7 @@ _instant = lru_cache(maxsize=64)(instant)  # one time serves a whole database tr
 
 
 def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> Json:
-    """A copy (shared below the first level) with resourceType, id and meta first, and our marks set."""
+    """A shallow copy with resourceType, id and meta first, and the server-assigned elements set."""
     meta: Json = {"versionId": str(version_id), "lastUpdated": _instant(last_updated)}
     if "meta" not in resource and "id" not in resource:
         return {"resourceType": None, "id": id, "meta": meta, **resource}
@@ -31,8 +31,8 @@ def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> J
     return stamped
 
 
-def says_the_same(one: Json, other: Json) -> bool:
-    """Whether two stamped resources differ in nothing but our marks; `1.0` and `1.00` are different."""
+def is_equal_content(one: Json, other: Json) -> bool:
+    """Whether two stamped resources are equal apart from versionId and lastUpdated; `1.0` and `1.00` differ."""
     first, second = _unmarked(one), _unmarked(other)
     return first == second and _written_alike(first, second)
 
@@ -43,7 +43,7 @@ def _unmarked(resource: Json) -> Json:
 
 
 def _written_alike(one: Any, other: Any) -> bool:
-    """Whether two equal values are equal in the digits of their numbers and in their types as well."""
+    """Whether two equal values also have equal types and equal digits in numbers."""
     if type(one) is dict:
         return all(_written_alike(value, other[name]) for name, value in one.items())
     if type(one) is list:

@@ -1,9 +1,8 @@
-"""What a FHIR transaction is made of before it is planned, and what became of it afterwards.
+"""Units of FHIR writes and their results.
 
-A converted message, an HTTP transaction, and a single create, update or delete all become a `Unit`: entries that are
-stored together or not at all.  Many units may share one database transaction (`ipf.rest.write.commit`); they still
-succeed
-and fail one by one.
+A converted message, an HTTP transaction, and a single create, update or delete each become a `Unit`: entries that are
+stored completely or not at all.  Units may share one database transaction (`ipf.rest.write.commit`); each succeeds or
+fails individually.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction
 """
@@ -19,7 +18,7 @@ from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
 from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.mapping import Origin
 
-__all__ = ["EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Unit", "UnitResult", "asked_by", "single"]
+__all__ = ["EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Unit", "UnitResult", "single", "unit_for"]
 
 EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 
@@ -28,13 +27,11 @@ EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 class Unit:
     """One FHIR transaction of one tenant.
 
-    `receipt`: when this key was stored before, the unit is answered as done and writes nothing; otherwise the key is
-    stored together with the entries.  `distinct`: two updates of one resource are refused even when they say the same,
-    as R4 asks; a converted message may say a thing twice.  `references`: every reference to an entry in the resources,
-    when whoever made them knows; their texts are then replaced where they stand, and the resources are this unit's own.
-    None = they are looked for by the entries' `full_url`, and the resources are never changed.
-    `caller`: whose grants every entry must be within, also as the store is when the unit is planned.
-    `origin`: what the audit record of a converted message says more.
+    `receipt`: stored with the entries; when it is already stored, the unit is done and writes nothing.  `distinct`: two
+    updates of one resource are refused even when they are equal, as R4 requires; a converted message may repeat itself.
+    `references`: the positions of all references to entries, which are then completed in place (the unit owns its
+    resources).  None = the resources are searched for the `full_url` of entries, and are not modified.
+    `caller`: its grants must cover every entry.  `origin`: more data for the audit record of a converted message.
     """
 
     tenant: str
@@ -48,9 +45,9 @@ class Unit:
 
     @property
     def changes_subscriptions(self) -> bool:
-        """Whether a Subscription, a topic or a SearchParameter may be written: what every writer must know of.
+        """Whether the unit may write a Subscription, a topic or a SearchParameter, which every writer must know.
 
-        A Basic with other content counts as no topic; that it replaces one is seen when it is planned.
+        A Basic without a topic does not count; the plan detects when it replaces one with a topic.
         """
         if EPOCH_TYPES.isdisjoint([entry.resource_type for entry in self.entries]):
             return False
@@ -62,7 +59,7 @@ def _is_plain_basic(entry: Entry) -> bool:
 
 
 class Outcome(StrEnum):
-    """What became of an entry.  `found`: the If-None-Exist of a create had a match; `unchanged`: nothing was new."""
+    """The outcome of an entry.  `found`: the If-None-Exist of a create had a match.  `unchanged`: equal content."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -73,9 +70,9 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class EntryResult:
-    """How one entry ended: the HTTP status that an answer gives, and the current version.
+    """The result of one entry: HTTP status, outcome, current version.
 
-    `version` is None only for the deletion of what was not there.
+    `version` is None only for the deletion of a resource that does not exist.
     """
 
     status: int
@@ -85,17 +82,17 @@ class EntryResult:
 
 @dataclass(slots=True)
 class UnitResult:
-    """How one unit ended, entry by entry in its order.  `already_done`: its receipt was there; then no entries."""
+    """The results of the entries of one unit, in order.  `already_done`: its receipt was stored; then no entries."""
 
     entries: tuple[EntryResult, ...] = ()
     already_done: bool = False
 
 
 def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -> Unit:
-    """The unit of one change that this server makes itself."""
+    """The unit of one change by the server itself."""
     return Unit(tenant, (entry,), correlation_id)
 
 
-def asked_by(request: Request, *entries: Entry, distinct: bool = False) -> Unit:
-    """The unit of what a request asks for, within the grants of its caller."""
+def unit_for(request: Request, *entries: Entry, distinct: bool = False) -> Unit:
+    """The unit of a request, within the grants of its caller."""
     return Unit(request.tenant, entries, request.correlation_id, distinct=distinct, caller=request.caller)

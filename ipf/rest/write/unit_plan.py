@@ -1,7 +1,7 @@
-"""The planning of one unit: which resource each entry is about, what its references become, what is written.
+"""The plan of one unit: the resource of each entry, the completed references, the new versions.
 
-The order is that of R4: deletions, creates, updates; then references to other entries and conditional references are
-completed; then every resource that says something new becomes a version.  Nothing here waits.
+The order is that of R4: deletions, creates, updates.  Then references to other entries and conditional references are
+completed, and every changed resource becomes a new version.
 
 Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0.7.1 (conditional delete)
 """
@@ -23,18 +23,18 @@ from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
 from ipf.ports.index import EMPTY
 from ipf.ports.search import Query
-from ipf.rest.write.entry_names import Names, complete, names_of, restore
-from ipf.rest.write.guard import guard_of
+from ipf.rest.write.access_check import access_check_of
+from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, restore_names
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.prefetch import ConditionKey, Key, Question, ambiguous, condition_key, has_search
+from ipf.rest.write.prefetch import ConditionKey, Key, PreparedUnit, ambiguous, condition_key, has_conditional_reference
 from ipf.rest.write.references import conditional_references, rewrite
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
-from ipf.rest.write.stamp import says_the_same, stamp
+from ipf.rest.write.stamp import is_equal_content, stamp
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, UnitResult
 
 _RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2, Method.PATCH: 2}
 _HTTP_METHOD = {Method.DELETE: "DELETE", Method.CREATE: "POST", Method.UPDATE: "PUT", Method.PATCH: "PATCH"}
-# Looking up a member of an Enum takes a third of a microsecond, and a message needs a hundred.
+# Looking up a member of an Enum is slow, and a message needs a hundred of them.
 _DELETE, _CREATE, _UPDATE, _PATCH = Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH
 _CREATED, _UPDATED, _UNCHANGED = Outcome.CREATED, Outcome.UPDATED, Outcome.UNCHANGED
 _FOUND, _DELETED = Outcome.FOUND, Outcome.DELETED
@@ -42,7 +42,7 @@ _FOUND, _DELETED = Outcome.FOUND, Outcome.DELETED
 
 @dataclass(slots=True)
 class Pending:
-    """A resource that will be written unless it says nothing new; `state` is what is there now."""
+    """A resource to be written unless it is unchanged; `state`: its current state."""
 
     entry: Entry
     text: bytes
@@ -52,57 +52,57 @@ class Pending:
 
 
 class UnitPlan:
-    """The planning of one unit."""
+    """The plan of one unit."""
 
-    def __init__(self, asked: Question, view: StoreSnapshot, now: datetime, rids: Iterator[int]) -> None:
-        self.asked = asked
-        self.unit = asked.unit
-        self.view = view
+    def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot, now: datetime, rids: Iterator[int]) -> None:
+        self.prepared = prepared
+        self.unit = prepared.unit
+        self.snapshot = snapshot
         self.now = now
         self.rids = rids
-        self._guard = guard_of(asked.unit.caller)
+        self._access_check = access_check_of(prepared.unit.caller)
         self.changes: list[Change] = []
         self._pending: dict[Key, Pending] = {}
         self._by_condition: dict[ConditionKey, Pending] = {}
         self._deleted: set[Key] = set()
-        self._resolved: dict[str, str] = {}  # conditional references; the same for all entries of the unit
+        self._resolved: dict[str, str] = {}  # conditional references, resolved once per unit
 
     def run(self) -> UnitResult:
-        """Results in the order of the entries; Problem and Again leave the layer to be forgotten."""
-        if self.asked.refused is not None:
-            raise self.asked.refused
+        """Results in the order of the entries; after Problem or ReplanNeeded the caller discards the layer."""
+        if self.prepared.problem is not None:
+            raise self.prepared.problem
         entries, links = self.unit.entries, self.unit.references
         if links:
-            restore(links, entries)
-        ends = self._identified(entries)
+            restore_names(links, entries)
+        outcomes = self._identify_all(entries)
         if links:
-            complete(links, ends)
-        names = None if links is not None and not self.asked.references else names_of(entries, ends)
+            complete_references(links, outcomes)
+        names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
-            self._settle(pending, names)
-        both = zip(entries, ends, strict=True)
+            self._write_if_changed(pending, names)
+        both = zip(entries, outcomes, strict=True)
         return UnitResult(tuple([end if isinstance(end, EntryResult) else _result(entry, end) for entry, end in both]))
 
-    # -- which resource an entry is about
+    # -- the resource of each entry
 
-    def _identified(self, entries: Sequence[Entry]) -> list[EntryResult | Pending]:
-        """What each entry is about, found out in the order in which R4 has a transaction carried out."""
-        keys = self.asked.keys
+    def _identify_all(self, entries: Sequence[Entry]) -> list[EntryResult | Pending]:
+        """The resource or result of each entry, determined in the processing order of R4."""
+        keys = self.prepared.keys
         ranks = [_RANK[entry.method] for entry in entries]
-        is_free = self._guard is None and 0 not in ranks
-        answers: dict[ConditionKey, EntryResult] = self.view.answers if is_free else {}
+        may_use_found_results = self._access_check is None and 0 not in ranks
+        found_results: dict[ConditionKey, EntryResult] = self.snapshot.found_results if may_use_found_results else {}
         found: list[EntryResult | Pending | None] = [None] * len(entries)
         for rank in (0, 1, 2):
             if rank not in ranks:
                 continue
             for number, key in enumerate(keys):
                 if ranks[number] == rank:
-                    known = answers.get(key) if key is not None and rank == 1 else None
+                    known = found_results.get(key) if key is not None and rank == 1 else None
                     found[number] = self._identify(number) if known is None else known
         return cast(list[EntryResult | Pending], found)
 
     def _identify(self, number: int) -> EntryResult | Pending:
-        entry, condition, texts = self.unit.entries[number], self.asked.keys[number], self.asked.texts
+        entry, condition, texts = self.unit.entries[number], self.prepared.keys[number], self.prepared.texts
         text = texts[number] if texts else b""
         if entry.method is _CREATE:
             return self._create(entry, text, condition)
@@ -117,11 +117,11 @@ class UnitPlan:
         if condition is not None:
             found = self._matching(entry, condition)
             key = found[0] if found else None
-        state = self.view.state(key) if key is not None else None
+        state = self.snapshot.state(key) if key is not None else None
         self._check_version(entry, state)
-        if key is None or state is None or not state.alive:
+        if key is None or state is None or not state.exists:
             return EntryResult(204, _DELETED, state.version if state else None)
-        self._claim(key, entry)
+        self._refuse_deleted(key, entry)
         self._deleted.add(key)
         return EntryResult(204, _DELETED, self._write(key, state, None, entry))
 
@@ -132,53 +132,53 @@ class UnitPlan:
                 return earlier
             found = self._matching(entry, condition)
             if found:
-                if self._guard is not None:
-                    self._guard.finds(entry.resource_type, self.view.state(found[0]))
-                return self.view.found(condition, found[0])
-        return self._fresh(entry, text, condition)
+                if self._access_check is not None:
+                    self._access_check.check_match(entry.resource_type, self.snapshot.state(found[0]))
+                return self.snapshot.found_result(condition, found[0])
+        return self._new(entry, text, condition)
 
     def _update(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
         if condition is None:
             if entry.id is None:
-                return self._fresh(entry, text, None)
-            return self._expect(entry, text, self._key(entry.resource_type, entry.id))
+                return self._new(entry, text, None)
+            return self._plan_write(entry, text, self._key(entry.resource_type, entry.id))
         earlier = self._by_condition.get(condition)
         if earlier is not None:
-            return self._repeat(entry, earlier)
+            return self._same_write(entry, earlier)
         found = self._matching(entry, condition)
         if found and entry.id is not None and entry.id != found[0][2]:
-            text_ = "the resource's id is not that of the resource that the condition matches"
-            raise Problem(Category.VALUE, text_, entry.place)
+            reason = "the id of the resource differs from the id of the resource that the condition matches"
+            raise Problem(Category.VALUE, reason, entry.place)
         if found:
-            return self._expect(entry, text, found[0], condition)
+            return self._plan_write(entry, text, found[0], condition)
         if entry.id is None:
-            return self._fresh(entry, text, condition)
+            return self._new(entry, text, condition)
         key = self._key(entry.resource_type, entry.id)
-        state = self.view.state(key)
-        if state is not None and state.alive:
+        state = self.snapshot.state(key)
+        if state is not None and state.exists:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
-        return self._expect(entry, text, key, condition)
+        return self._plan_write(entry, text, key, condition)
 
     def _patch(self, entry: Entry, patch: Callable[[Json], Json], condition: ConditionKey | None) -> Pending:
-        """A patch of what is there, as the units before left it; there must be something."""
+        """A patch of the planned state of an existing resource."""
         found: Sequence[Key] = [self._key(entry.resource_type, entry.id)] if entry.id is not None else ()
         if condition is not None:
             found = self._matching(entry, condition)
-        state = self.view.state(found[0]) if found else None
+        state = self.snapshot.state(found[0]) if found else None
         resource = state.resource if state is not None else None
         if not found or resource is None:
-            gone = state is not None
-            said = "the resource was deleted" if gone else "there is no such resource"
-            raise Problem(Category.GONE if gone else Category.NOT_FOUND, said, entry.place)
+            was_deleted = state is not None
+            reason = "the resource was deleted" if was_deleted else "there is no such resource"
+            raise Problem(Category.GONE if was_deleted else Category.NOT_FOUND, reason, entry.place)
         if found[0] in self._pending:
-            self._refuse_twice(found[0], entry)
+            self._refuse_second_change(found[0], entry)
         self._check_version(entry, state)
         patched = patch(resource)
-        return self._expect(replace(entry, resource=patched), dumps(patched), found[0], condition)
+        return self._plan_write(replace(entry, resource=patched), dumps(patched), found[0], condition)
 
-    def _fresh(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
-        """A resource with an id that nobody has."""
-        if self._guard is not None or entry.if_match is not None:
+    def _new(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
+        """A resource with a new id."""
+        if self._access_check is not None or entry.if_match is not None:
             self._check_version(entry, None)
         key = self.unit.tenant, entry.resource_type, new_id(self.now)
         pending = self._pending[key] = Pending(entry, text, key, None)
@@ -186,44 +186,44 @@ class UnitPlan:
             self._by_condition[condition] = pending
         return pending
 
-    def _expect(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
+    def _plan_write(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
         earlier = self._pending.get(key)
         if earlier is not None:
-            return self._repeat(entry, earlier)
-        state = self.view.state(key)
+            return self._same_write(entry, earlier)
+        state = self.snapshot.state(key)
         self._check_version(entry, state)
         if key in self._deleted:
-            self._claim(key, entry)
+            self._refuse_deleted(key, entry)
         pending = self._pending[key] = Pending(entry, text, key, state)
         if condition is not None:
             self._by_condition[condition] = pending
         return pending
 
-    def _repeat(self, entry: Entry, earlier: Pending) -> Pending:
-        """A second entry for one resource is harmless when it says the same, and refused otherwise."""
+    def _same_write(self, entry: Entry, earlier: Pending) -> Pending:
+        """A second entry for one resource: accepted when it is equal, refused otherwise."""
         if entry.resource != earlier.entry.resource or (self.unit.distinct and entry.method is _UPDATE):
-            self._refuse_twice(earlier.key, entry)
+            self._refuse_second_change(earlier.key, entry)
         return earlier
 
-    def _claim(self, key: Key, entry: Entry) -> None:
+    def _refuse_deleted(self, key: Key, entry: Entry) -> None:
         if key in self._deleted:
-            self._refuse_twice(key, entry)
+            self._refuse_second_change(key, entry)
 
-    def _refuse_twice(self, key: Key, entry: Entry) -> NoReturn:
+    def _refuse_second_change(self, key: Key, entry: Entry) -> NoReturn:
         raise Problem(Category.VALUE, f"the transaction changes {key[1]}/{key[2]} twice", entry.place)
 
     def _check_version(self, entry: Entry, state: State | None) -> None:
-        if self._guard is not None:
-            self._guard.touches(entry.method, entry.resource_type, state)
-        if entry.must_be_new and state is not None and state.alive:
-            raise Problem(Category.PRECONDITION, "the resource is there already", entry.place)
+        if self._access_check is not None:
+            self._access_check.check_change(entry.method, entry.resource_type, state)
+        if entry.must_be_new and state is not None and state.exists:
+            raise Problem(Category.PRECONDITION, "the resource already exists", entry.place)
         if entry.if_match is None:
             return
-        if state is None or not state.alive or state.version.version_id != entry.if_match:
+        if state is None or not state.exists or state.version.version_id != entry.if_match:
             raise Problem(Category.PRECONDITION, "If-Match does not name the current version", entry.place)
 
     def _matching(self, entry: Entry, condition: ConditionKey) -> Sequence[Key]:
-        found = self.view.matching(condition, entry.condition) if entry.condition is not None else ()
+        found = self.snapshot.matching(condition, entry.condition) if entry.condition is not None else ()
         if len(found) > 1:
             raise ambiguous(entry.place)
         return found
@@ -231,45 +231,45 @@ class UnitPlan:
     def _key(self, resource_type: str, id: str) -> Key:
         return self.unit.tenant, resource_type, id
 
-    # -- what is written
+    # -- writing
 
-    def _settle(self, pending: Pending, names: Names | None) -> None:
-        """Complete the references of a resource, and write it when it says something new."""
+    def _write_if_changed(self, pending: Pending, names: EntryNames | None) -> None:
+        """Complete the references of a resource, and write it when it has changed."""
         entry, state, key = pending.entry, pending.state, pending.key
-        resource = self._completed(pending, names)
+        resource = self._with_references(pending, names)
         if key[1] == "Subscription":
             resource = self._with_secrets(pending, resource)
             self._check_topic(pending, resource)
-        if state is None or not state.alive:
+        if state is None or not state.exists:
             pending.result = EntryResult(201, _CREATED, self._write(key, state, resource, entry))
-        elif _is_stored(state, resource, key[2]):
+        elif _is_unchanged(state, resource, key[2]):
             pending.result = EntryResult(200, _UNCHANGED, state.version)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
 
     def _with_secrets(self, pending: Pending, resource: Json) -> Json:
-        """Masked headers are those that are stored."""
+        """Replace redacted headers by the stored ones."""
         try:
             return kept(resource, pending.state.resource if pending.state is not None else None)
-        except Problem as refused:
+        except Problem as problem:
             place = pending.entry.place
-            raise (refused if place is None else refused.inside(place)) from refused
+            raise (problem if place is None else problem.inside(place)) from problem
 
     def _check_topic(self, pending: Pending, resource: Json) -> None:
-        """What a subscriber asks for must be served; pausing is possible also when it no longer is."""
-        matcher, is_there = self.view.matcher, pending.state is not None and pending.state.alive
+        """Refuse a Subscription that cannot be served; an existing one may always be switched off."""
+        matcher, is_there = self.snapshot.matcher, pending.state is not None and pending.state.exists
         if matcher is None or self.unit.caller.is_system or (is_there and resource.get("status") == "off"):
             return
-        held = [topic_in(one.entry.resource) for one in self._pending.values() if one.key[1] in TOPIC_TYPES]
-        new = [read_topic(one) for one in held if one is not None and is_served(one)]
+        topics = [topic_in(one.entry.resource) for one in self._pending.values() if one.key[1] in TOPIC_TYPES]
+        new = [read_topic(one) for one in topics if one is not None and is_served(one)]
         try:
             matcher.check(self.unit.tenant, resource, new)
-        except Problem as refused:
+        except Problem as problem:
             place = pending.entry.place
-            raise (refused if place is None else refused.inside(place)) from refused
+            raise (problem if place is None else problem.inside(place)) from problem
 
     def _write(self, key: Key, state: State | None, resource: Json | None, entry: Entry) -> Version:
-        """Put one more version of a resource into the layer and the changes; `resource` None deletes it."""
+        """Add a version of a resource to the layer and the changes; `resource` None deletes it."""
         tenant, resource_type, id = key
         if state is None:
             rid, number, when, before, previous = self._new_rid(), 1, self.now, EMPTY, None
@@ -281,60 +281,61 @@ class UnitPlan:
         if resource is not None:
             stamped = stamp(resource, id, number, when)
             body = dumps(stamped)
-            if not self.asked.is_looked_through and has_search(body):
+            if not self.prepared.references_are_read and has_conditional_reference(body):
                 raise ReplanNeeded
             after = extract(stamped)
         version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
-        if self._guard is not None and stamped is not None:
-            self._guard.writes(entry.method, version, stamped, after)
+        if self._access_check is not None and stamped is not None:
+            self._access_check.check_write(entry.method, version, stamped, after)
         how = _interaction(state, stamped)
         self.changes.append(Change(tenant, version, stamped, before, after, self.unit.correlation_id, how, previous))
-        self.view.write(key, State(version, stamped, after))
+        self.snapshot.write(key, State(version, stamped, after))
         return version
 
     def _new_rid(self) -> int:
         rid = next(self.rids, None)
         if rid is None:
-            raise ReplanNeeded  # units before this one took what it was expected to find
+            raise ReplanNeeded  # an earlier unit changed the match of a condition
         return rid
 
-    def _completed(self, pending: Pending, names: Names | None) -> Json:
-        """The resource with references to other entries and conditional references replaced; `names` None: it has
-        none that have not been completed where they stand."""
+    def _with_references(self, pending: Pending, names: EntryNames | None) -> Json:
+        """The resource with its references completed; `names` None: they have been completed in place."""
         resource = pending.entry.resource or {}
         if names is None:
             return resource
         text = pending.text
         searches: dict[str, str] = {}
-        if self.asked.references and b"?" in text:
+        if self.prepared.references and b"?" in text:
             for reference in conditional_references(resource):
                 if reference not in self._resolved:
                     self._resolved[reference] = self._resolve(reference, pending.entry)
                 searches[reference] = self._resolved[reference]
-        if not searches and (self.unit.references is not None or not any(mark in text for mark in names.marks())):
+        if not searches and (
+            self.unit.references is not None or not any(mark in text for mark in names.search_bytes())
+        ):
             return resource
-        return rewrite(resource, names.anywhere, {**names.references, **searches} if searches else names.references)
+        return rewrite(resource, names.full_urls, {**names.relative_references, **searches})
 
     def _resolve(self, reference: str, entry: Entry) -> str:
-        """`Type/id` of the one resource, stored or of this unit, that a conditional reference means."""
-        query = self.asked.references[reference]
+        """`Type/id` of the one resource, stored or of this unit, that a conditional reference matches."""
+        query = self.prepared.references[reference]
         condition = condition_key(self.unit.tenant, query)
         earlier = self._by_condition.get(condition)
         if earlier is not None:
             return f"{earlier.key[1]}/{earlier.key[2]}"
-        stored = self.view.matching(condition, query)
-        if self._guard is not None:
+        stored = self.snapshot.matching(condition, query)
+        if self._access_check is not None:
             for key in stored:
-                self._guard.finds(query.resource_type, self.view.state(key))
+                self._access_check.check_match(query.resource_type, self.snapshot.state(key))
         found = [key for key in stored if key not in self._pending]
-        found += [key for key, pending in self._pending.items() if self._will_meet(pending, query)]
+        found += [key for key, pending in self._pending.items() if self._will_match(pending, query)]
         if len(found) == 1:
             return f"{found[0][1]}/{found[0][2]}"
-        said = "matches nothing" if not found else "matches more than one resource"
+        reason = "matches nothing" if not found else "matches more than one resource"
         category = Category.PRECONDITION if not found else Category.AMBIGUOUS
-        raise Problem(category, f"a conditional reference to {query.resource_type} {said}", entry.place)
+        raise Problem(category, f"a conditional reference to {query.resource_type} {reason}", entry.place)
 
-    def _will_meet(self, pending: Pending, query: Query) -> bool:
+    def _will_match(self, pending: Pending, query: Query) -> bool:
         resource, key = pending.entry.resource, pending.key
         if key[1] != query.resource_type or resource is None:
             return False
@@ -345,23 +346,23 @@ class UnitPlan:
 def _result(entry: Entry, end: Pending) -> EntryResult:
     if end.result is None:
         raise RuntimeError("a pending resource was not settled")
-    if end.entry is entry or entry.method is _PATCH:  # a patched entry is a copy, and never shared
+    if end.entry is entry or entry.method is _PATCH:  # a patched entry is a copy
         return end.result
     outcome = _FOUND if entry.method is _CREATE else _UNCHANGED
     return EntryResult(200, outcome, end.result.version)
 
 
-def _is_stored(state: State, resource: Json, id: str) -> bool:
-    """Whether the current version says the same: by its bytes when they were written alike, else by its content."""
+def _is_unchanged(state: State, resource: Json, id: str) -> bool:
+    """Whether the current version has equal content; equal bytes are compared first."""
     version = state.version
     stamped = stamp(resource, id, version.version_id, version.last_updated)
     if dumps(stamped) == version.body:
         return True
     stored = state.resource
-    return stored is not None and says_the_same(stamped, stored)
+    return stored is not None and is_equal_content(stamped, stored)
 
 
 def _interaction(state: State | None, resource: Json | None) -> str:
     if resource is None:
         return "delete"
-    return "update" if state is not None and state.alive else "create"
+    return "update" if state is not None and state.exists else "create"

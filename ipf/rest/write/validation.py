@@ -1,8 +1,8 @@
-"""Converted messages through the same judgement as resources from outside, where the validation mode asks for it.
+"""Validation of converted messages, according to the validation mode.
 
-In mode `enforce` a message whose resources are not valid is not stored: its Problem (422 of a FHIR server) is what the
-convert stage would get from a server elsewhere.  In mode `warn` the number of findings is told.  In mode `off` nothing
-is done and nothing loaded.  References between the entries of a message are not followed.
+In mode `enforce` a message with an invalid resource is not stored; its Problem is a 422, as from a remote FHIR server.
+In mode `warn` the number of findings is reported.  In mode `off` nothing is loaded.  References between the entries of
+a message are not followed.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ipf.fhir.validation.findings import Finding
 from ipf.rest.write.conformance import ENFORCE, OFF, Conformance, refusal
 from ipf.rest.write.unit import Unit, UnitResult
 
-Told = Callable[[Unit, int, int], None]  # unit, errors, other findings
+ReportFindings = Callable[[Unit, int, int], None]  # unit, errors, other findings
 
 
 class Submit(Protocol):
-    """Stores FHIR transactions: one result or Problem a unit, in order."""
+    """Stores FHIR transactions: one result or Problem per unit, in order."""
 
     async def __call__(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        """StoreUnreachable when nothing is known to be stored."""
+        """StoreUnreachable when the outcome of every unit is unknown."""
 
 
-def judged(submit: Submit, conformance: Conformance, told: Told) -> Submit:
-    """`submit` for the units that are valid; a Problem for each of the others, in order."""
+def validated(submit: Submit, conformance: Conformance, reported: ReportFindings) -> Submit:
+    """`submit` for valid units; a Problem for each invalid one, in order."""
     if conformance.mode == OFF:
         return submit
 
     async def judge(units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        problems = [await _problem(unit, conformance, told) for unit in units]
+        problems = [await _problem(unit, conformance, reported) for unit in units]
         valid = [unit for unit, one in zip(units, problems, strict=True) if one is None]
         stored = iter(await submit(valid) if valid else [])
         return [next(stored) if one is None else one for one in problems]
@@ -40,9 +40,9 @@ def judged(submit: Submit, conformance: Conformance, told: Told) -> Submit:
     return judge
 
 
-async def _problem(unit: Unit, conformance: Conformance, told: Told) -> Problem | None:
-    """What is wrong with the resources of a unit, when that keeps it from being stored."""
-    validator = (await conformance.known(unit.tenant)).validator
+async def _problem(unit: Unit, conformance: Conformance, reported: ReportFindings) -> Problem | None:
+    """The Problem of a unit that must not be stored; None when it may be."""
+    validator = (await conformance.definitions_of(unit.tenant)).validator
     errors: list[Finding] = []
     issues: list[Issue] = []
     others = 0
@@ -55,7 +55,7 @@ async def _problem(unit: Unit, conformance: Conformance, told: Told) -> Problem 
             place = entry.place or f"Bundle.entry[{number}]"
             issues += [replace(one, place=f"{place}.resource ({one.place})") for one in refusal(findings).issues]
     if errors or others:
-        told(unit, len(errors), others)
+        reported(unit, len(errors), others)
     if not issues or conformance.mode != ENFORCE:
         return None
     first = issues[0]

@@ -63,7 +63,7 @@ async def replay(desk: MessageAdmin, rehearsal: ReplayPreview, request: Request)
         return answer(202, job_item(await desk.start_job(job, MOST)))
     limit = _whole(body, "limit", REHEARSED, 1, REHEARSED)
     ids = await desk.select(job.selection, MOST + 1)
-    items = [await rehearsal.rehearse(one) for one in ids[:limit]]
+    items = [await rehearsal.preview(one) for one in ids[:limit]]
     return answer(200, {"dry_run": True, "total": min(len(ids), MOST), "limit": limit, "items": items})
 
 

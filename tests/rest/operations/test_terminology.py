@@ -49,7 +49,7 @@ OWN_MAP: Json = {
 }
 
 
-def judged(world: World) -> None:
+def validated(world: World) -> None:
     """Give the world's server definitions, and its searches value sets."""
     world.conformance = Conformance(Packages, world.store, lambda: world.now)
     world.terminology = TenantTerminology(world.conformance)
@@ -67,7 +67,7 @@ class TerminologySuite(Suite):
     world: World
 
     async def test_expand(self) -> None:
-        judged(self.world)
+        validated(self.world)
         answer = await self.world.send("GET", f"ValueSet/$expand?url={VS}administrative-gender")
         expansion = loads(answer.body)["expansion"]
         codes = [one["code"] for one in expansion["contains"]]
@@ -91,7 +91,7 @@ class TerminologySuite(Suite):
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
 
     async def test_what_is_stored(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
         await self.world.send("PUT", "ValueSet/own", OWN_SET)
         for url in ("ValueSet/$expand?url=http://x.test/vs", "ValueSet/own/$expand"):
@@ -113,7 +113,7 @@ class TerminologySuite(Suite):
             self.assertEqual((await self.world.send("GET", "ValueSet/own/$expand")).status, status, scope)
 
     async def test_validate_code(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
         gender, system = f"ValueSet/$validate-code?url={VS}administrative-gender", f"&system={GENDER}"
         rows = [
@@ -143,7 +143,7 @@ class TerminologySuite(Suite):
         self.assertTrue(said(answer)["result"])
 
     async def test_lookup(self) -> None:
-        judged(self.world)
+        validated(self.world)
         answer = await self.world.send("GET", f"CodeSystem/$lookup?system={GENDER}&code=male")
         self.assertEqual((said(answer)["name"], said(answer)["display"]), ("AdministrativeGender", "Male"))
         for url, status in (
@@ -154,7 +154,7 @@ class TerminologySuite(Suite):
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
 
     async def test_translate(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "ConceptMap/own", OWN_MAP)
         rows = [
             ("ConceptMap/$translate?url=http://x.test/map&system=http://x.test/cs&code=a", True),
@@ -176,7 +176,7 @@ class TerminologySuite(Suite):
         )
 
     async def test_searches_know_value_sets(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
         await self.world.send("PUT", "ValueSet/own", OWN_SET)
         for code in ("a", "a1", "a2", "b"):

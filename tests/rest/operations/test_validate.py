@@ -28,7 +28,7 @@ PROFILE: Json = {
 }
 
 
-def judged(world: World, mode: str = "off") -> None:
+def validated(world: World, mode: str = "off") -> None:
     """Give the world's server definitions to judge by."""
     world.conformance = Conformance(Packages, world.store, lambda: world.now, mode)
 
@@ -45,7 +45,7 @@ class ValidateSuite(Suite):
     world: World
 
     async def test_of_a_type(self) -> None:
-        judged(self.world)
+        validated(self.world)
         answer = await self.world.send("POST", "Patient/$validate", VALID)
         self.assertEqual((answer.status, errors(answer)), (200, []))
         answer = await self.world.send("POST", "Patient/$validate", WRONG)
@@ -56,7 +56,7 @@ class ValidateSuite(Suite):
         self.assertEqual(sum(counts.values()), 0)
 
     async def test_with_a_profile(self) -> None:
-        judged(self.world)
+        validated(self.world)
         profile = US_CORE + "us-core-patient"
         answer = await self.world.send("POST", f"Patient/$validate?profile={profile}", VALID)
         self.assertEqual(errors(answer), ["Patient", "Patient"])  # identifier and name
@@ -70,7 +70,7 @@ class ValidateSuite(Suite):
         self.assertIn("not-found", {code for code, _, _ in issues(answer)})
 
     async def test_of_an_instance(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
         for method in ("GET", "POST"):
             answer = await self.world.send(method, "Patient/a/$validate")
@@ -84,7 +84,7 @@ class ValidateSuite(Suite):
 
     async def test_of_what_may_not_be_read(self) -> None:
         """What is said of a resource quotes it: outside the limits of a scope it is not there."""
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
         for scope, status in (("system/Patient.r?_id=a", 200), ("system/Patient.r?_id=b", 404)):
             self.world.caller = Caller("ada", scopes=(scope,))
@@ -92,7 +92,7 @@ class ValidateSuite(Suite):
                 self.assertEqual((await self.world.send("GET", url)).status, status, (scope, url))
 
     async def test_a_stored_profile_is_known_at_once(self) -> None:
-        judged(self.world, "enforce")
+        validated(self.world, "enforce")
         resource = {**VALID, "meta": {"profile": [PROFILE["url"]]}}
         self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)  # not known: a warning
         self.assertEqual((await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})).status, 201)
@@ -107,13 +107,13 @@ class ModeSuite(Suite):
     world: World
 
     async def test_off(self) -> None:
-        judged(self.world)
+        validated(self.world)
         answer = await self.world.send("POST", "Patient", WRONG)
         self.assertEqual(answer.status, 201)
         self.assertNotIn("X-FHIR-Request-Validation", dict(answer.headers))
 
     async def test_warn_accepts_and_says(self) -> None:
-        judged(self.world, "warn")
+        validated(self.world, "warn")
         answer = await self.world.send("POST", "Patient", WRONG, prefer="return=OperationOutcome")
         self.assertEqual((answer.status, errors(answer)), (201, ["Patient.gender"]))
         answer = await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
@@ -126,7 +126,7 @@ class ModeSuite(Suite):
         self.assertIn("Patient.gender", [one.get("expression", [""])[0] for one in outcome["issue"]])
 
     async def test_enforce_refuses(self) -> None:
-        judged(self.world, "enforce")
+        validated(self.world, "enforce")
         answer = await self.world.send("POST", "Patient", WRONG)
         self.assertEqual((answer.status, errors(answer)), (422, ["Patient.gender"]))
         self.assertEqual((await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})).status, 422)
@@ -151,7 +151,7 @@ class DefinitionSuite(Suite):
     world: World
 
     async def test_a_fresh_server_has_them(self) -> None:
-        judged(self.world)
+        validated(self.world)
         for url in (US_CORE + "us-core-patient", BACKPORT + "backport-subscription"):
             answer = await self.world.send("GET", f"StructureDefinition?url={url}")
             found = loads(answer.body)
@@ -170,7 +170,7 @@ class DefinitionSuite(Suite):
         self.assertEqual((await self.world.send("GET", "StructureDefinition/none")).status, 404)
 
     async def test_the_profiles_are_stated(self) -> None:
-        judged(self.world)
+        validated(self.world)
         resources = loads((await self.world.send("GET", "metadata")).body)["rest"][0]["resource"]
         stated = {one["type"]: one.get("supportedProfile", []) for one in resources}
         self.assertEqual(stated["Patient"], [US_CORE + "us-core-patient"])
@@ -179,12 +179,12 @@ class DefinitionSuite(Suite):
         self.assertEqual(stated["Basic"], [])
 
     async def test_searches_that_do_not_narrow_have_only_what_is_stored(self) -> None:
-        judged(self.world)
+        validated(self.world)
         await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})
         self.assertEqual(loads((await self.world.send("GET", "StructureDefinition")).body)["total"], 1)
 
     async def test_what_is_stored_goes_before(self) -> None:
-        judged(self.world)
+        validated(self.world)
         url = US_CORE + "us-core-patient"
         await self.world.send("PUT", "StructureDefinition/mine", {**PROFILE, "id": "mine", "url": url})
         found = loads((await self.world.send("GET", f"StructureDefinition?url={url}")).body)

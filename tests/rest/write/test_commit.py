@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
 from ipf.ports import Version, Writes
-from ipf.rest.write.prefetch import HABIT
+from ipf.rest.write.prefetch import REFERENCE_HISTORY
 from ipf.rest.write.unit import UnitResult
 from tests.fakes import MemoryFhirStore
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, by_mrn, create, delete, patient, put, unit
@@ -249,7 +249,7 @@ class ReferenceSuite(Suite):
         note = {"text": 'what? "reference":"Patient?a=b"'}
         visit = {"resourceType": "Encounter", "subject": subject, "partOf": part}
         outer = {"resourceType": "Encounter", "text": note}
-        HABIT.left = 0
+        REFERENCE_HISTORY.eager_units = 0
         for resource, expected in ((visit, "Patient/there"), ({**visit, "subject": {"display": "who?"}}, None)):
             known = [(part, "reference", 0)]
             part["reference"] = "urn:uuid:1"
@@ -259,11 +259,11 @@ class ReferenceSuite(Suite):
             self.assertEqual(second["partOf"]["reference"], f"Encounter/{first['id']}")
             self.assertEqual(second["subject"].get("reference"), expected)
             self.assertEqual(first["text"], note)
-        self.assertEqual(HABIT.left, 999)  # the second was looked through at once, after the first
+        self.assertEqual(REFERENCE_HISTORY.eager_units, 999)  # the second unit was searched in advance, after the first
 
     async def test_conditional_references_of_what_is_there_are_not_looked_for(self) -> None:
         """In units that know their references; a refusal is the unit's own."""
-        HABIT.left = 0
+        REFERENCE_HISTORY.eager_units = 0
         await self.world.commit(unit(create(patient("1"), by_mrn("1"))))
         link = {"other": {"reference": "Patient?nonsense=1"}, "type": "seealso"}
         linked = [{**patient(mrn), "link": [link]} for mrn in "12"]

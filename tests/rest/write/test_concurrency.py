@@ -28,7 +28,7 @@ class AtOnceTests(OnPostgres):
         await super().setUp()
         one = self.world.repository
         other = replace(
-            one, store=PostgresFhirStore(self.database), matcher=MatchingIndex(), together=type(one.together)()
+            one, store=PostgresFhirStore(self.database), matcher=MatchingIndex(), write_group=type(one.write_group)()
         )
         self.servers = [handler(one), handler(other)]
 

@@ -32,7 +32,9 @@ class IntegritySuite(Suite):
 
     async def test_references_to_nothing(self) -> None:
         answer = await self.world.send("PUT", "Encounter/e", visit("Patient/a"))
-        self.assertEqual((answer.status, issues(answer)[0][1]), (422, "a reference to Patient/a, which is not there"))
+        self.assertEqual(
+            (answer.status, issues(answer)[0][1]), (422, "the referenced resource Patient/a does not exist")
+        )
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         for reference in ("Patient/a", "Patient/a/_history/1", "#inner", "urn:uuid:1", "http://other/fhir/Patient/z"):
             self.assertEqual((await self.world.send("POST", "Encounter", visit(reference))).status, 201, reference)
@@ -42,7 +44,7 @@ class IntegritySuite(Suite):
         await self.world.send("PUT", "Encounter/e", visit("Patient/a"))
         for url in ("Patient/a", "Patient?identifier=urn:mrn|1"):
             answer = await self.world.send("DELETE", url)
-            self.assertEqual((answer.status, issues(answer)[0][1]), (409, "Patient/a is referred to by Encounter/e"))
+            self.assertEqual((answer.status, issues(answer)[0][1]), (409, "Patient/a is referenced by Encounter/e"))
         await self.world.send("DELETE", "Encounter/e")
         self.assertEqual((await self.world.send("DELETE", "Patient/a")).status, 204)
         self.assertEqual((await self.world.send("PUT", "Encounter/e", visit("Patient/a"))).status, 422)

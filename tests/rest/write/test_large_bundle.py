@@ -17,7 +17,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Handler, Json, Request
 from ipf.rest.router import handler
 from ipf.rest.write.integrity import Integrity
-from ipf.rest.write.large_bundle import IN_PIECES, in_pieces, let_go
+from ipf.rest.write.large_bundle import STREAMED_BYTES, clear_gradually, split_entries
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, World, issues
@@ -43,7 +43,7 @@ class PiecesTests(SynchronousTestCase):
     def test_as_when_read_whole(self) -> None:
         """The entries one by one, and the Bundle around them."""
         for text in WRITTEN:
-            found = in_pieces(text.encode())
+            found = split_entries(text.encode())
             assert found is not None, text
             outer, entries = found
             self.assertEqual((outer | {"entry": list(entries)}), loads(text))
@@ -52,14 +52,14 @@ class PiecesTests(SynchronousTestCase):
     def test_left_to_the_whole(self) -> None:
         """What is no Bundle, and what is wrong with it, is not for this way of reading to say."""
         for text in READ_WHOLE:
-            self.assertIsNone(in_pieces(text.encode()), text[:60])
-        self.assertIsNone(in_pieces(b'{"entry":["\xff"]}'))
+            self.assertIsNone(split_entries(text.encode()), text[:60])
+        self.assertIsNone(split_entries(b'{"entry":["\xff"]}'))
 
     def test_let_go(self) -> None:
         """Nothing is left."""
         one: list[int] = [1, 2]
         two = {"a": 1, "b": 2}
-        let_go(one, two)
+        clear_gradually(one, two)
         self.assertEqual((one, two), ([], {}))
 
 
@@ -86,14 +86,14 @@ def request(kind: str, entries: list[Any]) -> Request:
 class LargeBundleTests(OnMemory):
     async def test_what_is_wrong_with_an_entry(self) -> None:
         """It is named by its place, and an entry that cannot be read refuses the whole, as in a small Bundle."""
-        filler = [entry(number) for number in range(IN_PIECES // 500)]
+        filler = [entry(number) for number in range(STREAMED_BYTES // 500)]
         for wrong, status, place in (
             ({**entry(0), "request": {}}, 400, f"Bundle.entry[{len(filler)}].request"),
             ({**entry(0), "resource": {"resourceType": "Patient", "nme": 1}}, 400,
              f"Bundle.entry[{len(filler)}].resource (Patient.nme)"),
         ):  # fmt: skip
             asked = request("transaction", [*filler, wrong])
-            self.assertGreater(len(asked.body), IN_PIECES)
+            self.assertGreater(len(asked.body), STREAMED_BYTES)
             answer = await handler(self.world.repository)(asked)
             self.assertEqual((answer.status, issues(answer)[0][2]), (status, place), answer.body[:300])
         twice = asked.body.replace(b'"nme":1', b'"id":"a","id":"b"')
@@ -140,7 +140,7 @@ class ReactorTests(TestCase):
         integrity = Integrity(world.store, world.referrers)
         handle = handler(replace(world.repository, run_in_thread=deferToThread, integrity=integrity))
         asked = request("transaction", [entry(number) for number in range(ENTRIES)])
-        self.assertGreater(len(asked.body), IN_PIECES)
+        self.assertGreater(len(asked.body), STREAMED_BYTES)
         for expected in ("201 Created", "200 OK"):
             stalls = Stalls()
             answer = await handle(asked)

@@ -55,10 +55,10 @@ class ElsewhereTests(OnMemory):
         issue = {"code": "invalid", "diagnostics": "Hansen^Kari", "expression": ["Patient.name"]}
         outcome = {"resourceType": "OperationOutcome", "issue": [issue]}
         for status, body, text in (
-            (422, dumps(outcome), "the FHIR server answered 422: invalid at Patient.name"),
-            (401, b"", "the FHIR server answered 401"),
-            (500, b"<html>Kari", "the FHIR server answered 500"),
-            (302, b"[]", "the FHIR server answered 302"),
+            (422, dumps(outcome), "the FHIR server responded with 422: invalid at Patient.name"),
+            (401, b"", "the FHIR server responded with 401"),
+            (500, b"<html>Kari", "the FHIR server responded with 500"),
+            (302, b"[]", "the FHIR server responded with 302"),
         ):
 
             async def post(sent: bytes, _: str, answer: tuple[int, bytes] = (status, body)) -> tuple[int, bytes]:

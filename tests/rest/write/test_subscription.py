@@ -194,8 +194,8 @@ class LifeSuite(Suite):
         events = await self.queue.events(lease, 10)
         self.assertEqual([(event.number, event.id, event.version_id) for event in events], [(1, "a", 1), (2, "a", 2)])
         self.assertEqual((events[1].body, events[1].correlation_id), (changed.body, CORRELATION_ID))
-        told = notification(lease.resource, events[1:2], NotificationContext("", NOW, 2))
-        self.assertEqual((told.method, told.url), ("PUT", "https://hook.example.org/Patient/a"))
+        reported = notification(lease.resource, events[1:2], NotificationContext("", NOW, 2))
+        self.assertEqual((reported.method, reported.url), ("PUT", "https://hook.example.org/Patient/a"))
 
     async def test_status_changes_are_versions_of_the_resource(self) -> None:
         parts = self.world.repository

@@ -11,7 +11,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.ports import Json
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.unit import Unit, UnitResult
-from ipf.rest.write.validation import judged
+from ipf.rest.write.validation import validated
 from tests.rest.world import World, create, unit
 
 VALID: Json = {"resourceType": "Patient", "gender": "female"}
@@ -25,25 +25,25 @@ class JudgedTests(TestCase):
         """Submit one valid, one invalid and one valid unit."""
         world = World()
         sent: list[Unit] = []
-        told: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
 
         async def submit(units: Sequence[Unit]) -> list[UnitResult | Problem]:
             sent.extend(units)
             return [UnitResult() for _ in units]
 
         conformance = Conformance(Packages, world.store, lambda: world.now, mode)
-        judge = judged(submit, conformance, lambda unit, errors, others: told.append((errors, others)))
+        judge = validated(submit, conformance, lambda unit, errors, others: reported.append((errors, others)))
         units = [unit(create(VALID)), unit(create(VALID), create(WRONG)), unit(create(VALID))]
-        return await judge(units), sent, told
+        return await judge(units), sent, reported
 
     async def test_off(self) -> None:
-        results, sent, told = await self.run_in("off")
-        self.assertEqual((len(results), len(sent), told), (3, 3, []))
+        results, sent, reported = await self.run_in("off")
+        self.assertEqual((len(results), len(sent), reported), (3, 3, []))
 
     async def test_warn(self) -> None:
-        results, sent, told = await self.run_in("warn")
+        results, sent, reported = await self.run_in("warn")
         self.assertEqual((len(results), len(sent)), (3, 3))
-        self.assertEqual([errors for errors, _ in told], [0, 1, 0])
+        self.assertEqual([errors for errors, _ in reported], [0, 1, 0])
 
     async def test_enforce(self) -> None:
         results, sent, _ = await self.run_in("enforce")

@@ -1,8 +1,8 @@
-"""The door for resources from outside: what may not enter is refused here, with its place.
+"""Checks of resources that clients send.
 
-Structure first (`structure.py`): every element is one that R4 knows, of the JSON shape that R4 gives it.  Then, where
-`SUBSCRIPTION_SERVICE_VALIDATION_MODE` is `enforce`, its type and profiles; then the rules for Subscriptions.  Resources
-that our own maps made do not pass here.
+First the structure (`structure.py`): every element is defined in R4 and has the JSON shape of R4.  Then, in validation
+mode `enforce` (`SUBSCRIPTION_SERVICE_VALIDATION_MODE`), type and profiles; then the rules for Subscriptions, topics and
+search parameters.  Converted messages are not checked here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ipf.rest.write.repository import Repository
 from ipf.subscriptions.criteria import check
 
 
-async def admitted(request: Request, resource_type: str, repository: Repository) -> tuple[Json, Json]:
-    """The resource in the body of a request, and the same as it will be stored; a large one is read aside."""
+async def read_incoming(request: Request, resource_type: str, repository: Repository) -> tuple[Json, Json]:
+    """The resource in the body of a request, as sent and as it will be stored; a large body is read in a thread."""
 
     def read() -> tuple[Json, Json]:
         sent = resource_body(request, resource_type)
-        return sent, admit(sent, repository)
+        return sent, check_incoming(sent, repository)
 
     if len(request.body) < LARGE_BODY:
         return read()
@@ -33,8 +33,8 @@ async def admitted(request: Request, resource_type: str, repository: Repository)
     return found
 
 
-def admit(resource: Json, repository: Repository, place: str | None = None) -> Json:
-    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE, places prefixed with `place`."""
+def check_incoming(resource: Json, repository: Repository, place: str | None = None) -> Json:
+    """The resource as it will be stored; Problem MALFORMED, INVALID or BUSINESS_RULE with a location below `place`."""
     try:
         check_structure(resource)
         if repository.conformance is not None:
@@ -51,7 +51,7 @@ def admit(resource: Json, repository: Repository, place: str | None = None) -> J
         if place is None:
             raise
         raise refused.inside(place) from refused
-    admitted = {name: value for name, value in resource.items() if name != "error"}  # only the server speaks there
-    if admitted.get("status") == "active":  # offered, as the guide allows; it begins as requested all the same
-        admitted["status"] = "requested"
-    return repository.vault.sealed(admitted)
+    stored = {name: value for name, value in resource.items() if name != "error"}  # `error` is set by the server only
+    if stored.get("status") == "active":  # the guide allows it; the service activates the subscription
+        stored["status"] = "requested"
+    return repository.vault.sealed(stored)

@@ -30,7 +30,7 @@ _NO_SUBSET = frozenset({"OperationOutcome", "CapabilityStatement", "Parameters"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Presentation:
     """What was asked for.  `links`: the parameters that say so, for the links of a Bundle."""
 
     cut: Callable[[Json], Json] | None = None
@@ -38,10 +38,10 @@ class Look:
     links: tuple[tuple[str, str], ...] = ()
 
 
-PLAIN = Look()
+PLAIN = Presentation()
 
 
-def split(request: Request) -> tuple[Request, Look]:
+def split(request: Request) -> tuple[Request, Presentation]:
     """The request without the parameters that only say how the answer is to look, and these."""
     asked = tuple(pair for pair in request.query if _is_presentation(pair))
     if not asked:
@@ -49,7 +49,7 @@ def split(request: Request) -> tuple[Request, Look]:
     rest = tuple(pair for pair in request.query if not _is_presentation(pair))
     values = dict(asked)
     pretty = values.get("_pretty", "false") == "true"
-    return replace(request, query=rest), Look(_cut(values), pretty, asked)
+    return replace(request, query=rest), Presentation(_cut(values), pretty, asked)
 
 
 def _is_presentation(pair: tuple[str, str]) -> bool:
@@ -65,7 +65,7 @@ def _cut(values: dict[str, str]) -> Callable[[Json], Json] | None:
     return _SUMMARIES.get(values.get("_summary", ""))
 
 
-def cut(answer: Answer, look: Look) -> Answer:
+def cut(answer: Answer, look: Presentation) -> Answer:
     """The answer with those elements only that were asked for, still as compact JSON."""
     if look.cut is None or not _is_fhir(answer) or answer.status >= 300:
         return answer
@@ -90,7 +90,7 @@ def _entry(entry: Json, cut_one: Callable[[Json], Json]) -> Json:
     return {**entry, "resource": cut_one(resource)}
 
 
-def write(answer: Answer, look: Look, form: Format) -> Answer:
+def write(answer: Answer, look: Presentation, form: Format) -> Answer:
     """The answer in the format that was asked for."""
     if not answer.body or not _is_fhir(answer):
         return answer
@@ -104,7 +104,7 @@ def write(answer: Answer, look: Look, form: Format) -> Answer:
     return replace(answer, body=indented(resource) if look.pretty else dumps(resource))
 
 
-def _linked(link: Json, look: Look) -> Json:
+def _linked(link: Json, look: Presentation) -> Json:
     url = link["url"]
     return {**link, "url": f"{url}{'&' if '?' in url else '?'}{urlencode(look.links)}"}
 
