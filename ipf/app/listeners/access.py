@@ -14,7 +14,7 @@ from ipf.rest.write.permission import OPEN_PATHS
 from ipf.security.tenancy import Identify, Tenancy, placing
 from ipf.security.tokens import Rules
 from ipf.subscriptions.policy import STRICT
-from ipf.wire.channels.websocket_resource import everybody
+from ipf.wire.channels.websocket_resource import allow_anonymous
 from ipf.wire.client.remote_service import RemoteService, Response
 from ipf.wire.http.bearer import Bearer
 from ipf.wire.http.oidc import KeySource
@@ -71,7 +71,7 @@ def tenancy_of(settings: Settings) -> Tenancy:
 
 def session_without_tokens(settings: Settings) -> Authenticate:
     """Websocket sessions where bearer tokens are disabled: in mode strict, clients bind by binding token only."""
-    return _no_permission if settings.channel_security == STRICT else everybody
+    return _no_permission if settings.channel_security == STRICT else allow_anonymous
 
 
 async def _no_permission(bearer: str | None) -> Session:

@@ -1,10 +1,10 @@
-"""The `email` channel: a notification in, one mail out through the operator's SMTP server.
+"""The `email` channel: one notification in, one mail out through the operator's SMTP server.
 
-The text can be read by a person and tells no more than the content level allows: that something happened, which
-resources (`id-only`, `full-resource`), never what they hold.  What they hold goes along as an attachment, when the
-subscription asked for content.  Registered headers are not sent, except a `Subject`: they are credentials of HTTP.
+The text is for people and respects the content level: the number of events, the resources with `id-only` and
+`full-resource`, never their content.  The content is an attachment, when the subscription has a payload.  Of the
+registered headers only `Subject` is used: the others are HTTP credentials.
 
-Without an SMTP server the channel is there and sends nothing, and says so (`unavailable`, decisions section 2).
+Without an SMTP server the channel is unavailable (`unavailable`, decisions section 2).
 
 `IPF_SMTP_URL`: `smtp://[user:password@]host[:25][?from=address]` (TLS when the server offers it; always with a
 password), `smtps://...` (TLS from the start, port 465).  Certificates are verified.
@@ -32,17 +32,18 @@ from twisted.internet.ssl import optionsForClientTLS
 from twisted.mail.smtp import ESMTPSenderFactory, SMTPClientError
 
 from ipf.ports import Channel, Clock, Delivered, Notification
-from ipf.wire.client.failures import describe, was_cancelled
+from ipf.wire.client.failures import TimeLimitExceeded, describe, was_cancelled
+from ipf.wire.client.http_client import within
 
 NOT_CONFIGURED = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
 
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
-_WORDS = {"handshake": "is being set up", "heartbeat": "is in service; nothing happened since the last notification"}
+_KIND_TEXTS = {"handshake": "is being set up", "heartbeat": "is active; there was no event since the last notification"}
 
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Where mail is handed over.  `user` and `password` are given together or not at all."""
+    """The SMTP server that relays mail.  `user` and `password` are given together or not at all."""
 
     host: str
     port: int
@@ -53,13 +54,13 @@ class MailServer:
 
     @classmethod
     def of(cls, url: str) -> MailServer:
-        """From `IPF_SMTP_URL`.  ValueError names what is wrong, and shows nothing secret."""
+        """From `IPF_SMTP_URL`.  The text of a ValueError holds no secret."""
         parts = urlsplit(url)
         if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
             raise ValueError("expected smtp://host or smtps://host")
         sender = parse_qs(parts.query).get("from", [f"ipf@{socket.getfqdn()}"])[0]
         if not _ADDRESS.fullmatch(sender):
-            raise ValueError("the address in from= is no mail address")
+            raise ValueError("the address in from= is not a mail address")
         if (parts.username is None) != (parts.password is None):
             raise ValueError("expected user:password, or neither")
         is_tls = parts.scheme == "smtps"
@@ -69,7 +70,7 @@ class MailServer:
 
 
 class Email:
-    """`Channel` over SMTP; `server` None: nothing is sent."""
+    """`Channel` over SMTP; `server` None: the channel is unavailable."""
 
     def __init__(
         self,
@@ -88,42 +89,41 @@ class Email:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing is sent."""
+        """The reason why no mail is sent."""
         return NOT_CONFIGURED if self._server is None else None
 
     def destination(self, endpoint: str) -> str:
-        """All mail goes through one server."""
+        """All mail goes through one relay."""
         return "smtp"
 
     async def send(self, notification: Notification) -> Delivered:
-        """Hand the mail over; acknowledged when the server has taken it for every receiver."""
-        receivers = receivers_of(notification.url)
-        if self._server is None or not receivers:
-            return Delivered(None, 0, NOT_CONFIGURED if self._server is None else "the endpoint is no mailto: address")
+        """Send a mail; it is acknowledged when the server has accepted every recipient."""
+        recipients = recipients_of(notification.url)
+        if self._server is None:
+            return Delivered(None, 0, NOT_CONFIGURED)
+        if not recipients:
+            return Delivered(None, 0, "the endpoint is not a mailto: address")
         started = self._clock.seconds()
-        mail = mail_of(notification, self._server.sender, receivers, self._now())
+        mail = mail_of(notification, self._server.sender, recipients, self._now())
         seconds = min(notification.timeout_seconds or self._timeout_seconds, self._timeout_seconds)
-        sending = Deferred.fromCoroutine(self._hand_over(self._server, receivers, mail))
-        late = self._clock.callLater(seconds, sending.cancel)
         try:
-            error = await sending
+            error = await within(seconds, self._clock, self._relay(self._server, recipients, mail))
+        except TimeLimitExceeded:
+            error = f"the mail server did not answer within {seconds:g} s"
         except Exception as failure:
-            if late.active() and was_cancelled(failure):
+            if was_cancelled(failure):
                 raise CancelledError() from failure
-            error = _why(failure) if late.active() else f"the mail server did not answer within {seconds:g} s"
-        finally:
-            if late.active():
-                late.cancel()
+            error = _describe(failure)
         return Delivered(None, round((self._clock.seconds() - started) * 1000), error, is_done=error is None)
 
-    async def _hand_over(self, server: MailServer, receivers: list[str], mail: bytes) -> str | None:
+    async def _relay(self, server: MailServer, recipients: list[str], mail: bytes) -> str | None:
         sent: Deferred[Any] = Deferred()
         tls = optionsForClientTLS(server.host)
         factory: Any = ESMTPSenderFactory(
             server.user.encode() if server.user else None,
             server.password.encode() if server.password else None,
             server.sender,
-            receivers,
+            recipients,
             BytesIO(mail),
             sent,
             retries=0,
@@ -135,17 +135,17 @@ class Email:
         endpoint: Any = HostnameEndpoint(self._reactor, server.host, server.port)
         connection: Any = await (wrapClientTLS(tls, endpoint) if server.is_tls else endpoint).connect(factory)
         try:
-            count, answers = await sent
+            count, replies = await sent
         finally:
             connection.transport.abortConnection()
-        return f"refused for a receiver: {_refusal(answers)}" if count < len(receivers) else None
+        return f"refused for a recipient: {_refusal(replies)}" if count < len(recipients) else None
 
 
 _: type[Channel] = Email
 
 
-def receivers_of(endpoint: str) -> list[str]:
-    """The addresses of a `mailto:` URL; none when one of them is not plainly an address."""
+def recipients_of(endpoint: str) -> list[str]:
+    """The addresses of a `mailto:` URL; none when one of them is invalid."""
     scheme, _, rest = endpoint.partition(":")
     if scheme.lower() != "mailto":
         return []
@@ -153,10 +153,10 @@ def receivers_of(endpoint: str) -> list[str]:
     return found if all(_ADDRESS.fullmatch(address) for address in found) else []
 
 
-def mail_of(notification: Notification, sender: str, receivers: list[str], now: datetime) -> bytes:
-    """The whole mail, with the line ends that Twisted makes those of SMTP."""
+def mail_of(notification: Notification, sender: str, recipients: list[str], now: datetime) -> bytes:
+    """The mail, with line feeds that Twisted converts for SMTP."""
     mail = EmailMessage(policy=SMTP.clone(linesep="\n"))
-    mail["From"], mail["To"] = sender, ", ".join(receivers)
+    mail["From"], mail["To"] = sender, ", ".join(recipients)
     mail["Date"], mail["Message-ID"] = format_datetime(now), make_msgid(domain=sender.partition("@")[2])
     mail["Subject"] = _subject(notification)
     mail["X-Correlation-Id"] = notification.correlation_id
@@ -175,25 +175,25 @@ def _subject(notification: Notification) -> str:
         if name.lower() == "subject":
             return re.sub(r"[\x00-\x1f\x7f]+", " ", value)
     count = len(notification.events)
-    what = f"{count} event{'s' if count != 1 else ''}" if count else notification.kind
-    return f"Subscription/{notification.subscription_id}: {what}"
+    event_count = f"{count} event{'s' if count != 1 else ''}" if count else notification.kind
+    return f"Subscription/{notification.subscription_id}: {event_count}"
 
 
 def _body(notification: Notification) -> str:
     subscription = f"Subscription/{notification.subscription_id}"
-    if notification.kind in _WORDS:
-        return f"{subscription} {_WORDS[notification.kind]}.\n"
+    if notification.kind in _KIND_TEXTS:
+        return f"{subscription} {_KIND_TEXTS[notification.kind]}.\n"
     lines = [f"{subscription} has events:", ""]
     for event in notification.events:
-        what = (
+        resource = (
             "" if notification.content == "empty" else f": {event.resource_type}/{event.id}, version {event.version_id}"
         )
-        lines.append(f"- number {event.number}, {event.occurred_at.isoformat(timespec='seconds')}{what}")
+        lines.append(f"- number {event.number}, {event.occurred_at.isoformat(timespec='seconds')}{resource}")
     return "\n".join([*lines, ""])
 
 
 def _attachment_type(notification: Notification) -> str | None:
-    """The media type of the attachment: that of `attach=`, else of a payload that is no text for people."""
+    """The media type of the attachment: `attach=` of the payload type, else a payload type that is not text."""
     kind = notification.content_type or "application/fhir+json"
     base, _, parameters = kind.partition(";")
     for parameter in parameters.split(";"):
@@ -204,18 +204,18 @@ def _attachment_type(notification: Notification) -> str | None:
     return None if base.startswith("text/") or notification.content == "empty" else base
 
 
-def _text(answer: object) -> str:
-    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+def _text(reply: object) -> str:
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
     return re.sub(r"[^\x20-\x7e]+", " ", text)[:200]
 
 
-def _refusal(answers: Any) -> str:
-    """The first answer of the server that is no acceptance, of (receiver, code, text)."""
-    return next((f"{code} {_text(text)}" for _, code, text in answers or () if not 200 <= code < 300), "")
+def _refusal(replies: Any) -> str:
+    """The first refusal among the replies (recipient, code, text) of the server."""
+    return next((f"{code} {_text(text)}" for _, code, text in replies or () if not 200 <= code < 300), "")
 
 
-def _why(failure: Exception) -> str:
+def _describe(failure: Exception) -> str:
     if isinstance(failure, SMTPClientError):
-        said = _refusal(failure.addresses) or f"{failure.code} {_text(failure.resp)}"
-        return f"the mail server refused: {said}"
+        reply = _refusal(failure.addresses) or f"{failure.code} {_text(failure.resp)}"
+        return f"the mail server refused: {reply}"
     return describe(failure)

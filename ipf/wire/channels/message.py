@@ -1,8 +1,8 @@
-"""The `message` channel: a notification in, one FHIR message Bundle out, posted to the subscriber's endpoint.
+"""The `message` channel: one notification in, one FHIR message Bundle out, posted to the endpoint.
 
-The Bundle's first entry is a MessageHeader whose event is the kind of notification and whose focus is what follows: the
-resource that changed (subscriptions by criteria) or the whole notification Bundle (topics).  It is sent over the very
-connections of the rest-hook channel, and what is said there holds here.
+The first entry of the Bundle is a MessageHeader.  Its event is the kind of notification; its focus is the second entry,
+the changed resource (criteria subscriptions) or the notification Bundle (topic subscriptions).  The rest-hook channel
+sends it.
 
 Source: interface specification "Notification shapes"; https://hl7.org/fhir/R4/messaging.html; Backport guide.
 """
@@ -26,7 +26,7 @@ _DEFAULT_TYPE = "application/fhir+json"
 
 
 class Message:
-    """`Channel` around another that posts.  `source`: what `MessageHeader.source.endpoint` says of this server."""
+    """`Channel` on another that posts.  `source`: the value of `MessageHeader.source.endpoint`."""
 
     unavailable = None
 
@@ -48,7 +48,7 @@ class Message:
         return self._post.destination(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
-        """Wrap and post."""
+        """Wrap the notification in a message Bundle and post it."""
         try:
             wrapped = self.wrapped(notification)
         except Problem as problem:
@@ -56,7 +56,7 @@ class Message:
         return await self._post.send(wrapped)
 
     def wrapped(self, notification: Notification) -> Notification:
-        """The same notification, its body in a message Bundle.  Problem when the body cannot be read."""
+        """The notification with its body in a message Bundle.  Problem when the body cannot be parsed."""
         kind = notification.content_type or _DEFAULT_TYPE
         is_xml = "xml" in kind
         focus = _content(notification, is_xml)

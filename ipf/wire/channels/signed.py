@@ -1,10 +1,10 @@
-"""The last step before a notification leaves: its secrets are opened, and it is signed.
+"""Decrypts the stored secrets of a notification and signs it, before another channel sends it.
 
-A header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.
-Without one the key of the server is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`), and without that nothing is signed.
+The header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.
+Without it the server's key is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`); without either nothing is signed.
 
-`X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`, where hex is HMAC-SHA256 over `<t>.<body>`: the receiver computes it
-again, compares in constant time, and refuses a `t` that is too old.
+`X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`; hex is HMAC-SHA256 of `<t>.<body>`.  A receiver computes the
+signature again, compares in constant time, and refuses an old `t`.
 
 Source: RFC 2104; decisions of docs/security.md.
 """
@@ -25,7 +25,7 @@ _SIGNING_SECRET = SIGNING_SECRET.lower()
 
 
 class SignedChannel:
-    """`Channel` around the one that sends."""
+    """`Channel` on another that sends."""
 
     def __init__(self, inner: Channel, vault: Vault, signing_secret: str | None, now: Clock) -> None:
         self._inner = inner
@@ -43,7 +43,7 @@ class SignedChannel:
         return self._inner.destination(endpoint)
 
     async def send(self, notification: Notification) -> Delivered:
-        """Open, sign, send."""
+        """Decrypt, sign, send."""
         try:
             opened = [(name, self._vault.open(value)) for name, value in notification.headers]
         except Sealed as lost:

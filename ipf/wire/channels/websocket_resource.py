@@ -1,6 +1,6 @@
-"""The door of `/websocket`, and the channel of those who come in by it; what is spoken inside stands in `websocket`.
+"""The HTTP resource of `/websocket`, and the `websocket` channel; `websocket.py` holds the protocol.
 
-Autobahn is imported for the first client, in a thread: it is 6 MiB, and many services never see a websocket.
+Autobahn (6 MiB) is imported for the first client, in a thread: many services never have one.
 """
 
 from __future__ import annotations
@@ -18,84 +18,84 @@ from ipf.telemetry import correlation
 
 
 class Websocket:
-    """`Channel` for what is not sent to an endpoint: clients are told by the hub (`pipeline/deliver/websockets.py`)."""
+    """`Channel` without an endpoint: the hub sends notifications to its clients (`pipeline/deliver/websockets.py`)."""
 
     unavailable = None
 
     def destination(self, endpoint: str) -> str:
-        """Nothing is shared."""
+        """All websocket subscriptions share one name."""
         return "websocket"
 
     async def send(self, notification: Notification) -> Delivered:
-        """Acknowledged: there is nobody to ask.  A handshake goes to each client when it binds."""
+        """Acknowledged: there is no endpoint.  Each client receives a handshake when it binds."""
         return Delivered(None, 0, None, is_done=True)
 
 
 _: type[Channel] = Websocket
 
 
-async def everybody(bearer: str | None) -> Session:
-    """`Authenticate` where requests to /fhir are not authenticated either."""
+async def allow_anonymous(bearer: str | None) -> Session:
+    """`Authenticate` for services without authentication: everybody may bind every subscription."""
     return Session()
 
 
 def resource(
-    hub: WebsocketHub, reactor: Any, authenticate: Authenticate = everybody, note: AuditBinding | None = None
+    hub: WebsocketHub, reactor: Any, authenticate: Authenticate = allow_anonymous, audit: AuditBinding | None = None
 ) -> IResource:
-    """The resource to mount at `/websocket`.  `note`: told of each attempt to bind, for the audit trail."""
+    """The resource to mount at `/websocket`.  `audit`: called with each attempt to bind."""
 
-    def inside() -> Any:
-        from ipf.wire.channels.websocket import Upgrade
+    def import_autobahn() -> Any:
+        from ipf.wire.channels.websocket import WebsocketUpgrade
 
-        return Upgrade(hub, reactor, authenticate, note)
+        return WebsocketUpgrade(hub, reactor, authenticate, audit)
 
-    async def run_in_thread() -> Any:
-        return await deferToThread(inside)
+    async def load() -> Any:
+        return await deferToThread(import_autobahn)
 
-    return Upgrades(run_in_thread, is_open=authenticate is everybody)
+    return WebsocketResource(load, is_anonymous=authenticate is allow_anonymous)
 
 
-class Upgrades(Resource):
-    """Requests that ask for a websocket; all others are answered 426, like every other refusal of the service.
+class WebsocketResource(Resource):
+    """Upgrades requests for a websocket; other requests are answered 426.
 
-    `inside`: makes what takes connections over, for the first client.  `is_open`: everybody may listen, so pages of
-    other sites may not (a browser lets them open websockets anywhere); where tokens are asked for, they have none.
+    `load`: returns the `WebsocketUpgrade`, for the first client.  `is_anonymous`: there is no authentication, so pages
+    of other sites are refused, since a browser lets them open websockets to any host.
     """
 
     isLeaf = True
 
-    def __init__(self, inside: Callable[[], Awaitable[Any]], is_open: bool = False) -> None:
+    def __init__(self, load: Callable[[], Awaitable[Any]], is_anonymous: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        self._is_open = is_open
-        self._make = inside
-        self._inside: Any = None
+        self._is_anonymous = is_anonymous
+        self._load = load
+        self._upgrade: Any = None
 
     def render(self, request: Any) -> Any:
-        """Twisted: answer a request, or hand its connection over."""
+        """Twisted: answer a request, or upgrade its connection."""
         if (request.getHeader("upgrade") or "").strip().lower() != "websocket" or request.method != b"GET":
             return _refused(request)
-        if self._is_open and not _is_ours(request):
+        if self._is_anonymous and not _is_same_site(request):
             return _forbidden(request)
-        if self._inside is not None:
-            return self._inside.render(request)
+        if self._upgrade is not None:
+            return self._upgrade.render(request)
         Deferred.fromCoroutine(self._render_later(request))
         return NOT_DONE_YET
 
     async def _render_later(self, request: Any) -> None:
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
-        made = await self._make()
-        self._inside = self._inside or made
-        if gone:
+        closed: list[object] = []
+        request.notifyFinish().addErrback(closed.append)
+        upgrade = await self._load()
+        self._upgrade = self._upgrade or upgrade
+        if closed:
             return
-        body = self._inside.render(request)
+        body = self._upgrade.render(request)
         if body is not NOT_DONE_YET:
             request.write(body)
             request.finish()
 
 
-def _is_ours(request: Any) -> bool:
-    """Whether no page asks, or one of this very host, or one of an origin that is named."""
+def _is_same_site(request: Any) -> bool:
+    """Whether the request is not from a page, or from a page of this host or of a permitted origin."""
     origin = request.getHeader("origin")
     if origin is None or not {origin, "*"}.isdisjoint(request.origins):
         return True
@@ -106,7 +106,7 @@ def _forbidden(request: Any) -> bytes:
     request.setResponseCode(403)
     request.setHeader("Content-Type", "application/json")
     request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
-    return b'{"error":"forbidden","message":"pages of other sites may not listen here"}'
+    return b'{"error":"forbidden","message":"pages of other sites may not open a websocket here"}'
 
 
 def _refused(request: Any) -> bytes:
@@ -114,4 +114,4 @@ def _refused(request: Any) -> bytes:
     for name, value in (("Upgrade", "websocket"), ("Content-Type", "application/json")):
         request.setHeader(name, value)
     request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
-    return b'{"error":"bad_request","message":"a websocket is opened here: send Upgrade: websocket"}'
+    return b'{"error":"bad_request","message":"this path is a websocket: send Upgrade: websocket"}'

@@ -17,7 +17,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Event, Notification
-from ipf.wire.channels.email import NOT_CONFIGURED, Email, MailServer, mail_of, receivers_of
+from ipf.wire.channels.email import NOT_CONFIGURED, Email, MailServer, mail_of, recipients_of
 from tests.waiting import PATIENCE, free_port
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -31,8 +31,8 @@ NOTIFICATION = Notification(
 )  # fmt: skip
 
 
-class Post:
-    """aiosmtpd's handler: keeps what comes, refuses one receiver, or is slow."""
+class MailHandler:
+    """aiosmtpd's handler: stores mails, refuses one recipient, or never replies."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[str, Sequence[str], bytes]] = []
@@ -52,8 +52,8 @@ class Post:
 
 
 class EmailTests(TestCase):
-    async def server(self, **options: Any) -> tuple[Post, int]:
-        post = Post()
+    async def server(self, **options: Any) -> tuple[MailHandler, int]:
+        post = MailHandler()
         controller = Controller(post, hostname="127.0.0.1", port=free_port(), **options)
         await deferToThread(controller.start)
         self.addCleanup(deferToThread, controller.stop)
@@ -63,12 +63,12 @@ class EmailTests(TestCase):
         server = MailServer("127.0.0.1", port, False, "ipf@example.org")
         return Email(reactor, replace(server, **changes), timeout, now=lambda: NOW)
 
-    async def test_a_mail_is_handed_over(self) -> None:
+    async def test_a_mail_is_sent(self) -> None:
         post, port = await self.server()
         delivered = await self.email(port).send(NOTIFICATION)
         self.assertEqual((delivered.succeeded, delivered.error, delivered.http_status), (True, None, None))
-        ((sender, receivers, content),) = post.mails
-        self.assertEqual((sender, receivers), ("ipf@example.org", ["ward@example.org"]))
+        ((sender, recipients, content),) = post.mails
+        self.assertEqual((sender, recipients), ("ipf@example.org", ["ward@example.org"]))
         mail = parsed(content)
         self.assertEqual(mail["Subject"], "Subscription/s1: 2 events")
         self.assertEqual(mail["X-Correlation-Id"], "corr-1")
@@ -79,26 +79,26 @@ class EmailTests(TestCase):
         self.assertEqual(attached.get_content_type(), "application/fhir+json")
         self.assertEqual(attached.get_payload(decode=True), EVENTS[0].body)
 
-    async def test_a_refused_receiver_is_a_failure(self) -> None:
+    async def test_a_refused_recipient_is_a_failure(self) -> None:
         _, port = await self.server()
         for url in ("mailto:nobody@example.org", "mailto:nobody@example.org,ward@example.org"):
             delivered = await self.email(port).send(replace(NOTIFICATION, url=url))
             self.assertFalse(delivered.succeeded)
             self.assertIn("550 no such user", delivered.error or "")
 
-    async def test_a_slow_server_meets_the_time_limit(self) -> None:
+    async def test_time_limit(self) -> None:
         post, port = await self.server()
         post.is_silent = True
         delivered = await self.email(port, 0.2).send(NOTIFICATION)
         self.assertEqual(delivered.error, "the mail server did not answer within 0.2 s")
         self.assertEqual(post.mails, [])
 
-    async def test_a_server_that_is_down(self) -> None:
+    async def test_unreachable_server(self) -> None:
         delivered = await self.email(free_port()).send(NOTIFICATION)
         self.assertEqual(delivered.error, "connection refused")
 
-    async def test_a_password_is_not_sent_in_the_clear(self) -> None:
-        """A server that offers no TLS does not get to see it."""
+    async def test_passwords_are_not_sent_without_tls(self) -> None:
+        """A server without STARTTLS does not receive the password."""
         seen: list[object] = []
 
         def check(*asked: object) -> AuthResult:
@@ -110,7 +110,7 @@ class EmailTests(TestCase):
         self.assertFalse(delivered.succeeded)
         self.assertEqual((seen, post.mails), ([], []))
 
-    async def test_without_a_server_nothing_is_sent_and_it_says_so(self) -> None:
+    async def test_without_a_server_the_channel_is_unavailable(self) -> None:
         email = Email(reactor, None, 5.0)
         self.assertEqual(email.unavailable, NOT_CONFIGURED)
         self.assertEqual((await email.send(NOTIFICATION)).error, NOT_CONFIGURED)
@@ -126,7 +126,7 @@ class MailTests(TestCase):
         assert body is not None
         return str(body.get_content())
 
-    def test_never_more_than_the_content_level(self) -> None:
+    def test_content_levels(self) -> None:
         empty = self.mail(content="empty")
         self.assertNotIn("Patient", self.text(empty))
         self.assertEqual(list(empty.iter_attachments()), [])
@@ -134,7 +134,7 @@ class MailTests(TestCase):
         self.assertIn("Patient/p1", self.text(only_ids))
         self.assertEqual(list(only_ids.iter_attachments()), [])
 
-    def test_attachments_as_asked_for(self) -> None:
+    def test_attachments(self) -> None:
         for kind, attached in (
             ("text/plain", []),
             ("text/plain;attach=application/fhir+json", ["application/fhir+json"]),
@@ -154,7 +154,7 @@ class MailTests(TestCase):
         self.assertIn("is being set up", self.text(self.mail(kind="handshake", events=())))
         self.assertEqual(self.mail(kind="heartbeat", events=())["Subject"], "Subscription/s1: heartbeat")
 
-    def test_receivers(self) -> None:
+    def test_recipients(self) -> None:
         for url, found in (
             ("mailto:a@b.org", ["a@b.org"]),
             ("MAILTO:a@b.org,c%2Bd@e.org?subject=x", ["a@b.org", "c+d@e.org"]),
@@ -163,7 +163,7 @@ class MailTests(TestCase):
             ("mailto:a b@c.org", []),
             ("mailto:a@b.org%0d%0aBcc:x@y.z", []),
         ):
-            self.assertEqual(receivers_of(url), found, url)
+            self.assertEqual(recipients_of(url), found, url)
 
     def test_servers(self) -> None:
         self.assertEqual(MailServer.of("smtp://mail?from=a@b.c"), MailServer("mail", 25, False, "a@b.c"))

@@ -1,4 +1,4 @@
-"""The message channel: what is posted is a message Bundle around the notification."""
+"""The message channel posts a message Bundle that holds the notification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT = b'{"resourceType":"Patient","id":"p1","extension":[{"url":"urn:x","val
 
 
 class Post:
-    """The channel underneath."""
+    """A channel that stores notifications."""
 
     unavailable = None
 
@@ -67,7 +67,7 @@ class MessageTests(TestCase):
         self.assertEqual(content["resource"]["id"], "p1")
         self.assertIn(b"1.00", sent.body)
 
-    async def test_without_a_payload_there_is_only_the_header(self) -> None:
+    async def test_without_payload(self) -> None:
         sent = await self.send(replace(self.notification, body=None, kind="heartbeat"))
         (header,) = loads(sent.body or b"")["entry"]
         self.assertNotIn("focus", header["resource"])
@@ -80,10 +80,10 @@ class MessageTests(TestCase):
         self.assertEqual(bundle["entry"][1]["resource"], {"resourceType": "Patient", "id": "p1"})
         self.assertEqual(sent.headers[0], ("Content-Type", "application/fhir+xml; charset=UTF-8"))
 
-    async def test_what_cannot_be_wrapped_is_a_failure(self) -> None:
+    async def test_an_unparsable_body_is_a_failure(self) -> None:
         delivered = await self.message.send(replace(self.notification, body=b"{broken"))
         self.assertFalse(delivered.succeeded)
         self.assertEqual(self.post.sent, [])
 
-    def test_it_shares_its_places_with_what_it_posts_over(self) -> None:
+    def test_the_destination_is_that_of_the_posting_channel(self) -> None:
         self.assertEqual(self.message.destination("https://far"), "HTTPS://FAR")

@@ -1,4 +1,4 @@
-"""Websockets over real sockets: Autobahn's client against our resource, mounted as the service mounts it."""
+"""Websockets on real sockets: Autobahn's client and the resource, mounted as the service mounts it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from twisted.web.client import Agent
 from ipf.errors import Category, Problem
 from ipf.ports import BindingAttempt, Notification, Session, TokenBinding, WebsocketClient
 from ipf.ports import Caller as Bearer
-from ipf.wire.channels.websocket import bearer_of, chosen_of, token_of
-from ipf.wire.channels.websocket_resource import Websocket, everybody, resource
+from ipf.wire.channels.websocket import bearer_of, subprotocol_of, token_of
+from ipf.wire.channels.websocket_resource import Websocket, allow_anonymous, resource
 from ipf.wire.http.connections import ConnectionLimit
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.site import site
@@ -24,7 +24,7 @@ ADA = Bearer("ada", "app")
 
 
 class Hub:
-    """Binds whatever is asked, except `nobody`."""
+    """Binds every subscription except `nobody` and `broken`."""
 
     def __init__(self) -> None:
         self.bound: list[tuple[WebsocketClient, str, str]] = []
@@ -51,12 +51,12 @@ class Hub:
 
 
 class Caller(WebSocketClientProtocol):
-    """Autobahn's client, as a queue of what it hears."""
+    """Autobahn's client, with a queue of received messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self.opened: Deferred[None] = Deferred()
-        self.heard: DeferredQueue[str] = DeferredQueue()
+        self.received: DeferredQueue[str] = DeferredQueue()
         self.closed: Deferred[tuple[int | None, str | None]] = Deferred()
         self.answer: object = None
 
@@ -67,7 +67,7 @@ class Caller(WebSocketClientProtocol):
         self.opened.callback(None)
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
-        self.heard.put(payload.decode())
+        self.received.put(payload.decode())
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
         if not self.opened.called:
@@ -76,7 +76,7 @@ class Caller(WebSocketClientProtocol):
 
 
 async def by_token(bearer: str | None) -> Session:
-    """Authentication is on, and one token is good."""
+    """Authentication is on; one token is valid."""
     if bearer != "jwt.of.north":
         raise Problem(Category.UNAUTHORIZED, "no valid token")
     return Session("north", caller=ADA)
@@ -86,13 +86,13 @@ class WebsocketTests(TestCase):
     def setUp(self) -> None:
         self.hub = Hub()
         self.callers: list[Caller] = []
-        self.notes: list[BindingAttempt] = []
+        self.attempts: list[BindingAttempt] = []
 
-    def listen(self, authenticate=everybody, **limits: int) -> None:
-        mounted = resource(self.hub, reactor, authenticate, self.notes.append)
+    def listen(self, authenticate=allow_anonymous, **limits: int) -> None:
+        mounted = resource(self.hub, reactor, authenticate, self.attempts.append)
         self.clock = Clock()
         self.site = site({"websocket": mounted}, timeout=75.0, limits=HttpLimits(**limits))
-        self.site._reactor = self.clock  # of its time limits
+        self.site._reactor = self.clock  # for its time limits
         self.counts: DeferredQueue[int] = DeferredQueue()
         self.site.crowd = ConnectionLimit(limits.get("connections", 100), reactor, self.counts.put)
         port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
@@ -118,10 +118,10 @@ class WebsocketTests(TestCase):
 
     async def say(self, caller: Caller, text: str) -> str:
         caller.sendMessage(text.encode())
-        return await caller.heard.get()
+        return await caller.received.get()
 
-    async def test_a_request_that_is_no_websocket(self) -> None:
-        """426 in our own words, with the headers of every answer; nothing of the library's own page."""
+    async def test_requests_without_upgrade(self) -> None:
+        """426 with the error body and headers of every response, not Autobahn's page."""
         self.listen()
         for method in ("GET", "POST"):
             answer = await HTTPClient(Agent(reactor)).request(method, f"http://127.0.0.1:{self.number}/websocket")
@@ -137,32 +137,32 @@ class WebsocketTests(TestCase):
         (client, tenant, id), (same, _, second) = self.hub.bound
         self.assertEqual((tenant, id, second, same is client), ("default", "s1", "s2", True))
         self.assertTrue(client.send([b"ping s1", b'{"resourceType":"Patient"}']))
-        self.assertEqual(await caller.heard.get(), "ping s1")
-        self.assertEqual(await caller.heard.get(), '{"resourceType":"Patient"}')
+        self.assertEqual(await caller.received.get(), "ping s1")
+        self.assertEqual(await caller.received.get(), '{"resourceType":"Patient"}')
 
-    async def test_errors_are_said(self) -> None:
-        """And the connection lives on; a bug is logged and not shown."""
+    async def test_errors_are_answered(self) -> None:
+        """The connection stays open; an internal error is logged without its text being sent."""
         self.listen()
         caller = await self.call()
         for text, answer in (
             ("bind nobody", "error there is no websocket subscription with this id"),
-            ("hello", "error say 'bind <subscription id>' or 'bind-with-token <token>'"),
-            ("bind ", "error say 'bind <subscription id>' or 'bind-with-token <token>'"),
+            ("hello", "error expected 'bind <subscription id>' or 'bind-with-token <token>'"),
+            ("bind ", "error expected 'bind <subscription id>' or 'bind-with-token <token>'"),
             ("bind-with-token bad", "error the binding token is unknown or has expired"),
-            ("bind broken", "error the server failed"),
+            ("bind broken", "error internal error"),
             ("bind s1", "bound s1"),
         ):
             self.assertEqual(await self.say(caller, text), answer)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
-    async def test_a_client_that_says_nothing_but_nonsense_is_sent_away(self) -> None:
+    async def test_too_many_errors_end_the_connection(self) -> None:
         self.listen()
         caller = await self.call()
         for _ in range(20):
             caller.sendMessage(b"nonsense")
         self.assertEqual(await caller.closed, (1000, "too many errors"))
 
-    async def test_a_message_that_is_too_long_ends_it(self) -> None:
+    async def test_an_oversized_message_ends_the_connection(self) -> None:
         self.listen()
         caller = await self.call()
         caller.sendMessage(b"x" * 20_000)
@@ -177,7 +177,7 @@ class WebsocketTests(TestCase):
             self.assertEqual(await self.say(await self.call(), text), '{"resourceType":"Bundle"}')
 
     async def test_bearer(self) -> None:
-        """In either form; a bad one does not get in; without one only a binding token binds."""
+        """A bearer token in either form; an invalid one is refused; without one only a binding token binds."""
         self.listen(by_token)
         caller = await self.call("bearer-jwt.of.north")
         self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
@@ -194,8 +194,8 @@ class WebsocketTests(TestCase):
         self.assertEqual(await self.say(caller, "bind s1"), "error no valid token")
         self.assertEqual(await self.say(caller, "bind-with-token good"), '{"resourceType":"Bundle"}')
 
-    async def test_every_attempt_to_bind_is_noted(self) -> None:
-        """Who, from where, what, and how it ended; never the token, and nothing of what is no attempt."""
+    async def test_attempts_to_bind_are_audited(self) -> None:
+        """Caller, address, subscriptions and status; never the token; other messages are not audited."""
         self.listen(by_token)
         id = "0190a0b0-1111-4222-8333-444455556666"
         caller = await self.call("bearer-jwt.of.north", headers={"X-Correlation-Id": id})
@@ -208,7 +208,7 @@ class WebsocketTests(TestCase):
         with self.assertRaisesRegex(ConnectionError, "401"):
             await self.call("bearer-somebody.else")
         found = [(one.what, one.session.caller.subject, one.session.tenant, tuple(one.subscriptions), one.status)
-                 for one in self.notes]  # fmt: skip
+                 for one in self.attempts]  # fmt: skip
         self.assertEqual(found, [
             ("websocket bind", "ada", "north", ("s1",), 200),
             ("websocket bind", "ada", "north", ("nobody",), 404),
@@ -219,11 +219,11 @@ class WebsocketTests(TestCase):
             ("websocket bind", "", "default", ("s1",), 401),
             ("websocket", "", "default", (), 401),
         ])  # fmt: skip
-        self.assertEqual({one.address for one in self.notes}, {"127.0.0.1"})
-        self.assertEqual({one.correlation_id for one in self.notes[:3]}, {id})
+        self.assertEqual({one.address for one in self.attempts}, {"127.0.0.1"})
+        self.assertEqual({one.correlation_id for one in self.attempts[:3]}, {id})
 
-    async def test_pages_of_other_sites_do_not_listen_where_everybody_may(self) -> None:
-        """A page of this host may, and whoever is no page; with a token a page may come from anywhere."""
+    async def test_origin_of_anonymous_websockets(self) -> None:
+        """Pages of this host and clients without Origin connect; with a token pages of every site do."""
         self.listen()
         own = f"http://127.0.0.1:{self.number}"
         for origin, status in (("https://evil.example", "403"), ("null", "403"), (own, ""), (None, "")):
@@ -243,7 +243,7 @@ class WebsocketTests(TestCase):
         self.assertNotIn("server", caller.answer.headers)
 
     async def test_a_websocket_counts_as_a_connection(self) -> None:
-        """Until it is closed, by whichever end."""
+        """Until either side closes it."""
         self.listen(connections=2)
         first, second = await self.call(), await self.call()
         with self.assertRaisesRegex(ConnectionError, "503"):
@@ -255,25 +255,25 @@ class WebsocketTests(TestCase):
             one.dropConnection(abort=True)
         self.assertEqual([await self.counts.get() for _ in range(3)], [2, 1, 0])
 
-    async def test_a_silent_client_is_not_closed_by_the_http_server(self) -> None:
+    async def test_the_http_idle_limit_does_not_apply(self) -> None:
         self.listen()
         caller = await self.call()
         self.clock.advance(1000)
         self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
 
-    async def test_a_client_that_does_not_read_is_cut_off(self) -> None:
-        """After a bounded amount; nobody waits for it."""
+    async def test_a_client_that_does_not_read_is_disconnected(self) -> None:
+        """After a limited number of bytes; sending never waits for it."""
         self.listen()
         caller = await self.call()
         await self.say(caller, "bind s1")
         client = self.hub.bound[0][0]
         caller.transport.pauseProducing()
-        told, text = 0, b"x" * 10_000
-        while client.send([text]) and told < 5000:
-            told += 1
-            if not told % 50:
+        sent, text = 0, b"x" * 10_000
+        while client.send([text]) and sent < 5000:
+            sent += 1
+            if not sent % 50:
                 await deferLater(reactor, 0)
-        self.assertLess(told, 2000)
+        self.assertLess(sent, 2000)
         self.assertFalse(client.send([text]))
         caller.transport.resumeProducing()
         await caller.closed
@@ -281,7 +281,7 @@ class WebsocketTests(TestCase):
             await deferLater(reactor, 0.005)
         self.assertEqual(self.hub.left, [client])
 
-    async def test_a_client_that_reads_slowly_gets_everything_in_order(self) -> None:
+    async def test_a_slow_client_receives_all_messages_in_order(self) -> None:
         self.listen()
         caller = await self.call()
         await self.say(caller, "bind s1")
@@ -293,10 +293,10 @@ class WebsocketTests(TestCase):
                 await deferLater(reactor, 0)
         caller.transport.resumeProducing()
         for number in range(200):
-            self.assertEqual((await caller.heard.get()).partition(" ")[0], str(number))
+            self.assertEqual((await caller.received.get()).partition(" ")[0], str(number))
 
 
-class FormsTests(TestCase):
+class ParsingTests(TestCase):
     def test_tokens(self) -> None:
         for text, token in (
             ("bind-with-token abc", "abc"),
@@ -322,7 +322,7 @@ class FormsTests(TestCase):
             (None, ["bearer", "a.b"], "a.b", "bearer"),
             (None, ["Bearer-a.b"], "a.b", "Bearer-a.b"),
         ):
-            self.assertEqual((bearer_of(header, offered), chosen_of(offered)), (bearer, chosen), (header, offered))
+            self.assertEqual((bearer_of(header, offered), subprotocol_of(offered)), (bearer, chosen), (header, offered))
 
     async def test_the_channel_sends_nothing_itself(self) -> None:
         channel = Websocket()
