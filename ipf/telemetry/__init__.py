@@ -1,4 +1,1 @@
-"""What the service says about itself: log records, metrics, correlation ids.
-
-Stages and wire import this room; it imports none of them.
-"""
+"""Log records, metrics, correlation ids and spans."""

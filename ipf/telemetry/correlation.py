@@ -1,12 +1,11 @@
 """Correlation ids: one UUID follows a message from the socket to the subscriber.
 
-The wire form is the HTTP header `X-Correlation-Id`; in rows and log records the same value is `correlation_id`
-(interface specification, "Correlation").  New ids are UUID version 7, so that rows and logs sort by time and the
-index on `correlation_id` grows at its end.
+The HTTP header is `X-Correlation-Id`; the field of rows and log records is `correlation_id` (interface specification,
+"Correlation").  New ids are UUID version 7: they sort by time, and the index on `correlation_id` grows at its end.
 
-The same 128 bits are the trace id of W3C Trace Context, so a trace needs no row of its own: a caller without
-`X-Correlation-Id` whose `traceparent` is valid gives its trace id as correlation id, and what we send carries both
-headers.  Where a caller sends both and they differ, `X-Correlation-Id` counts.
+The correlation id is also the trace id of W3C Trace Context.  A request without `X-Correlation-Id` and with a valid
+`traceparent` is correlated by its trace id.  `X-Correlation-Id` takes precedence over `traceparent`.  Outbound requests
+have both headers.
 
 Source: RFC 9562 section 5.7, with the sub-millisecond fraction of section 6.2 method 3 in `rand_a`;
 https://www.w3.org/TR/trace-context/.
@@ -23,16 +22,16 @@ HEADER = "X-Correlation-Id"
 TRACEPARENT = "traceparent"
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-# version, trace id, parent id, flags; a later version may have more behind it.
+# version, trace id, parent id, flags; a later version may have more fields.
 _PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _NO_TRACE = "0" * 32
 _NO_SPAN = "0" * 16
-_random_bits = Random().getrandbits  # seeded by the operating system; an id is a name, not a secret
-_flags = "00"  # whether spans of ours are recorded
+_random_bits = Random().getrandbits  # seeded by the operating system; ids are not secrets
+_flags = "00"  # "01": spans are recorded here
 
 
 def new_correlation_id() -> str:
-    """A fresh UUID (version 7) in its text form; ids made later sort later, to about a quarter of a microsecond."""
+    """A new UUID (version 7) as text; ids sort by creation time, to about a quarter of a microsecond."""
     milliseconds, rest = divmod(time_ns(), 1_000_000)
     fraction = (rest << 12) // 1_000_000
     high = f"{milliseconds:012x}"
@@ -41,7 +40,7 @@ def new_correlation_id() -> str:
 
 
 def accept(header: str | bytes | None, traceparent: str | bytes | None = None) -> str:
-    """The id that a caller sent, in lower case as it is stored; a fresh one when it is missing or no UUID."""
+    """The correlation id of a request, in lower case; a new one when it is missing or not a UUID."""
     if header:
         text = _text(header)
         if _UUID.fullmatch(text):
@@ -55,27 +54,27 @@ def accept(header: str | bytes | None, traceparent: str | bytes | None = None) -
 
 
 def of(header: Callable[[str], str | None]) -> str:
-    """The id of a request; `header` gives the value of a header by its name."""
+    """The correlation id of a request; `header` returns the value of a header by name."""
     return accept(header(HEADER), header(TRACEPARENT))
 
 
 def traceparent(correlation_id: str, span_id: str = "") -> str | None:
-    """The `traceparent` that goes out with a correlation id; None for the one UUID that is no trace id.
+    """The `traceparent` of an outbound request; None for the nil UUID, which is no trace id.
 
-    `span_id`: of the span that sends; else that of the trace's first span here (`first_span`).
+    `span_id`: of the sending span; the default is `first_span`.
     """
     trace = correlation_id.replace("-", "")
     return None if trace == _NO_TRACE else f"00-{trace}-{span_id or first_span(correlation_id)}-{_flags}"
 
 
 def first_span(correlation_id: str) -> str:
-    """The span id of the receipt that began a trace here: known to every process that knows the correlation id."""
+    """The span id of the root span of this service: every process derives it from the correlation id."""
     span = correlation_id[19:23] + correlation_id[24:]
     return span if span != _NO_SPAN else "0" * 15 + "1"
 
 
 def sampled() -> None:
-    """From now on say to others that spans are recorded here."""
+    """Set the sampled flag of outbound `traceparent` headers."""
     global _flags
     _flags = "01"
 

@@ -1,6 +1,6 @@
-"""How a converter process tells its parent that its reactor turns: a byte now and then on a pipe of its own.
+"""The heartbeat of a converter process: a byte on a pipe to its parent every `BEAT_SECONDS`.
 
-The parent reads them in `app/processes.py`, and kills a child that began to beat and then is silent.
+The parent (`app/stages/processes.py`) kills a child process that has sent a heartbeat before and then sends none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ BEAT_SECONDS = 5.0
 
 
 def beat() -> None:
-    """One beat."""
+    """Send one heartbeat."""
     try:
         os.write(BEAT_FD, b".")
     except OSError:
-        pass  # the parent is gone, which standard input tells
+        pass  # the parent has ended; the end of standard input reports that

@@ -1,14 +1,14 @@
 """Log records: one event of `twisted.logger` in, one line of JSON out.
 
-A record has the fields of the interface specification, "Log record", and no others: `@timestamp`, `@version`, `level`,
-`level_value`, `logger_name`, `message`, `schema_version`, `thread_name`; `correlation_id` when the event carries one;
-`stack_trace` when it carries a failure; `mdc` with every other plain field of the event as a string.  On a terminal the
-same record is printed for a person.  A level below the limit costs one comparison.
+A record has exactly the fields of the interface specification, "Log record": `@timestamp`, `@version`, `level`,
+`level_value`, `logger_name`, `message`, `schema_version`, `thread_name`; `correlation_id` when the event has one;
+`stack_trace` when it has a failure; `mdc` with every other scalar field of the event as a string.  On a terminal the
+record is printed as text.
 
-Lines that operators search for are built by `event_line` (specification, "Log events"):
-`log.info(event_line("dlq", message_id=7), correlation_id=...)`.  Such a line is never treated as a format string, so
-what a sender wrote cannot break it.  Other lines at WARN and above that repeat are counted (`repeats.py`).  Bearer
-tokens and passwords in URLs are masked wherever they appear.
+`event_line` builds the lines that operators search for (specification, "Log events"):
+`log.info(event_line("dlq", message_id=7), correlation_id=...)`.  Such a line is not a format string, so text of a
+sender cannot break it.  Other repeated lines at WARN and above are limited (`rate_limit.py`).  Bearer tokens and
+passwords in URLs are redacted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ipf.errors import Problem
-from ipf.telemetry.repeats import Repeats
+from ipf.telemetry.rate_limit import LogRateLimit
 
 SCHEMA_VERSION = "1.0"
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR")
@@ -47,7 +47,7 @@ _BY_NAME: dict[str, NamedConstant] = {
     "WARN": LogLevel.warn,
     "ERROR": LogLevel.error,
 }
-# Fields that have a place of their own in the record, or that only carry the text of a legacy event.
+# Fields with their own place in the record, and fields of legacy events that hold only their text.
 _NOT_MDC = frozenset(("correlation_id", "line", "message", "format", "system", "time", "isError", "failure", "why"))
 _SECRET_NAME = re.compile(r"token|secret|passw|authorization|api_?key", re.IGNORECASE)
 _SECRET_TEXT = re.compile(r"(bearer\s+|://[^/\s:@]*:(?=[^\s/@]+@))[^\s@\"',;]+", re.IGNORECASE)
@@ -59,16 +59,16 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x7F: "\\
 
 
 class Line(str):
-    """A finished message text: the observer prints it as it is, braces included."""
+    """A complete message text; the observer does not format it."""
 
     __slots__ = ()
 
 
 def event_line(event: str, *, name: str = "event", **fields: object) -> Line:
-    """`event=dlq message_id=7 last_error="no map"`: tokens on one line, values quoted where they need it.
+    """One line of `key=value` pairs: `event=dlq message_id=7 last_error="no map"`.
 
     None becomes `null`; a value with spaces, quotes or control characters becomes a JSON string.  `name` is
-    `audit_event` for audit lines.
+    `audit_event` in audit lines.
     """
     parts = [f"{name}={event}"]
     parts.extend(f"{key}={_token(value)}" for key, value in fields.items())
@@ -87,7 +87,7 @@ def _token(value: object) -> str:
 
 
 def level_named(name: str) -> NamedConstant:
-    """The level for one of `LEVELS`, in any case.  ValueError for anything else."""
+    """The level of a name in `LEVELS`, in any case.  ValueError for other names."""
     try:
         return _BY_NAME[name.upper()]
     except KeyError:
@@ -96,13 +96,12 @@ def level_named(name: str) -> NamedConstant:
 
 @implementer(ILogObserver)
 class LogWriter:
-    """The observer: writes each record to `stream` as one `write` of a whole line, then flushes.
+    """The log observer: writes each record to `stream` as one line, then flushes.
 
-    An event that cannot be rendered is reported as a record of its own; nothing is ever raised to the code that logs.
+    An event that cannot be rendered becomes a record about that failure.  Nothing is raised to the code that logs.
 
     With `later` (the reactor's `callLater`, at 0), lines below WARN are flushed together at the end of the reactor's
-    turn: a process that writes two lines a message spends as much on the writes as on the lines.  A kill -9 then costs
-    the lines of one turn.
+    turn, since flushing each line costs as much as making it.  `kill -9` then loses the lines of one turn.
     """
 
     def __init__(
@@ -114,38 +113,40 @@ class LogWriter:
     ) -> None:
         self._stream = stream
         self._later = later
-        self._is_waiting = False
-        self._render: Callable[[LogEvent], bytes] = human_line if human else json_line
+        self._is_flush_due = False
+        self._render: Callable[[LogEvent], bytes] = text_line if human else json_line
         limit = _RANK[level][1]
-        self._shown = frozenset(each for each, (_, value) in _RANK.items() if value >= limit)
-        self._repeats = Repeats()
+        self._written_levels = frozenset(each for each, (_, value) in _RANK.items() if value >= limit)
+        self._rate_limit = LogRateLimit()
 
     def __call__(self, event: LogEvent) -> None:
-        if event.get("log_level", LogLevel.info) not in self._shown:
+        if event.get("log_level", LogLevel.info) not in self._written_levels:
             return
         seconds = event.get("log_time") or time.time()
-        for held in self._repeats.ended(seconds):
-            self._write(held)
-        if type(event.get("log_format")) is Line or self._repeats.admits(event, seconds):
+        for summary in self._rate_limit.summaries(seconds):
+            self._write(summary)
+        if type(event.get("log_format")) is Line or self._rate_limit.permits(event, seconds):
             self._write(event)
 
     def _write(self, event: LogEvent) -> None:
         try:
             line = self._render(event)
         except Exception as error:
-            line = json_line({"log_level": LogLevel.error, "log_format": Line(f"log event cannot be shown: {error!r}")})
+            line = json_line(
+                {"log_level": LogLevel.error, "log_format": Line(f"log event cannot be rendered: {error!r}")}
+            )
         try:
             self._stream.write(line)
             if self._later is None or _RANK.get(event.get("log_level", LogLevel.info), _WARN)[1] >= _WARN[1]:
                 self._stream.flush()
-            elif not self._is_waiting:
-                self._is_waiting = True
+            elif not self._is_flush_due:
+                self._is_flush_due = True
                 self._later(self._flush)
         except (OSError, ValueError):
-            return  # the reader of the log is gone; the service goes on
+            return  # the reader of the log has gone; the service continues
 
     def _flush(self) -> None:
-        self._is_waiting = False
+        self._is_flush_due = False
         try:
             self._stream.flush()
         except (OSError, ValueError):
@@ -153,13 +154,13 @@ class LogWriter:
 
 
 def twistd_logger(level: NamedConstant = LogLevel.info) -> LogWriter:
-    """The service's observer on standard output: JSON lines, or the human form when that is a terminal."""
+    """The observer on standard output: JSON lines, or text on a terminal."""
     stream = sys.__stdout__ or sys.stdout
     return LogWriter(cast("IO[bytes]", stream.buffer), level, human=stream.isatty())
 
 
 def json_line(event: LogEvent) -> bytes:
-    """The record of `event` as JSON in UTF-8, with its line feed."""
+    """The record of `event` as JSON in UTF-8, with a line feed."""
     body = record(event)
     try:
         return orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
@@ -167,8 +168,8 @@ def json_line(event: LogEvent) -> bytes:
         return orjson.dumps(_repaired(body), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def human_line(event: LogEvent) -> bytes:
-    """The same record for a person: time, level, logger, message, correlation id; the stack trace below."""
+def text_line(event: LogEvent) -> bytes:
+    """The record as text: time, level, logger, message, correlation id; the stack trace below."""
     body = record(event)
     correlation = f" [{body['correlation_id']}]" if "correlation_id" in body else ""
     text = f"{body['@timestamp'][11:23]} {body['level']:5} {body['logger_name']:<28} {body['message']}{correlation}\n"
@@ -178,7 +179,7 @@ def human_line(event: LogEvent) -> bytes:
 
 
 def record(event: LogEvent) -> dict[str, Any]:
-    """The fields of the specification's table for one event, in their order."""
+    """The fields of the specification for one event, in its order."""
     level, level_value = _RANK.get(event.get("log_level", LogLevel.info), ("INFO", 20000))
     body: dict[str, Any] = {
         "@timestamp": _timestamp(event.get("log_time") or time.time()),
@@ -188,14 +189,14 @@ def record(event: LogEvent) -> dict[str, Any]:
         "logger_name": event.get("log_namespace") or "ipf",
         "thread_name": threading.current_thread().name,
         "schema_version": SCHEMA_VERSION,
-        "message": _masked(_message(event)),
+        "message": _redacted(_message(event)),
     }
     correlation_id = event.get("correlation_id")
     if correlation_id:
         body["correlation_id"] = str(correlation_id)
     failure = event.get("log_failure")
     if failure is not None:
-        body["stack_trace"] = _masked(_trace(failure))
+        body["stack_trace"] = _redacted(_trace(failure))
     mdc = _mdc(event)
     if mdc:
         body["mdc"] = mdc
@@ -205,7 +206,7 @@ def record(event: LogEvent) -> dict[str, Any]:
 def _message(event: LogEvent) -> str:
     text = event.get("log_format")
     if type(text) is not Line:
-        # A format without braces is its own result, and by far the most common one.
+        # Most formats have no braces.
         text = _formatted(event) if type(text) is not str or "{" in text or "}" in text else text
     if not text and event.get("log_failure") is not None:
         text = _reason(event["log_failure"])
@@ -213,7 +214,7 @@ def _message(event: LogEvent) -> str:
 
 
 def _formatted(event: LogEvent) -> str:
-    """As the library does it; the values of `key={field}` in `event=` lines are quoted as `event_line` quotes them."""
+    """The formatted text; in `event=` lines the values of `key={field}` are quoted as by `event_line`."""
     text = event.get("log_format")
     if type(text) is str and text.startswith("event="):
         text = _FIELD.sub(lambda field: "=" + _token(event.get(field[1])).translate(_BRACES), text)
@@ -222,15 +223,15 @@ def _formatted(event: LogEvent) -> str:
 
 
 def _reason(failure: Failure) -> str:
-    """What an exception says; what it quotes may be a patient's and is left out, unless it is a text of ours."""
+    """The text of an exception without quoted parts, which may be patient data; texts of `Problem` stay whole."""
     text = failure.getErrorMessage()
     return text if failure.check(Problem) else _QUOTED.sub("'***'", text)
 
 
 def _trace(failure: Failure) -> str:
-    """Where it happened, and what the exception says as in `_reason`."""
-    text, said = failure.getTraceback(), failure.getErrorMessage()
-    return text.replace(said, _reason(failure)) if said else text
+    """The stack trace, with the text of the exception as in `_reason`."""
+    text, message = failure.getTraceback(), failure.getErrorMessage()
+    return text.replace(message, _reason(failure)) if message else text
 
 
 def _mdc(event: LogEvent) -> dict[str, str]:
@@ -239,12 +240,12 @@ def _mdc(event: LogEvent) -> dict[str, str]:
         if key.startswith("log_") or key in _NOT_MDC:
             continue
         if isinstance(value, (str, int, float)):
-            fields[key] = "***" if _SECRET_NAME.search(key) else _masked(str(value))
+            fields[key] = "***" if _SECRET_NAME.search(key) else _redacted(str(value))
     return fields
 
 
-def _masked(text: str) -> str:
-    # The two substring tests keep the expression off the common line.
+def _redacted(text: str) -> str:
+    # Most lines need no regular expression.
     if "://" in text or "earer" in text or "EARER" in text:
         return _SECRET_TEXT.sub(r"\1***", text)
     return text

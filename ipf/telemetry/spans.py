@@ -1,11 +1,11 @@
-"""OpenTelemetry spans, when a collector is configured (`IPF_OTLP_URL`); without one nothing of it is even imported.
+"""OpenTelemetry spans for a collector (`IPF_OTLP_URL`).  Without a collector the SDK is not imported.
 
-The trace id is the correlation id, so the spans of all processes, and of retries hours later, are one tree: its root is
-the receipt of a message or the HTTP request, whose span id follows from the correlation id (`correlation.first_span`).
-Spans are made when they end, with their times, so that no context has to be carried through the stages; a thread of the
-SDK sends them in batches and drops them when the collector is away.
+The trace id is the correlation id, so the spans of all processes, and of later retries, form one tree.  Its root is the
+receipt of a message or an HTTP request; the span id of the root follows from the correlation id
+(`correlation.first_span`).  A span is created at its end, with its times, so the stages carry no context.  A thread of
+the SDK sends spans in batches, and drops them while the collector is unreachable.
 
-Attributes name rows, types, listeners and outcomes, never content.
+Attributes are row ids, types, listeners and outcomes, never content.
 
 Sources: https://opentelemetry.io/docs/specs/otel/trace/sdk/, https://opentelemetry.io/docs/specs/otlp/#otlphttp
 """
@@ -25,7 +25,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Spans:
-    """Makes spans and gives them to the SDK's processor.  `processor` is asked to `on_end` each, and to shut down."""
+    """Creates spans and passes them to a span processor of the SDK."""
 
     def __init__(self, processor: Any, version: str, process: str) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -48,7 +48,7 @@ class Spans:
         attributes: Mapping[str, Any] | None = None,
         error: str | None = None,
     ) -> None:
-        """One span that is over; times in seconds since 1970.  `kind`: of `SpanKind`.  `error`: why it failed."""
+        """Record a completed span; times in seconds since 1970.  `kind`: of `SpanKind`.  `error`: of a failure."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
@@ -70,12 +70,12 @@ class Spans:
         self._processor.on_end(span)
 
     def close(self) -> None:
-        """Send what is left; may take seconds, so call it in a thread."""
+        """Send the remaining spans.  Blocks for seconds: call it in a thread."""
         self._processor.shutdown()
 
 
 def open_spans(url: str | None, version: str, process: str) -> Spans | None:
-    """Spans to the collector at `url`, such as `http://host:4318/v1/traces`; None without one.
+    """Spans for the collector at `url`, such as `http://host:4318/v1/traces`; None without a collector.
 
     Problem UNAVAILABLE when the extra `otel` is not installed.
     """

@@ -1,4 +1,4 @@
-"""Web hooks that are down, slow or resetting: they are tried again, and no other subscriber waits for them."""
+"""Endpoints that are down, slow or resetting connections: deliveries are repeated and others are not delayed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 class WebhookFaultTests(TestCase):
     def test_others_are_not_delayed_and_nothing_is_lost(self) -> None:
-        """A good subscriber beside one that is down, one that never answers and one that resets."""
+        """A working endpoint, with others that are down, never answer, or reset connections."""
         run(self._faults())
 
     async def _faults(self) -> None:
-        # It converts by itself: another process may take long to load its maps, and nothing is delivered meanwhile.
+        # One process: a converter process would need time to load its maps.
         chosen = {"SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS": "1500", "IPF_WORKER_PROCESSES": "0"}
         async with Scenario(**chosen) as scenario:
             down = Sink()
@@ -36,7 +36,7 @@ class WebhookFaultTests(TestCase):
             scenario.feed.start()
             await scenario.feed.until(200)
             await scenario.feed.stop()
-            # Were it to wait for the one that never answers, with each of these events, it would take five minutes.
+            # If each event waited for the endpoint that never answers, this would take five minutes.
             self.assertTrue(await scenario.sink.until(len(scenario.feed.accepted), PATIENCE))
             query = "SELECT count(DISTINCT subscription_rid) FROM delivery_attempts WHERE NOT succeeded"
             async with asyncio.timeout(PATIENCE):
@@ -47,7 +47,7 @@ class WebhookFaultTests(TestCase):
             await self._revived(scenario, down_url)
 
     async def _revived(self, scenario: Scenario, url: str) -> None:
-        """The one that was down comes back on its old port and gets all of it, in order."""
+        """The endpoint that was down listens again on its port and receives every event, in order."""
         revived = Sink()
         revived.keep_bodies = True
         await revived.start_on(int(url.rpartition(":")[2].partition("/")[0]))

@@ -1,4 +1,4 @@
-"""Correlation ids: valid, in order of time, and the caller's own where it is one."""
+"""Correlation ids are valid, sort by time, and come from the caller where possible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPAN = "00f067aa0ba902b7"
 
 
 class CorrelationTests(TestCase):
-    def test_a_new_id_is_a_version_7_uuid_of_now(self) -> None:
+    def test_a_new_id_is_a_version_7_uuid(self) -> None:
         before = int(time() * 1000)
         text = new_correlation_id()
         after = int(time() * 1000)
@@ -34,14 +34,14 @@ class CorrelationTests(TestCase):
         for given in (own, own.upper(), f" {own} ", own.encode()):
             self.assertEqual(accept(given), own)
 
-    def test_anything_else_is_replaced(self) -> None:
+    def test_an_invalid_id_is_replaced(self) -> None:
         own = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
         for given in (None, "", b"", "abc", own[:-1], own + "0", own.replace("-", ""), f"{{{own}}}", own + "\nx: y"):
             made = accept(given)
             self.assertNotEqual(made, own)
             self.assertEqual(UUID(made).version, 7)
 
-    def test_a_trace_id_is_taken_where_no_correlation_id_came(self) -> None:
+    def test_a_trace_id_replaces_a_missing_correlation_id(self) -> None:
         own = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
         for parent in (f"00-{TRACE}-{SPAN}-01", f" 00-{TRACE}-{SPAN}-00".encode(), f"01-{TRACE}-{SPAN}-01-more"):
             self.assertEqual(accept(None, parent), TRACE_ID)
@@ -49,7 +49,7 @@ class CorrelationTests(TestCase):
             self.assertEqual(accept(own, parent), own)
         self.assertEqual(of({"traceparent": f"00-{TRACE}-{SPAN}-01"}.get), TRACE_ID)
 
-    def test_what_is_no_traceparent_is_left_alone(self) -> None:
+    def test_an_invalid_traceparent_is_ignored(self) -> None:
         for parent in (
             f"ff-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-01-more",
             f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01",
@@ -57,8 +57,8 @@ class CorrelationTests(TestCase):
         ):  # fmt: skip
             self.assertEqual(UUID(accept(None, parent)).version, 7, parent)
 
-    def test_what_goes_out(self) -> None:
-        """The correlation id is the trace id; a receiver that is one of ours comes back to the same id."""
+    def test_outbound_traceparent(self) -> None:
+        """The correlation id is the trace id, and another ipf derives the same id from it."""
         self.assertEqual(traceparent(TRACE_ID), f"00-{TRACE}-a3ce929d0e0e4736-00")
         self.assertEqual(traceparent(TRACE_ID, SPAN), f"00-{TRACE}-{SPAN}-00")
         self.assertEqual(accept(None, traceparent(TRACE_ID)), TRACE_ID)

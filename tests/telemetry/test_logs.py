@@ -1,4 +1,4 @@
-"""Log records, field by field as the specification's table has them."""
+"""Log records have the fields of the specification."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RecordTests(TestCase):
         self.assertIn("\n", str(body["stack_trace"]))
         self.assertIn("ValueError: Bearer ***", str(body["stack_trace"]))
 
-    def test_a_failure_without_words_shows_its_own(self) -> None:
+    def test_a_failure_without_text_shows_the_exception(self) -> None:
         body = record(lambda log: log.emit(LogLevel.critical, None, log_failure=Failure(ValueError("why"))))
         self.assertEqual(body["message"], "why")
 
@@ -81,7 +81,7 @@ class RecordTests(TestCase):
         body = record(lambda log: log.info("x", port=2575, ok=True, ratio=0.5, thing=object(), names=["a"], none=None))
         self.assertEqual(body["mdc"], {"port": "2575", "ok": "True", "ratio": "0.5"})
 
-    def test_secrets_are_masked(self) -> None:
+    def test_secrets_are_redacted(self) -> None:
         body = record(
             lambda log: log.warn(
                 "connect {url} with Authorization: Bearer e30.e30.x",
@@ -95,13 +95,13 @@ class RecordTests(TestCase):
         plain = "see http://host:8090/x and mail@example.org, basic metabolic panel"
         self.assertEqual(record(lambda log: log.info(plain))["message"], plain)
 
-    def test_text_that_breaks_others(self) -> None:
+    def test_unusual_text(self) -> None:
         for text in ('tab\tquote"back\\slash\nline', "\ud800 alone", "\x00\x1b", "{", "}", "{0}", "ünïcode 😀"):
             body = record(lambda log, text=text: log.info("{text}", text=text))
             self.assertEqual(body["message"], text.encode("utf-8", "replace").decode())
         self.assertIn("missing", str(record(lambda log: log.info("a {missing} field"))["message"]))
 
-    def test_levels_below_the_limit_are_left_out(self) -> None:
+    def test_levels_below_the_limit_are_not_written(self) -> None:
         def all_levels(log: Logger) -> None:
             log.debug("d")
             log.info("i")
@@ -112,18 +112,18 @@ class RecordTests(TestCase):
             self.assertEqual(len(logged(all_levels, level)), count)
         self.assertRaises(ValueError, level_named, "loud")
 
-    def test_the_human_form(self) -> None:
+    def test_text_for_terminals(self) -> None:
         (line,) = logged(lambda log: log.info("hello", correlation_id="c-1"), human=True)
         self.assertRegex(line, r"^\d\d:\d\d:\d\d\.\d{3} INFO  ipf\.test +hello \[c-1\]$")
 
-    def test_a_reader_that_is_gone_harms_nobody(self) -> None:
+    def test_a_closed_stream_raises_nothing(self) -> None:
         stream = io.BytesIO()
         writer = LogWriter(stream)
         stream.close()
         writer({"log_level": LogLevel.info, "log_format": "x"})
 
     def test_lines_of_one_turn_are_flushed_together(self) -> None:
-        """What is a warning goes out at once, and takes what waits with it."""
+        """A warning is flushed at once, with the lines before it."""
         flushed: list[int] = []
         turns: list[Callable[[], None]] = []
 
@@ -140,13 +140,13 @@ class RecordTests(TestCase):
         log.warn("four")
         self.assertEqual((flushed, len(turns)), ([2, 4], 1))
 
-    def test_an_event_that_cannot_be_shown_is_reported(self) -> None:
+    def test_an_event_that_cannot_be_rendered_is_reported(self) -> None:
         class Broken(str):
             def __str__(self) -> str:
                 raise RuntimeError("no")
 
         body = record(lambda log: log.info("x", field=Broken("y")))
-        self.assertIn("cannot be shown", str(body["message"]))
+        self.assertIn("cannot be rendered", str(body["message"]))
 
 
 class EventLineTests(TestCase):
@@ -162,8 +162,8 @@ class EventLineTests(TestCase):
             self.assertEqual(event_line("dlq", **fields), expected)
         self.assertEqual(event_line("x", name="audit_event", id=1), "audit_event=x id=1")
 
-    def test_tokens_of_lines_that_are_formats(self) -> None:
-        """A line that may be held back when it repeats is a format; its values are quoted all the same."""
+    def test_values_of_format_lines_are_quoted(self) -> None:
+        """A rate-limited line is a format string; its values are quoted as in `event_line`."""
         line = "event=rejected peer={peer} reason={reason} size={size} why={absent} {reason}"
         said = record(lambda log: log.info(line, peer="10.0.0.1", reason='no {MSH}: "x"', size=7))["message"]
         self.assertEqual(said, 'event=rejected peer=10.0.0.1 reason="no {MSH}: \\"x\\"" size=7 why=null no {MSH}: "x"')
@@ -178,10 +178,10 @@ class EventLineTests(TestCase):
 
 
 class QuotedTests(TestCase):
-    """What an exception quotes may come from a patient's record."""
+    """Text that an exception quotes may be patient data."""
 
-    def test_what_an_exception_quotes_is_left_out(self) -> None:
-        mark = "PHI" + "MARK"  # the trace shows lines of source, so the mark must not stand in one
+    def test_quoted_text_of_exceptions_is_redacted(self) -> None:
+        mark = "PHI" + "MARK"  # not a literal: the trace shows source lines
         missing = f"/nowhere/{mark}"
         steps: tuple[Callable[[], object], ...] = (lambda: float(mark), lambda: {}[mark], lambda: os.stat(missing))
         for step in steps:
@@ -194,6 +194,6 @@ class QuotedTests(TestCase):
             self.assertIn("test_logs.py", lines)
             self.assertIn(failure.type.__name__, lines)
 
-    def test_texts_of_ours_stay_whole(self) -> None:
+    def test_texts_of_problems_stay_whole(self) -> None:
         body = record(lambda log: log.failure("refused", Failure(Problem(Category.VALUE, "no map 'ADT_A01'"))))
         self.assertIn("no map 'ADT_A01'", str(body["stack_trace"]))

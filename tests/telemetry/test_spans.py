@@ -1,4 +1,4 @@
-"""One tree of spans a message, through the stages as they are put together; nothing of it without a collector."""
+"""The spans of a message form one tree through all stages; without a collector the SDK is not imported."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OWN = "4bf92f35-77b3-4da6-a3ce-929d0e0e4736"
 NOW = datetime.now(UTC)
 
 
-class Kept:
-    """A processor that keeps what it is given."""
+class StoringProcessor:
+    """Stores the spans."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -35,7 +35,7 @@ class Kept:
         self.spans.append(span)
 
     def shutdown(self) -> None:
-        """Nothing to send."""
+        """Nothing is left to send."""
 
 
 class Mapping:
@@ -65,16 +65,16 @@ def claimed(message_type: str = "ADT_A01") -> Claimed:
 
 class SpansTests(TestCase):
     def setUp(self) -> None:
-        self.kept = Kept()
-        self.spans = Spans(self.kept, "1.0", "main")
+        self.processor = StoringProcessor()
+        self.spans = Spans(self.processor, "1.0", "main")
 
-    async def test_one_tree(self) -> None:
-        """Received, mapped, stored, notified: all below the receipt, in the trace of the correlation id."""
+    async def test_spans_form_one_tree(self) -> None:
+        """Receive, map, store and notify are children of the receipt, in the trace of the correlation id."""
         clock = Clock()
         commit = TracedCommit(MemoryInbox(), clock)
         commit.spans = self.spans
         outcomes: list[Any] = []
-        for _ in range(2):  # the repeat is no receipt
+        for _ in range(2):  # the duplicate makes no span
             commit.submit(Received(OWN, NOW, "LAB", "M1", "ADT_A01", b"MSH|"), self, outcomes.append)
             clock.pump([0.001] * 5)
         self.assertEqual(outcomes, [Outcome.STORED, Outcome.DUPLICATE])
@@ -88,7 +88,7 @@ class SpansTests(TestCase):
         self.assertEqual((await traced_submit(submit, self.spans)(units))[0], result)
         notification = Notification("POST", "http://x/secret", (), None, OWN, subscription_id="s")
         await TracedChannel(Hook(), "rest-hook", self.spans).send(notification)
-        found = self.kept.spans
+        found = self.processor.spans
         self.assertEqual([span.name for span in found], ["receive", "map", "store", "store", "notify"])
         root = found[0].context
         self.assertEqual({f"{span.context.trace_id:032x}" for span in found}, {OWN.replace("-", "")})
@@ -99,25 +99,25 @@ class SpansTests(TestCase):
         self.assertNotIn("secret", str([dict(span.attributes) for span in found]))
         self.assertEqual(len(encode_spans(found).resource_spans), 1)
 
-    async def test_failures_name_a_category_only(self) -> None:
+    async def test_a_failed_span_names_only_its_category(self) -> None:
         with self.assertRaises(Problem):
             await TracedMapper(Mapping(), self.spans).transform(claimed("ZZZ"))
-        self.assertEqual(self.kept.spans[0].status.description, "UNMAPPED")
+        self.assertEqual(self.processor.spans[0].status.description, "UNMAPPED")
 
-    async def test_a_request_is_a_root(self) -> None:
+    async def test_the_span_of_a_request_is_a_root(self) -> None:
         async def handle(request: Request) -> Answer:
             return Answer(503)
 
         request = Request("GET", ("Patient", "hansen"), (), {}, b"", "", OWN)
         await traced_handler(handle, self.spans)(request)
-        span = self.kept.spans[0]
+        span = self.processor.spans[0]
         self.assertEqual((span.name, span.parent, span.status.is_ok), ("GET /fhir/Patient", None, False))
 
-    def test_what_is_no_uuid_is_left_out(self) -> None:
+    def test_an_invalid_correlation_id_makes_no_span(self) -> None:
         self.spans.record("x", "nonsense", 0.0, 1.0)
-        self.assertEqual(self.kept.spans, [])
+        self.assertEqual(self.processor.spans, [])
 
-    def test_nothing_is_imported_without_a_collector(self) -> None:
+    def test_the_sdk_is_not_imported_without_a_collector(self) -> None:
         self.assertIsNone(open_spans(None, "1", "main"))
         code = "import sys, ipf.app.converter; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}

@@ -1,4 +1,4 @@
-"""The webhook channel against real sockets: every way in which a subscriber can answer, or not."""
+"""The rest-hook channel on real sockets: requests, responses and failures."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Behaviour = Callable[["Subscriber", bytes], None]
 
 
 class Subscriber(Protocol):
-    """One connection of the far end: collects whole requests and does what the test says."""
+    """One connection of the endpoint: stores complete requests and behaves as the test says."""
 
-    def __init__(self, end: FarEnd) -> None:
+    def __init__(self, end: Endpoint) -> None:
         self.end = end
         self.buffer = b""
 
@@ -46,7 +46,7 @@ class Subscriber(Protocol):
             self.end.behave(self, self.end.requests[-1])
 
 
-class FarEnd(Factory):
+class Endpoint(Factory):
     noisy = False
 
     def __init__(self, behave: Behaviour) -> None:
@@ -65,13 +65,13 @@ def replies(data: bytes) -> Behaviour:
 
 
 class RestHookTests(TestCase):
-    def far_end(self, behave: Behaviour) -> tuple[FarEnd, str]:
-        end = FarEnd(behave)
+    def endpoint(self, behave: Behaviour) -> tuple[Endpoint, str]:
+        end = Endpoint(behave)
         port: IListeningPort = reactor.listenTCP(0, end, interface="127.0.0.1")
         self.addCleanup(self.close_all, end, port)
         return end, f"http://127.0.0.1:{port.getHost().port}/hook"
 
-    async def close_all(self, end: FarEnd, port: IListeningPort) -> None:
+    async def close_all(self, end: Endpoint, port: IListeningPort) -> None:
         for connection in end.connections:
             connection.transport.abortConnection()
         await port.stopListening()
@@ -88,8 +88,8 @@ class RestHookTests(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
         return RestHook(http, timeout, reactor)
 
-    async def ask(self, behave: Behaviour, limit: float = PATIENCE, **options: Any) -> tuple[Delivered, FarEnd]:
-        end, url = self.far_end(behave)
+    async def ask(self, behave: Behaviour, limit: float = PATIENCE, **options: Any) -> tuple[Delivered, Endpoint]:
+        end, url = self.endpoint(behave)
         return await self.webhook(limit, **options).send(put(url)), end
 
     async def test_put_carries_body_headers_and_correlation(self) -> None:
@@ -110,14 +110,14 @@ class RestHookTests(TestCase):
         self.assertNotIn(b"accept-encoding", head.lower())
 
     async def test_empty_post_says_content_length_zero(self) -> None:
-        end, url = self.far_end(replies(OK))
+        end, url = self.endpoint(replies(OK))
         await self.webhook().send(Notification("POST", url, (), None, CORRELATION))
         self.assertTrue(end.requests[0].startswith(b"POST /hook HTTP/1.1\r\n"))
         self.assertIn(b"\r\nContent-Length: 0\r\n", end.requests[0])
         self.assertNotIn(b"Content-Type", end.requests[0])
 
     async def test_connections_are_kept(self) -> None:
-        end, url = self.far_end(replies(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok"))
+        end, url = self.endpoint(replies(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok"))
         hook = self.webhook()
         for _ in range(3):
             self.assertEqual((await hook.send(put(url))).http_status, 202)
@@ -138,18 +138,18 @@ class RestHookTests(TestCase):
         self.assertEqual((delivered.http_status, len(end.requests)), (307, 1))
 
     async def test_cookies_are_not_kept(self) -> None:
-        end, url = self.far_end(replies(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"))
+        end, url = self.endpoint(replies(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"))
         hook = self.webhook()
         await hook.send(put(url))
         await hook.send(put(url))
         self.assertNotIn(b"cookie", end.requests[1].lower())
 
-    async def test_a_huge_body_is_cut(self) -> None:
+    async def test_a_large_body_is_not_read(self) -> None:
         reply = b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 300_000
         delivered, _ = await self.ask(replies(reply), body_limit=65536)
         self.assertTrue(delivered.succeeded)
 
-    async def test_a_body_that_never_ends_meets_the_time_limit(self) -> None:
+    async def test_the_status_counts_when_the_body_never_ends(self) -> None:
         clock = Clock()
         http: Any = EndlessBody()
         sending = Deferred.fromCoroutine(RestHook(http, 5.0, clock).send(put("http://hook.example.org")))
@@ -159,12 +159,12 @@ class RestHookTests(TestCase):
         self.assertEqual((delivered.http_status, delivered.duration_ms), (200, 5000))
         self.assertTrue(http.response.is_closed)
 
-    async def test_a_bomb_is_not_unpacked(self) -> None:
+    async def test_responses_are_not_decompressed(self) -> None:
         reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"
         delivered, _ = await self.ask(replies(reply))
         self.assertTrue(delivered.succeeded)
 
-    async def test_silence_meets_the_time_limit(self) -> None:
+    async def test_time_limit(self) -> None:
         delivered, _ = await self.ask(lambda connection, request: None, limit=0.2)
         self.assertEqual((delivered.http_status, delivered.error), (None, "no answer within 0.2 s"))
         self.assertGreaterEqual(delivered.duration_ms, 150)
@@ -187,7 +187,7 @@ class RestHookTests(TestCase):
             else:
                 connection.transport.write(OK)
 
-        end, url = self.far_end(second_request_dies)
+        end, url = self.endpoint(second_request_dies)
         hook = self.webhook()
         await hook.send(put(url))
         for method in ("PUT", "DELETE"):
@@ -203,7 +203,7 @@ class RestHookTests(TestCase):
             delivered, _ = await self.ask(replies(reply))
             self.assertEqual((delivered.http_status, delivered.error), (None, "the response is too large"))
 
-    async def test_no_http(self) -> None:
+    async def test_a_response_that_is_not_http(self) -> None:
         delivered, _ = await self.ask(replies(b"SSH-2.0-OpenSSH_9.6\r\n"))
         self.assertEqual((delivered.http_status, delivered.error), (None, "no valid HTTP answer"))
 
@@ -216,7 +216,7 @@ class RestHookTests(TestCase):
             self.assertEqual(error, "the endpoint is no usable http or https URL", broken)
 
     async def test_tls_to_a_plain_port_is_an_error(self) -> None:
-        _, url = self.far_end(replies(OK))
+        _, url = self.endpoint(replies(OK))
         delivered = await self.webhook(0.3).send(put(url.replace("http:", "https:")))
         self.assertIsNone(delivered.http_status)
         self.assertIsNotNone(delivered.error)
@@ -227,20 +227,20 @@ class RestHookTests(TestCase):
         self.assertEqual(end.requests, [])
 
     async def test_registered_headers_are_checked(self) -> None:
-        end, url = self.far_end(replies(OK))
+        end, url = self.endpoint(replies(OK))
         hook = self.webhook()
         for name, value in (("X", "a\r\nHost: evil"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X A", "a")):
             delivered = await hook.send(Notification("POST", url, ((name, value),), None, CORRELATION))
             self.assertIn("registered header", delivered.error or "")
         self.assertEqual(end.requests, [])
 
-    async def test_text_outside_ascii_in_the_url(self) -> None:
-        end, url = self.far_end(replies(OK))
+    async def test_urls_outside_ascii(self) -> None:
+        end, url = self.endpoint(replies(OK))
         self.assertTrue((await self.webhook().send(put(url + "/grün"))).succeeded)
         self.assertTrue(end.requests[0].startswith(b"PUT /hook/gr%C3%BCn/Patient/p1 "))
 
-    async def test_the_callers_cancel_goes_through(self) -> None:
-        _, url = self.far_end(lambda connection, request: None)
+    async def test_cancelling(self) -> None:
+        _, url = self.endpoint(lambda connection, request: None)
         sending = Deferred.fromCoroutine(self.webhook().send(put(url)))
         await deferLater(reactor, 0.05)
         sending.cancel()
@@ -289,7 +289,7 @@ class RuleTests(TestCase):
         for name, value in (("", "x"), ("X:Y", "x"), ("X-Ü", "x"), ("X", "a\x00b"), ("content-length", "3")):
             self.assertIsNotNone(header_problem([(name, value)]), name)
 
-    def test_unknown_failures_name_their_kind_only(self) -> None:
+    def test_unknown_failures_are_described_by_their_type(self) -> None:
         self.assertEqual(describe(RuntimeError("Patient/secret")), "not sent: RuntimeError")
 
 

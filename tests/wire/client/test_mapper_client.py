@@ -1,4 +1,4 @@
-"""The client of a mapping service elsewhere, against a real listener: what it sends, and what each answer means."""
+"""The client of a remote mapping service, against a real listener: requests, and the meaning of responses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"code": "processing", 
 Behave = Callable[[Any], Any]
 
 
-class FarEnd(Resource):
-    """A service that answers as the test says, and remembers what it was asked."""
+class FakeService(Resource):
+    """Answers as the test says and stores the requests."""
 
     isLeaf = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.answers: list[Any] = []
         self.tokens = 0
 
@@ -46,7 +46,7 @@ class FarEnd(Resource):
             self.tokens += 1
             self.form = parse_qs(body.decode())
             return json.dumps({"access_token": f"t{self.tokens}", "expires_in": 900}).encode()
-        self.asked.append((request.uri.decode(), headers, body))
+        self.requests.append((request.uri.decode(), headers, body))
         status, answer, *more = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if status == 0:
             return NOT_DONE_YET
@@ -58,8 +58,8 @@ class FarEnd(Resource):
 
 class RemoteMapperTests(TestCase):
     def setUp(self) -> None:
-        self.far = FarEnd()
-        self.port = reactor.listenTCP(0, Site(self.far), interface="127.0.0.1")  # type: ignore[attr-defined]
+        self.service = FakeService()
+        self.port = reactor.listenTCP(0, Site(self.service), interface="127.0.0.1")  # type: ignore[attr-defined]
         self.addCleanup(self.port.stopListening)
         self.base = f"http://127.0.0.1:{self.port.getHost().port}"
 
@@ -86,36 +86,36 @@ class RemoteMapperTests(TestCase):
         work = Deferred.fromCoroutine(mapper.transform(message(1)))
         return await self.assertFailure(work, Problem)  # type: ignore[no-any-return]
 
-    async def test_what_is_sent_and_answered(self) -> None:
-        """The bytes as they came, the map's canonical, the correlation id; codes that had no place come back."""
-        self.far.answers = [(200, BUNDLE, ("X-Ipf-Unmapped", '[["urn:t", "W"]]'))]
+    async def test_request_and_response(self) -> None:
+        """The message bytes, the canonical of the map, the correlation id; unmapped codes are returned."""
+        self.service.answers = [(200, BUNDLE, ("X-Ipf-Unmapped", '[["urn:t", "W"]]'))]
         mapped = await self.mapper().transform(message(1))
         self.assertEqual((mapped.bundle, mapped.map_url), (BUNDLE, "urn:m|1"))
         self.assertEqual(mapped.unmapped, (UnmappedCode("urn:t", "W"),))
-        uri, headers, body = self.far.asked[0]
+        uri, headers, body = self.service.requests[0]
         self.assertEqual((uri, body), ("/mapping/fhir/StructureMap/$transform?source=urn%3Am%7C1", b"MSH|"))
         self.assertEqual(headers["content-type"], "x-application/hl7-v2+er7;charset=utf-8")
         self.assertEqual(headers["x-correlation-id"], message(1).correlation_id)
         self.assertEqual(headers["traceparent"], traceparent(message(1).correlation_id))
         self.assertNotIn("authorization", headers)
         self.assertTrue(self.mapper().has_map("ZZZ_Z99"))
-        self.far.answers = [(200, BUNDLE)]
+        self.service.answers = [(200, BUNDLE)]
         await self.mapper(canonical=None).transform(message(1))
-        self.assertEqual(self.far.asked[1][0], "/mapping/fhir/StructureMap/$transform")
+        self.assertEqual(self.service.requests[1][0], "/mapping/fhir/StructureMap/$transform")
 
-    async def test_answers_of_operators_go_with_the_message(self) -> None:
-        """As ConceptMaps in a Parameters resource; None is a code without a target."""
-        self.far.answers = [(200, BUNDLE)]
+    async def test_code_mappings_of_operators_are_sent(self) -> None:
+        """As ConceptMaps in a Parameters resource; None: a code without a target."""
+        self.service.answers = [(200, BUNDLE)]
         answers = {"urn:t": {"W": {"system": "urn:s", "code": "f"}, "N": None}}
         await self.mapper(answers=answers).transform(message(1))
-        parts = json.loads(self.far.asked[0][2])["parameter"]
+        parts = json.loads(self.service.requests[0][2])["parameter"]
         self.assertEqual(parts[0], {"name": "content", "valueString": "MSH|"})
         groups = parts[1]["resource"]["group"]
         self.assertEqual(groups[0]["target"], "urn:s")
         self.assertEqual(groups[1]["element"][0]["target"], [{"equivalence": "unmatched"}])
 
-    async def test_what_an_answer_means(self) -> None:
-        """Away or too busy: UPSTREAM; refused: MAPPING, with what the OperationOutcome says."""
+    async def test_meaning_of_responses(self) -> None:
+        """Unreachable or too busy: UPSTREAM; refused: MAPPING, with the diagnostics of the OperationOutcome."""
         for status, body, category, text in [
             (500, b"oops", Category.UPSTREAM, "answered 500"),
             (429, b"", Category.UPSTREAM, "answered 429"),
@@ -126,7 +126,7 @@ class RemoteMapperTests(TestCase):
             (200, OUTCOME, Category.MAPPING, "Bundle"),
             (0, b"", Category.UPSTREAM, "no answer within"),
         ]:
-            self.far.answers = [(status, body)]
+            self.service.answers = [(status, body)]
             problem = await self.refused(self.mapper(timeout=0.3 if status == 0 else PATIENCE))
             self.assertIs(problem.category, category, str(problem))
             self.assertIn(text, str(problem))
@@ -135,17 +135,17 @@ class RemoteMapperTests(TestCase):
         self.assertEqual((problem.category, "refused" in str(problem)), (Category.UPSTREAM, True), str(problem))
 
     async def test_client_credentials(self) -> None:
-        """One token for many messages; a refused one is fetched again, once."""
-        self.far.answers = [(200, BUNDLE)]
+        """One token for many messages; a refused token is fetched again, once."""
+        self.service.answers = [(200, BUNDLE)]
         mapper = self.mapper(secured=True)
         for _ in range(3):
             await mapper.transform(message(1))
-        self.assertEqual({headers["authorization"] for _, headers, _ in self.far.asked}, {"Bearer t1"})
+        self.assertEqual({headers["authorization"] for _, headers, _ in self.service.requests}, {"Bearer t1"})
         expected = {"grant_type": ["client_credentials"], "client_id": ["me"], "client_secret": ["secret"]}
-        self.assertEqual(self.far.form, expected | {"scope": ["system/*.c"]})
-        self.far.answers = [(401, b""), (200, BUNDLE)]
+        self.assertEqual(self.service.form, expected | {"scope": ["system/*.c"]})
+        self.service.answers = [(401, b""), (200, BUNDLE)]
         await mapper.transform(message(1))
-        self.assertEqual(self.far.asked[-1][1]["authorization"], "Bearer t2")
-        self.far.answers = [(401, b"")]
+        self.assertEqual(self.service.requests[-1][1]["authorization"], "Bearer t2")
+        self.service.answers = [(401, b"")]
         self.assertIs((await self.refused(mapper)).category, Category.UPSTREAM)
-        self.assertEqual(self.far.tokens, 3)
+        self.assertEqual(self.service.tokens, 3)

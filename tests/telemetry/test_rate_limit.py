@@ -10,10 +10,10 @@ from twisted.logger import Logger, LogLevel
 from twisted.trial.unittest import TestCase
 
 from ipf.telemetry.logs import LogWriter, event_line
-from ipf.telemetry.repeats import ALLOWED, INTERVAL_SECONDS
+from ipf.telemetry.rate_limit import ALLOWED, INTERVAL_SECONDS
 
 
-class RepeatsTests(TestCase):
+class RateLimitTests(TestCase):
     def setUp(self) -> None:
         self.stream = io.BytesIO()
         self.writer = LogWriter(self.stream)
@@ -28,7 +28,7 @@ class RepeatsTests(TestCase):
     def lines(self) -> list[str]:
         return [json.loads(line)["message"] for line in self.stream.getvalue().splitlines()]
 
-    def test_a_flood(self) -> None:
+    def test_similar_lines_are_limited(self) -> None:
         for number in range(500):
             self.log("refused {peer}", peer=f"10.0.0.{number}")
         self.log("something else")
@@ -45,15 +45,15 @@ class RepeatsTests(TestCase):
         self.log("quiet", LogLevel.info)
         self.assertEqual(self.lines()[-1], "quiet")
 
-    def test_rows_and_news_are_never_held_back(self) -> None:
+    def test_event_lines_and_info_are_not_limited(self) -> None:
         for number in range(3 * ALLOWED):
             self.log(event_line("dlq", message_id=number))
             self.log("delivered", LogLevel.info)
         self.assertEqual(len(self.lines()), 6 * ALLOWED)
 
-    def test_many_kinds(self) -> None:
-        """Texts that were put together by their caller: written, and not remembered without end."""
+    def test_memory_is_bounded(self) -> None:
+        """Lines of many formats are written, and only some formats are counted."""
         for number in range(3000):
             self.log(f"text {number}", LogLevel.error)
         self.assertEqual(len(self.lines()), 3000)
-        self.assertLessEqual(len(self.writer._repeats._seen), 1000)
+        self.assertLessEqual(len(self.writer._rate_limit._counts), 1000)
