@@ -1,8 +1,7 @@
-"""Rest-hooks: notifications a second of one process, how soon the first byte goes out, whom a dead host delays.
+"""Rest-hooks: notifications per second of one process, latency from commit to first byte, effect of a dead endpoint.
 
-The dead host is measured in pairs of rounds, with and without it in turns (which of a pair comes first changes), each
-round with a p99 of its own; the medians of these are compared, so that what else the machine does in one round does not
-decide.
+The effect of a dead endpoint is measured in pairs of rounds, with and without it, in alternating order.  The medians of
+the p99s of all rounds are compared, so that other load on the machine in one round has little effect.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WARM, CHANGES = 4, 20
 
 
 def notify(folder: Path) -> None:
-    """Notifications per second beside bare treq POSTs; commit to first byte; one dead endpoint among 100."""
+    """Notifications per second against treq alone; commit to first byte; one dead endpoint among 100."""
     with service(folder, **ALONE) as one:
         for subscriptions, patients in ((1, 3000), (32, 200)):
             run_load(_rate(one, subscriptions, patients))
@@ -45,7 +44,7 @@ def notify(folder: Path) -> None:
 
 
 def register(one: ServiceProcess, url: str, criteria: str = "Patient?") -> str:
-    """A subscription with content; its id."""
+    """Create a subscription with full resources; its id."""
     resource = {
         "resourceType": "Subscription",
         "status": "requested",
@@ -59,14 +58,14 @@ def register(one: ServiceProcess, url: str, criteria: str = "Patient?") -> str:
 
 
 async def activated(one: ServiceProcess, ids: list[str]) -> None:
-    """Wait until all of them are active."""
+    """Wait until the subscriptions are active."""
     for id in ids:
         while (await asyncio.to_thread(one.get, f"/fhir/Subscription/{id}"))[1]["status"] != "active":
             await asyncio.sleep(0.05)
 
 
 def patient(number: int) -> dict[str, Any]:
-    """A Patient of ordinary size."""
+    """A Patient of typical size."""
     return {
         "resourceType": "Patient",
         "identifier": [{"system": "urn:bench", "value": f"N{number}"}],
@@ -165,7 +164,7 @@ async def _first_byte(one: ServiceProcess) -> None:
 
 
 async def _dead(one: ServiceProcess) -> None:
-    """Each change fires all 100; the dead host refuses in one round of each pair and answers in the other."""
+    """Each change fires all 100; the dead endpoint refuses in one round of each pair and answers in the other."""
     port = free_port()
     sinks = [Sink() for _ in range(99)]
     urls = [await sink.start() for sink in sinks]
@@ -177,7 +176,7 @@ async def _dead(one: ServiceProcess) -> None:
         for is_dead in (False, True) if pair % 2 else (True, False):
             if not is_dead:
                 await revived.start_on(port)
-                await _idle(one)  # what it has missed is sent
+                await _idle(one)  # the events that it missed are sent
             await _fan_out(one, sinks, [next(numbers) for _ in range(WARM)])
             times = await _fan_out(one, sinks, [next(numbers) for _ in range(CHANGES)])
             if pair:  # the first pair warms up
@@ -192,16 +191,16 @@ async def _dead(one: ServiceProcess) -> None:
 
 
 def _compare(healthy: list[float], dead: list[float]) -> None:
-    """Lines for the p99s of the rounds, in milliseconds, pair by pair."""
+    """Print the p99s of the rounds, in milliseconds."""
     for what, values in (
-        ("99 of 100 endpoints, p99 with all in health", healthy),
+        ("99 of 100 endpoints, p99 while all answer", healthy),
         ("the same while the 100th refuses connections", dead),
     ):
         spread = f"median of {len(values)} rounds, {min(values):.1f} to {max(values):.1f}"
         line(what, f"{statistics.median(values):.1f} ms", spread)
     ratio = statistics.median(dead) / statistics.median(healthy)
     paired = statistics.median(with_it / without for without, with_it in zip(healthy, dead, strict=True))
-    line("  one to the other", f"{ratio:.2f} x", f"{paired:.2f} x pair by pair; target 1.10 at most")
+    line("  ratio", f"{ratio:.2f} x", f"{paired:.2f} x median of pairs; target 1.10 at most")
 
 
 async def _idle(one: ServiceProcess) -> None:

@@ -1,7 +1,7 @@
-"""What operators ask of 1,000,000 messages: traces, dead letters, counts by hour, the system, and a scrape of metrics.
+"""The observe API on 1,000,000 messages: traces, dead letters, counts per hour, the system, and a scrape of metrics.
 
-The rows are put into the store's own tables by SQL: 90 days of messages, one in 200 a dead letter, a version, an event
-and an attempt of each tenth.  A feed runs while the answers are measured.
+SQL writes the rows: 90 days of messages; one in 200 is a dead letter; each tenth has a version, an event and a delivery
+attempt.  Senders send messages while the responses are measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FHIR = (
 
 
 def observe(folder: Path) -> None:
-    """Traces, dead letters and counts of 1,000,000 messages, while a feed runs; a scrape of metrics."""
+    """Traces, dead letters and counts of 1,000,000 messages while senders send; a scrape of metrics."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
         began = time.perf_counter()
         for statement in (_BODIES, _STATES, "VACUUM ANALYZE message_bodies, message_states", _UNCOUNTED):
@@ -80,16 +80,16 @@ def _feed(port: int) -> None:
 
 
 def _counted(one: ServiceProcess) -> None:
-    """Wait until the background duty has counted all hours."""
+    """Wait until the background job has counted all hours."""
     began = time.perf_counter()
-    pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
+    pause = getattr(time, "sleep")  # noqa: B009  # blocks on purpose: there is no reactor here
     while psql(postgres_socket(one), "SELECT until > now() - interval '5 minutes' FROM received_counted") != "t\n":
         pause(0.5)
     line("counted by hour in the background", f"within {time.perf_counter() - began:.0f} s")
 
 
 def ask(one: ServiceProcess, what: str, path: Callable[[int], str], times: int, target: str = "") -> None:
-    """Median and p99 of one question after another on one connection."""
+    """Median and p99 of sequential requests on one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", one.http_port, timeout=60)
     taken, size = [], 0
     for number in range(times):

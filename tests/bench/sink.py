@@ -1,4 +1,4 @@
-"""A subscriber for load: an HTTP/1.1 server on asyncio that answers 200 and remembers when each request came."""
+"""A subscriber for load tests: an HTTP/1.1 server on asyncio that answers 200 and stores the time of each request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class SinkConnection(asyncio.Protocol):
-    """One kept connection."""
+    """One connection."""
 
     def __init__(self, received: Callable[[bytes, bytes], None], answer: Callable[[], bytes]) -> None:
         self._received = received
@@ -20,12 +20,12 @@ class SinkConnection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer each whole request."""
+        """Answer each complete request."""
         self._buffer += data
         while True:
             head, mark, rest = self._buffer.partition(b"\r\n\r\n")
@@ -41,7 +41,7 @@ class SinkConnection(asyncio.Protocol):
 
 
 class Sink:
-    """Listens on a free loopback port; `times` holds the moment of each request (time.perf_counter)."""
+    """Listens on a free loopback port; `times` holds the time of each request (time.perf_counter)."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -52,29 +52,29 @@ class Sink:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Begin to listen on a free port; the URL."""
+        """Listen on a free port; the URL."""
         return await self.start_on(0)
 
     async def start_on(self, port: int) -> str:
-        """Begin to listen on `port`; the URL."""
+        """Listen on `port`; the URL."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: SinkConnection(self._take, self.answer), "127.0.0.1", port)
         port = int(self._server.sockets[0].getsockname()[1])
         return f"http://127.0.0.1:{port}/hook"
 
     def answer(self) -> bytes:
-        """What every request is answered with."""
+        """The response to every request."""
         return _ANSWER
 
     def _take(self, head: bytes, body: bytes) -> None:
         self.times.append(time.perf_counter())
         if self.keep_bodies:
             self.bodies.append(body)
-        if len(self.times) >= self._wanted:  # waking the one who waits costs more than the request
+        if len(self.times) >= self._wanted:  # waking the waiter costs more than a request
             self._reached.set()
 
     async def until(self, count: int, seconds: float) -> bool:
-        """Wait for so many requests in all."""
+        """Wait for `count` requests in total; False after `seconds`."""
         self._wanted = count
         self._reached.clear()
         if len(self.times) < count:

@@ -19,7 +19,7 @@ SUBSCRIPTIONS = 10
 
 
 class Client:
-    """A websocket client as small as can be: text messages out, text messages in."""
+    """A minimal websocket client: sends and receives text messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -27,7 +27,7 @@ class Client:
 
     @classmethod
     async def connect(cls, port: int) -> Client:
-        """Open and shake hands."""
+        """Connect and complete the handshake."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         key = base64.b64encode(os.urandom(16)).decode()
         writer.write(
@@ -38,14 +38,14 @@ class Client:
         assert b" 101 " in head, head
         return cls(reader, writer)
 
-    def say(self, text: str) -> None:
-        """A short text message, masked with zeros."""
+    def send(self, text: str) -> None:
+        """Send a short text message, masked with zeros."""
         payload = text.encode()
         assert len(payload) < 126
         self._writer.write(bytes((0x81, 0x80 | len(payload), 0, 0, 0, 0)) + payload)
 
-    async def hear(self) -> str:
-        """The next text message; the server's pings are answered."""
+    async def receive(self) -> str:
+        """Receive the next text message; answers the server's pings."""
         while True:
             first, length = await self._reader.readexactly(2)
             if length == 126:
@@ -59,12 +59,12 @@ class Client:
                 self._writer.write(bytes((0x8A, 0x80 | length, 0, 0, 0, 0)) + payload)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._writer.close()
 
 
 def websocket(folder: Path) -> None:
-    """1,000 clients bound at once: memory of each, and from a change to the ping at every client."""
+    """1,000 clients bound at once: memory of each, and latency from a change to the ping at every client."""
     with service(folder, IPF_WORKER_PROCESSES="0", IPF_LOG_LEVEL="WARN") as one:
         run_load(_clients(one))
 
@@ -73,14 +73,14 @@ async def _clients(one: ServiceProcess) -> None:
     ids = [register_websocket(one) for _ in range(SUBSCRIPTIONS)]
     await activated(one, ids)
     warm = await Client.connect(one.http_port)
-    warm.say(f"bind {ids[0]}")
-    await warm.hear()
+    warm.send(f"bind {ids[0]}")
+    await warm.receive()
     await _waits(one, [warm], 1)
     before, began = memory_mib(one.pid), time.perf_counter()
     clients = [await Client.connect(one.http_port) for _ in range(CLIENTS)]
     for number, client in enumerate(clients):
-        client.say(f"bind {ids[number % SUBSCRIPTIONS]}")
-    answers = [await client.hear() for client in clients]
+        client.send(f"bind {ids[number % SUBSCRIPTIONS]}")
+    answers = [await client.receive() for client in clients]
     seconds = time.perf_counter() - began
     assert all(text.startswith("bound ") for text in answers)
     each = (memory_mib(one.pid) - before) * 1024 / CLIENTS
@@ -98,7 +98,7 @@ async def _clients(one: ServiceProcess) -> None:
 
 
 def register_websocket(one: ServiceProcess) -> str:
-    """A subscription to every Patient over websockets, with content; its id."""
+    """Create a websocket subscription to every Patient, with full resources; its id."""
     resource = {
         "resourceType": "Subscription",
         "status": "requested",
@@ -114,17 +114,17 @@ def register_websocket(one: ServiceProcess) -> str:
 async def _waits(one: ServiceProcess, clients: list[Client], changes: int) -> list[float]:
     waits: list[float] = []
 
-    async def both(client: Client, asked: float) -> None:
-        ping, content = await client.hear(), await client.hear()
+    async def both(client: Client, sent_at: float) -> None:
+        ping, content = await client.receive(), await client.receive()
         assert ping.startswith("ping ") and content.startswith("{")
-        waits.append(time.perf_counter() - asked)
+        waits.append(time.perf_counter() - sent_at)
 
     for number in range(changes):
-        hearing = [asyncio.ensure_future(both(client, time.perf_counter())) for client in clients]
+        receiving = [asyncio.ensure_future(both(client, time.perf_counter())) for client in clients]
         id = f"w{len(clients)}-{number}"
         status, answer = await asyncio.to_thread(
             one.request, "PUT", f"/fhir/Patient/{id}", patient(number) | {"id": id}
         )
         assert status == 201, answer
-        await asyncio.gather(*hearing)
+        await asyncio.gather(*receiving)
     return waits

@@ -95,14 +95,14 @@ class ReplicaTests(TestCase):
                 await activated(second, [id])
                 clients = [await Client.connect(one.http_port) for one in (scenario.service, second)]
                 for client in clients:
-                    client.say(f"bind {id}")
-                    self.assertEqual(await client.hear(), f"bound {id}")
+                    client.send(f"bind {id}")
+                    self.assertEqual(await client.receive(), f"bound {id}")
                 for number, writer in enumerate((scenario.service, second, scenario.service, second)):
                     patient = {"resourceType": "Patient", "id": f"w{number}"}
                     status, stored = await asyncio.to_thread(writer.request, "PUT", f"/fhir/Patient/w{number}", patient)
                     self.assertEqual(status, 201, stored)
                     for client in clients:
-                        ping, content = [await asyncio.wait_for(client.hear(), PATIENCE) for _ in range(2)]
+                        ping, content = [await asyncio.wait_for(client.receive(), PATIENCE) for _ in range(2)]
                         self.assertEqual((ping, json.loads(content)), (f"ping {id}", stored))
                 for client in clients:
                     client.close()
