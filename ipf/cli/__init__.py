@@ -1,1 +1,1 @@
-"""`ipfctl`: the operator's command line on the admin API.  It knows no more of the service than its HTTP interface."""
+"""`ipfctl`: the command line of operators.  It is a client of the admin API, and speaks HTTP only."""

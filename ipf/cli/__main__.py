@@ -1,4 +1,4 @@
-"""`python -m ipf.cli`: ipfctl where it is not installed as a command."""
+"""`python -m ipf.cli`: `ipfctl` where it is not installed as a command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Requests to the admin API of a running service, each answered with JSON or with an error that says what to do.
+"""Requests to the admin API of a running service.
 
-What arrives: paths and parameters.  What leaves: decoded JSON.  Every failure is a :class:`Refused`, whose text is for
-the person at the terminal: the service's own words, or why it could not be asked.
+What arrives: paths and parameters.  What leaves: decoded JSON.  Every failure is a :class:`Refused`; its text is the
+error message of the service, or the reason why the service could not be reached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNREACHABLE = (ConnectError, DNSLookupError, ResponseFailed, ResponseNeverRecei
 
 
 class Refused(Exception):
-    """What could not be done, for a person to read.  `hint`: what may help."""
+    """A command failed.  The text is shown to the operator.  `hint`: what may help.  `status`: of the HTTP response."""
 
     def __init__(self, text: str, hint: str = "", status: int | None = None) -> None:
         super().__init__(text)
@@ -32,10 +32,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A service: `base` is its HTTP address without a path; `token` goes into `Authorization`.
-
-    `reactor`: what the command runs on.
-    """
+    """The admin API of a service.  `base`: its HTTP address without a path; `token`: the bearer token, if any."""
 
     base: str
     token: str | None = None
@@ -43,11 +40,11 @@ class Api:
     reactor: Any = None
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """JSON of a GET; parameters that are None are left out."""
+        """GET a path; the decoded response.  Parameters that are None are left out."""
         return await self.call("GET", path, parameters)
 
     async def post(self, path: str, body: Any = None, **parameters: Any) -> Any:
-        """JSON of a POST with a JSON body."""
+        """POST a JSON body; the decoded response."""
         return await self.call("POST", path, parameters, None if body is None else dumps(body))
 
     async def call(
@@ -58,18 +55,18 @@ class Api:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """The decoded answer; None when it has no body."""
+        """Send a request; the decoded response, None if it has no body.  Refused for any status but 2xx."""
         status, content = await self._send(method, path, parameters or {}, body, content_type)
         if 200 <= status < 300:
             return loads(content) if content else None
         raise _refused(status, content)
 
     async def upload(self, path: str, content: bytes, content_type: str) -> Any:
-        """JSON of a POST with a body of another type."""
+        """POST a body of another type; the decoded response."""
         return await self.call("POST", path, body=content, content_type=content_type)
 
     async def reach(self, path: str) -> tuple[int, Any]:
-        """Status and JSON of a GET, whatever the status is."""
+        """GET a path; status and decoded body, whatever the status is."""
         status, content = await self._send("GET", path, {}, None, "")
         return status, _decoded(content)
 
@@ -82,7 +79,7 @@ class Api:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
-            answer = await treq.request(
+            response = await treq.request(
                 method,
                 self.base.rstrip("/") + path,
                 params={name: str(value) for name, value in parameters.items() if value is not None},
@@ -92,25 +89,25 @@ class Api:
                 allow_redirects=False,
                 persistent=False,
             )
-            return answer.code, await answer.content()
+            return response.code, await response.content()
         except _UNREACHABLE as why:
             raise Refused(_unreachable(self.base, why), "is the service running there? See --url.") from None
 
 
 def _refused(status: int, content: bytes) -> Refused:
-    said = _decoded(content)
-    text = said.get("message") if isinstance(said, dict) else None
+    error = _decoded(content)
+    text = error.get("message") if isinstance(error, dict) else None
     if status == 401:
-        hint = "give the admin token: --token-file, or IPF_ADMIN_AUTH_TOKEN"
+        hint = "set the admin token: --token-file, or IPF_ADMIN_AUTH_TOKEN"
     elif status == 404 and text is None:
-        hint = "this release of the service has no such address"
+        hint = "this release of the service does not have this path"
     else:
         hint = ""
-    return Refused(f"{text or 'the service refused'} (HTTP {status})", hint, status)
+    return Refused(f"{text or 'the service refused the request'} (HTTP {status})", hint, status)
 
 
 def segment(text: object) -> str:
-    """A value as one segment of a path."""
+    """A value, quoted as one segment of a path."""
     return quote(str(text), safe="")
 
 
@@ -123,9 +120,9 @@ def _decoded(content: bytes) -> Any:
 
 def _unreachable(base: str, why: BaseException) -> str:
     if isinstance(why, ConnectionRefusedError):
-        return f"nobody listens at {base}"
+        return f"{base} refuses connections"
     if isinstance(why, DNSLookupError):
-        return f"the host of {base} is not known"
+        return f"the host of {base} is unknown"
     if isinstance(why, TimeoutError | CancelledError):
-        return f"{base} does not answer in time"
+        return f"{base} does not respond in time"
     return f"{base} cannot be reached ({type(why).__name__})"

@@ -1,6 +1,6 @@
-"""The commands of `ipfctl`, and the one way in.
+"""The entry point of `ipfctl`, and its commands.
 
-Exit status: 0 done; 1 refused, or something was found wrong; 2 wrong usage.
+Exit status: 0 success; 1 refused, or a problem was found; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from twisted.internet.task import react
 from twisted.python.failure import Failure
 
 import ipf
-from ipf.cli import doctor, messages, profiles, sending, subscriptions, upkeep
-from ipf.cli import work as work_on_many
+from ipf.cli import bulk, configuration, doctor, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
 
 
 class Context(NamedTuple):
-    """What every command gets."""
+    """The first argument of every command."""
 
     api: Api
     output: Output
@@ -35,7 +34,7 @@ Command = Callable[..., Awaitable[bool | None]]
 
 
 def command(work: Command) -> Callable[..., None]:
-    """A command that may wait: run on the reactor; False from it, or a refusal, is exit status 1."""
+    """Run a coroutine function as a command, on the reactor.  False as its result, or Refused, is exit status 1."""
 
     @click.option("--json", "as_json", is_flag=True, hidden=True)
     @click.pass_obj
@@ -49,7 +48,7 @@ def command(work: Command) -> Callable[..., None]:
             try:
                 ended.append(await work(replace(context.api, reactor=reactor), context.output, **arguments))
             except Refused as refused:
-                context.output.complain(str(refused), refused.hint)
+                context.output.error(str(refused), refused.hint)
                 ended.append(False)
 
         _until_done(guarded)
@@ -59,7 +58,7 @@ def command(work: Command) -> Callable[..., None]:
 
 
 def _until_done(work: Callable[[Any], Awaitable[None]]) -> None:
-    """Run the reactor until `work` is done; what it raises is shown as it is."""
+    """Run the reactor until `work` is done, and raise what it raises."""
     failures: list[Failure] = []
 
     async def main(reactor: Any) -> None:
@@ -86,14 +85,14 @@ def _until_done(work: Callable[[Any], Awaitable[None]]) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File that holds the admin token.",
 )
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for a response.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for scripts.")
 @click.version_option(ipf.__version__)
 @click.pass_context
 def cli(
     context: click.Context, url: str, token: str | None, token_file: Path | None, timeout: float, as_json: bool
 ) -> None:
-    """Look after a running ipf: what is stuck, why, and make it right.
+    """Operate a running ipf: find messages and subscriptions that failed, see why, and retry them.
 
     Completion: eval "$(_IPFCTL_COMPLETE=bash_source ipfctl)"; also zsh_source and fish_source.
     """
@@ -104,12 +103,12 @@ def cli(
 messages.register(cli, command)
 subscriptions.register(cli, command)
 sending.register(cli, command)
-upkeep.register(cli, command)
+configuration.register(cli, command)
 profiles.register(cli, command)
-work_on_many.register(cli, command)
+bulk.register(cli, command)
 doctor.register(cli, command)
 
 
 def main() -> None:
-    """The console script."""
+    """Entry point of the console script."""
     cli(prog_name="ipfctl")

@@ -1,4 +1,4 @@
-"""Messages: what is there, what is stuck, why, and the commands that make it right."""
+"""Commands for messages: list, show, retry, discard, trace, and the status of the service."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ipf.cli.api import Api, Refused, segment
+from ipf.cli.bulk import filter_options, filters_in
 from ipf.cli.output import Output
-from ipf.cli.work import filtering, filters_of
 
 _TRACED = {
     "messages": (
@@ -31,16 +31,18 @@ def register(cli: click.Group, command: Register) -> None:
     one = click.argument("message_id", type=int)
     many = click.argument("message_ids", type=int, nargs=-1, required=True)
     page = [
-        filtering,
-        click.option("--source-id", help="Control id, MSH-10."),
-        click.option("--correlation-id", help="As it is in the log."),
+        filter_options,
+        click.option("--source-id", help="Message control id, MSH-10."),
+        click.option("--correlation-id", help="Correlation id, as in the log."),
         click.option("--limit", default=50, show_default=True),
         click.option("--offset", default=0, show_default=True),
     ]
     cli.command("messages")(_with(command(list_messages), page))
-    cli.command("show")(_with(command(show), [one, click.option("--raw", is_flag=True, help="Only the payload.")]))
+    cli.command("show")(_with(command(show), [one, click.option("--raw", is_flag=True, help="The payload only.")]))
     cli.command("retry")(_with(command(retry), [many]))
-    cli.command("discard")(_with(command(discard), [many, click.option("--yes", is_flag=True, help="Do not ask.")]))
+    cli.command("discard")(
+        _with(command(discard), [many, click.option("--yes", is_flag=True, help="Do not ask for confirmation.")])
+    )
     cli.command("dlq")(_with(command(dead_letters), [click.option("--limit", default=20, show_default=True)]))
     cli.command("trace")(_with(command(trace), [click.argument("key")]))
 
@@ -52,34 +54,34 @@ def _with(work: Callable[..., Any], decorators: list[Callable[[Any], Any]]) -> C
 
 
 async def status(api: Api, output: Output) -> bool:
-    """Health of each part, and how many messages wait, failed or are dead letters."""
+    """Show the health of each component, and what needs attention; exit status 1 unless the service is UP."""
     code, health = await api.reach("/actuator/health")
     if not isinstance(health, dict):
-        raise Refused(f"{api.base} answers HTTP {code}, which is not ipf's health", "see --url")
+        raise Refused(f"{api.base} answers HTTP {code}, which is not the health of an ipf", "see --url")
     healthy = health.get("status") == "UP"
     if output.data(health):
         return healthy
     rows = [(name, part.get("status"), _detail(part)) for name, part in health.get("components", {}).items()]
     output.table(("part", "status", "detail"), [("ipf", health.get("status"), api.base), *rows])
-    for line in await _what_is_wrong(api):
+    for line in await _attention(api):
         output.say(line)
     return healthy
 
 
-async def _what_is_wrong(api: Api) -> list[str]:
-    """What an operator should look at, and by which command; nothing when it cannot be asked for."""
+async def _attention(api: Api) -> list[str]:
+    """Failed messages, dead letters and subscriptions in error, each with the command to continue with."""
     lines: list[str] = []
     try:
         failed = await api.get("/admin/messages", status="FAILED", limit=1, tenant="*")
         groups = await api.get("/admin/dead-letters/errors", limit=3, tenant="*")
         subscriptions = await api.get("/admin/subscriptions/health")
     except Refused as refused:
-        return [f"\nwhat is stuck cannot be asked for: {refused}", *([refused.hint] if refused.hint else [])]
+        return [f"\nmessages and subscriptions cannot be queried: {refused}", *([refused.hint] if refused.hint else [])]
     if failed["total"]:
-        lines.append(f"{failed['total']} messages wait for another try: messages --status FAILED")
+        lines.append(f"{failed['total']} messages wait for their next attempt: messages --status FAILED")
         lines.append(f"  {failed['items'][0]['last_error']}")
     if groups["total"]:
-        lines.append("messages were given up: dead-letters errors, then dead-letters retry --fingerprint F")
+        lines.append("there are dead letters: dead-letters errors, then dead-letters retry --fingerprint F")
         lines += [f"  {group['count']} x {group['sample']} ({group['fingerprint']})" for group in groups["items"]]
     in_error = [item for item in subscriptions["items"] if item["status"] == "error"]
     if in_error:
@@ -99,7 +101,7 @@ def _plain(value: Any) -> Any:
 async def list_messages(api: Api, output: Output, **arguments: Any) -> None:
     """List messages, newest first; filters combine."""
     others = {name: arguments.get(name) for name in ("source_id", "correlation_id", "limit", "offset")}
-    page = await api.get("/admin/messages", **filters_of(arguments), **others)
+    page = await api.get("/admin/messages", **filters_in(arguments), **others)
     if output.data(page):
         return
     _page(output, page, _COLUMNS)
@@ -118,19 +120,19 @@ async def show(api: Api, output: Output, message_id: int, raw: bool) -> None:
 
 
 async def retry(api: Api, output: Output, message_ids: tuple[int, ...]) -> bool:
-    """Put FAILED or DEAD_LETTER messages back to RECEIVED."""
+    """Retry FAILED or DEAD_LETTER messages."""
     return await _each(api, output, message_ids, "POST", "/retry", "is converted again")
 
 
 async def discard(api: Api, output: Output, message_ids: tuple[int, ...], yes: bool) -> bool:
-    """Remove DEAD_LETTER messages for good."""
+    """Delete DEAD_LETTER messages permanently."""
     if not yes:
-        click.confirm(f"Remove {len(message_ids)} message(s) for good?", abort=True, err=True)
-    return await _each(api, output, message_ids, "DELETE", "", "is removed")
+        click.confirm(f"Delete {len(message_ids)} message(s) permanently?", abort=True, err=True)
+    return await _each(api, output, message_ids, "DELETE", "", "is deleted")
 
 
 async def _each(api: Api, output: Output, message_ids: tuple[int, ...], method: str, path: str, done: str) -> bool:
-    """Do a thing to each; one that is refused does not keep the others from it."""
+    """Send one request per message; a refused one does not stop the others."""
     results: dict[str, Any] = {}
     for number in message_ids:
         try:
@@ -140,13 +142,13 @@ async def _each(api: Api, output: Output, message_ids: tuple[int, ...], method: 
             if refused.status is None:
                 raise
             results[str(number)] = {"error": str(refused)}
-            output.complain(f"{number}: {refused}", refused.hint)
+            output.error(f"{number}: {refused}", refused.hint)
     output.data(results)
     return not any(isinstance(result, dict) and "error" in result for result in results.values())
 
 
 async def dead_letters(api: Api, output: Output, limit: int) -> None:
-    """List the newest dead letters with what went wrong."""
+    """List the newest dead letters with their errors."""
     page = await api.get("/admin/observe/dlq", limit=limit)
     if output.data(page):
         return
@@ -170,11 +172,11 @@ async def trace(api: Api, output: Output, key: str) -> None:
         shown = [column for column in columns if any(item.get(column) is not None for item in items)]
         output.table(shown, [[item.get(column) for column in shown] for item in items], title=f"\n{name}")
     if found.get("truncated"):
-        output.say("\nthere is more: of each kind only the first 1,000 rows are shown")
+        output.say("\nonly the first 1,000 rows of each kind are shown")
     for item in found.get("messages") or ():
         if item["status"] in ("FAILED", "DEAD_LETTER"):
             what = "retry" if item.get("original_id") is None else "a retry of its conversion"
-            output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is put right, or discard")
+            output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is resolved, or discard")
 
 
 def _page(output: Output, page: dict[str, Any], columns: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What the operator sees: tables on a terminal, JSON for scripts (`--json`)."""
+"""Output of the commands: tables for people, JSON for scripts (`--json`)."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _MICROSECONDS = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\d{3}Z$")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go.  With `as_json` only :meth:`data` writes to standard output."""
+    """Standard output and standard error.  With `as_json` only :meth:`data` writes to standard output."""
 
     as_json: bool = False
     console: Console = field(default_factory=lambda: _console(stderr=False))
     errors: Console = field(default_factory=lambda: _console(stderr=True))
 
     def data(self, value: Any) -> bool:
-        """Write a result as JSON, when asked for; whether it was."""
+        """Write a result as JSON if `as_json`; returns `as_json`."""
         if self.as_json:
             sys.stdout.write(dumps(value).decode() + "\n")
         return self.as_json
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-        """Rows under headings; nothing for no rows."""
+        """Write rows as a table; write nothing if there are none."""
         rows = list(rows)
         if not rows:
             return
@@ -58,25 +58,25 @@ class Output:
         self.console.print(made)
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Names and values, a line each."""
+        """Write names and values, one per line."""
         width = max((len(name) for name in values), default=0)
         for name, value in values.items():
             self.console.print(Text(f"{name:<{width}}  ", style="bold") + shown(value))
 
     def say(self, text: str) -> None:
-        """A sentence about what was done."""
+        """Write a sentence."""
         if not self.as_json:
             self.console.print(Text(text))
 
-    def complain(self, text: str, hint: str = "") -> None:
-        """An error, on standard error."""
+    def error(self, text: str, hint: str = "") -> None:
+        """Write an error to standard error."""
         self.errors.print(Text("error: ", style="bold red") + Text(text))
         if hint:
             self.errors.print(Text(hint, style="dim"))
 
 
 def _console(*, stderr: bool) -> Console:
-    """As wide as the terminal; where there is none, wide enough for a table."""
+    """A console as wide as the terminal, or 240 columns wide without one."""
     console = Console(stderr=stderr, soft_wrap=True, highlight=False)
     if not console.is_terminal:
         console.width = 240
@@ -84,7 +84,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def shown(value: Any) -> Text:
-    """A value as text: nothing for null, a colour for a state."""
+    """A value as text: a dash for null, a colour for a state."""
     if value is None:
         return Text("-", style="dim")
     if isinstance(value, bool):

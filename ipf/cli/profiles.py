@@ -37,7 +37,7 @@ async def profiles(api: Api, output: Output, reload: bool) -> bool:
         output.table(_LOADED, [_row(item) for item in found["loaded"]])
         for item in found["skipped"]:
             kept = f"; version {item['kept']} stays in use" if item.get("kept") else ""
-            output.complain(f"{item['file']} is not in use{kept}")
+            output.error(f"{item['file']} is not in use{kept}")
             _problems(output, item["problems"])
     return not found["skipped"]
 
@@ -84,7 +84,7 @@ def _problems(output: Output, problems: list[dict[str, Any]]) -> None:
 
 
 async def pack_profile(api: Api, output: Output, folder: Path, target: Path | None) -> None:
-    """Make the archive of a profile's folder: manifest.yaml, README.md, maps/ and tests/."""
+    """Pack the folder of a profile into an archive: manifest.yaml, README.md, maps/ and tests/."""
     target, size = _pack(folder, target)
     if not output.data({"file": str(target), "bytes": size}):
         output.say(f"{target}: {size} bytes")

@@ -1,6 +1,7 @@
-"""Sending files of HL7 v2 messages over MLLP, with progress and rates.
+"""The command `send`: sends files of HL7 v2 messages over MLLP, with progress and rates.
 
-The connections are python-hl7's, one a thread, each waiting for its acknowledgement before the next message.
+Each connection is an MLLPClient of python-hl7 in a thread of its own, and waits for the acknowledgement of a message
+before it sends the next.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def register(cli: click.Group, command: Register) -> None:
     """Put the command of this module under `cli`."""
     work = command(send)
     for decorate in (
-        click.option("--seconds", default=60.0, show_default=True, help="How long to wait for one acknowledgement."),
-        click.option("--fresh-ids", is_flag=True, help="Give every message a control id of its own."),
-        click.option("--repeat", default=1, show_default=True, help="Send everything so many times."),
-        click.option("--connections", default=1, show_default=True, help="Senders at once."),
+        click.option("--seconds", default=60.0, show_default=True, help="Timeout of an acknowledgement."),
+        click.option("--fresh-ids", is_flag=True, help="Give every message a new control id."),
+        click.option("--repeat", default=1, show_default=True, help="Send all messages this many times."),
+        click.option("--connections", default=1, show_default=True, help="Number of connections."),
         click.option("--to", "target", default="127.0.0.1:2575", show_default=True, help="HOST:PORT of the listener."),
         click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)),
     ):
@@ -48,7 +49,7 @@ def register(cli: click.Group, command: Register) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """What came back.  Shared by the threads that send."""
+    """The acknowledgements received.  Shared by the sending threads."""
 
     codes: Counter[str] = field(default_factory=Counter)
     refusals: list[dict[str, str]] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Tally:
     lock: Lock = field(default_factory=Lock)
 
     def add(self, code: str, text: str, control_id: str, seconds: float) -> None:
-        """Count one answer."""
+        """Count one acknowledgement."""
         with self.lock:
             self.codes[code] += 1
             self.seconds.append(seconds)
@@ -77,12 +78,12 @@ async def send(
     """Send files of HL7 v2 messages; each message begins with MSH.  `-` is standard input."""
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal():
-        raise Refused(f"{target} is no HOST:PORT")
+        raise Refused(f"{target} is not HOST:PORT")
     found = {name: list(split(_read(name))) for name in files}
     without = [name for name, held in found.items() if not held]
     messages = [message for name in files for message in found[name]] * repeat
     if not messages:
-        raise Refused("there is no MSH segment in these files")
+        raise Refused("the files have no MSH segment")
     queue: SimpleQueue[bytes] = SimpleQueue()
     for message in messages:
         queue.put(with_control_id(message) if fresh_ids else message)
@@ -95,12 +96,12 @@ async def send(
         ]
         failures = [failure for worker in workers if (failure := await worker)]
     for name in without:
-        output.complain(f"{name} holds no message: there is no MSH segment in it")
+        output.error(f"{name} has no MSH segment, so it holds no message")
     return _report(output, tally, len(messages), time.perf_counter() - began, failures) and not without
 
 
 def split(content: bytes) -> Iterator[bytes]:
-    """The messages of a file: framed or not, with any line ends; segments end with a carriage return."""
+    """The messages of a file, framed or not, with any line ends.  Segments of the results end with CR."""
     text = content.replace(b"\x1c", b"").replace(b"\r\n", b"\r").replace(b"\n", b"\r")
     for part in _START.split(text):
         message = part.strip(b"\r\x0b ")
@@ -187,7 +188,7 @@ def _report(output: Output, tally: Tally, wanted: int, seconds: float, failures:
     if not output.data(result):
         output.record({name: value for name, value in result.items() if name not in ("refusals", "failures") or value})
     for failure in sorted(set(failures)):
-        output.complain(failure, "is the listener there? See --to.")
+        output.error(failure, "is the listener there? See --to.")
     return len(answered) == wanted and set(tally.codes) <= ACCEPTED
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: their health, their deliveries, and the switch."""
+"""Commands for subscriptions: health, delivery attempts, resource and status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def register(cli: click.Group, command: Register) -> None:
 
 
 async def health(api: Api, output: Output) -> bool:
-    """List subscriptions and how their deliveries go; exit status 1 when one is in error."""
+    """List subscriptions and the results of their deliveries; exit status 1 when one is in error."""
     found = await api.get("/admin/subscriptions/health")
     if not output.data(found):
         output.table(_HEALTH, [[item.get(name) for name in _HEALTH] for item in found["items"]])

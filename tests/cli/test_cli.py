@@ -1,4 +1,4 @@
-"""`ipfctl` against a service that answers from a table: what is asked, what is shown, and the exit status."""
+"""`ipfctl` against a service that responds from a table: requests, output and exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
-from ipf.cli import doctor, messages, profiles, sending, subscriptions, upkeep, work
+from ipf.cli import bulk, configuration, doctor, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output, shown
 from ipf.fhir.model.json import dumps, loads
@@ -29,7 +29,7 @@ HEALTH = {"id": "Subscription/s1", "status": "error", "last_error": "since noon"
 GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "matchbox: no map", "newest_id": 7}
 MANY = [{"path": f"Patient.name[{number}]", "stored": "Old", "replayed": f"New {number}"} for number in range(23)]
 CHANGED = {"outcome": "updated", "resource_type": "Patient", "id": "p1", "differences": MANY}
-REHEARSED = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
+PREVIEW = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
 CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/actuator/health"): (503, {"status": "DOWN", "components": {"inbox": {"status": "DOWN", "details": {}}}}),
@@ -41,7 +41,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/observe/dlq"): (200, {"total": 1, "limit": 20, "items": [ROW]}),
     ("GET", "/admin/observe/trace/c-1"): (200, {"messages": [ROW], "resources": [{"id": "p1", "version_id": 2}]}),
     ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
-    ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [REHEARSED]}),
+    ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [PREVIEW]}),
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
     ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
     ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
@@ -89,8 +89,8 @@ class CtlTests(TestCase):
         self.addCleanup(deferLater, reactor, 0.02)  # connections that were not kept are still closing
         self.addCleanup(port.stopListening)
         self.api = Api(f"http://127.0.0.1:{port.getHost().port}", "secret", reactor=reactor)
-        self.written, self.complained = io.StringIO(), io.StringIO()
-        self.output = Output(False, Console(file=self.written, width=200), Console(file=self.complained, width=200))
+        self.written, self.errors_written = io.StringIO(), io.StringIO()
+        self.output = Output(False, Console(file=self.written, width=200), Console(file=self.errors_written, width=200))
 
     async def test_what_is_shown(self) -> None:
         """Each row: a command, what it returns (None and True are exit status 0), words of what is written."""
@@ -105,7 +105,7 @@ class CtlTests(TestCase):
             (messages.show(api, output, 7, False), None, ["ORU_R01", "PID|1\n"]),
             (messages.retry(api, output, (7,)), True, ["7 is converted again"]),
             (messages.retry(api, output, (8, 7)), False, ["7 is converted again"]),
-            (messages.discard(api, output, (7,), True), True, ["7 is removed"]),
+            (messages.discard(api, output, (7,), True), True, ["7 is deleted"]),
             (messages.dead_letters(api, output, 20), None, ["no map", "1 of 1"]),
             (
                 messages.trace(api, output, "7"),
@@ -113,13 +113,13 @@ class CtlTests(TestCase):
                 ["correlation id c-1", "resources", "p1", "7 is DEAD_LETTER: retry when"],
             ),
             (
-                work.replay(api, output, False, message_ids=(7,), dry_run=True, wait=False),
+                bulk.replay(api, output, False, message_ids=(7,), dry_run=True, wait=False),
                 True,
                 ["Patient/p1", "New 19", "and 3 more"],
             ),
             (subscriptions.health(api, output), False, ["since noon"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
-            (upkeep.unmapped(api, output, None, 50), None, ["there are none"]),
+            (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
             (
                 profiles.validate_profile(api, output, io.BytesIO(b"tar")),
                 False,
@@ -133,19 +133,19 @@ class CtlTests(TestCase):
             self.assertIs(await asked, ended)
             for word in words:
                 self.assertIn(word, self.written.getvalue())
-        self.assertIn("message 8 is DELIVERED", self.complained.getvalue())
-        self.assertIn("acme.tgz is not in use; version 1.1 stays in use", self.complained.getvalue())
+        self.assertIn("message 8 is DELIVERED", self.errors_written.getvalue())
+        self.assertIn("acme.tgz is not in use; version 1.1 stays in use", self.errors_written.getvalue())
         self.assertIn(("GET", "/admin/messages?status=DEAD_LETTER&limit=5", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
 
-    async def test_refusals_say_what_helps(self) -> None:
-        """The service's own words, and a hint."""
-        nobody = Api("http://127.0.0.1:1", seconds=2, reactor=reactor)
+    async def test_refusals_have_a_hint(self) -> None:
+        """The error message of the service, and a hint."""
+        unreachable = Api("http://127.0.0.1:1", seconds=2, reactor=reactor)
         for asked, said, hint in (
             (messages.list_messages(Api(self.api.base, "wrong"), self.output), "a token is needed", "--token-file"),
             (messages.show(self.api, self.output, 9, False), "there is no such thing (HTTP 404)", ""),
-            (upkeep.maps(self.api, self.output, True), "PID_Patient.fml:3:1", ""),
-            (messages.status(nobody, self.output), "nobody listens at http://127.0.0.1:1", "--url"),
+            (configuration.maps(self.api, self.output, True), "PID_Patient.fml:3:1", ""),
+            (messages.status(unreachable, self.output), "http://127.0.0.1:1 refuses connections", "--url"),
         ):
             try:
                 await asked
@@ -155,21 +155,21 @@ class CtlTests(TestCase):
             else:
                 self.fail(said)
 
-    async def test_json_is_the_answer_as_it_is(self) -> None:
+    async def test_json_is_the_unchanged_response(self) -> None:
         """For scripts: nothing but JSON on standard output."""
         written = io.StringIO()
         self.patch(__import__("sys"), "stdout", written)
         await messages.list_messages(self.api, Output(True))
         self.assertEqual(loads(written.getvalue()), ANSWERS["GET", "/admin/messages"][1])
 
-    async def test_what_is_stuck_needs_the_token(self) -> None:
-        """Health is shown to everybody; the rest says what is missing."""
+    async def test_status_without_the_token(self) -> None:
+        """Health needs no token; the rest says that it does."""
         self.assertFalse(await messages.status(Api(self.api.base, "wrong", reactor=reactor), self.output))
-        for words in (self.api.base, "what is stuck cannot be asked for: a token is needed", "--token-file"):
+        for words in (self.api.base, "messages and subscriptions cannot be queried: a token is needed", "--token-file"):
             self.assertIn(words, self.written.getvalue())
 
-    async def test_a_file_without_messages_is_said(self) -> None:
-        """Also when other files have some; nothing is silently left out."""
+    async def test_a_file_without_messages_is_reported(self) -> None:
+        """Also when other files have messages."""
         folder = Path(self.mktemp())
         folder.mkdir()
         empty = folder / "empty.hl7"
@@ -177,7 +177,7 @@ class CtlTests(TestCase):
         given = {"target": "127.0.0.1:1", "connections": 1, "repeat": 1, "fresh_ids": False, "seconds": 5.0}
         sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
         self.assertFalse(await sending.send(self.api, self.output, (str(empty), sample), **given))
-        self.assertIn("empty.hl7 holds no message", self.complained.getvalue())
+        self.assertIn("empty.hl7 has no MSH segment", self.errors_written.getvalue())
 
     def test_times_are_short_in_tables(self) -> None:
         """Milliseconds; other texts stay as they are."""
@@ -194,8 +194,8 @@ class CtlTests(TestCase):
         with self.assertRaisesRegex(Refused, "no manifest.yaml"):
             await profiles.pack_profile(self.api, self.output, EXAMPLE / "maps", target)
 
-    async def test_doctor_finds_what_keeps_a_service_from_starting(self) -> None:
-        """A port that is taken, a map that is missing, a setting that cannot be read."""
+    async def test_doctor_finds_what_prevents_a_start(self) -> None:
+        """A port in use, a missing map, an invalid setting."""
         taken = self.api.base.rpartition(":")[2]
         folder = Path(self.mktemp())
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What is installed: maps, codes that no table had, effective settings."""
+"""Commands for the configuration: installed maps, unmapped codes, effective settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CODES = ("id", "source_system", "concept_map", "code", "status", "count", "mess
 
 def register(cli: click.Group, command: Register) -> None:
     """Put the commands of this module under `cli`."""
-    cli.command("maps")(click.option("--reload", is_flag=True, help="Read the maps again first.")(command(maps)))
-    status = click.option("--status", type=click.Choice(("open", "mapped")), help="Only those in this state.")
+    cli.command("maps")(click.option("--reload", is_flag=True, help="Reload the maps first.")(command(maps)))
+    status = click.option("--status", type=click.Choice(("open", "mapped")), help="Codes in this state only.")
     cli.command("unmapped")(click.option("--limit", default=50, show_default=True)(status(command(unmapped))))
     cli.command("config")(command(config))
 
 
 async def maps(api: Api, output: Output, reload: bool) -> None:
-    """List the installed maps by message type; a broken one refuses the reload and replaces nothing."""
+    """List the installed maps by message type; a reload with an invalid map is refused and changes nothing."""
     if reload:
         await api.post("/admin/mapping/reload")
     found = await api.get("/admin/mapping")
@@ -33,11 +33,11 @@ async def maps(api: Api, output: Output, reload: bool) -> None:
     columns = ("url", "version", "file", "message_types")
     items = [item for item in found["maps"] if item.get("message_types")]
     output.table(columns, [[_words(item.get(name)) for name in columns] for item in items])
-    output.say(f"{len(items)} maps of messages, {len(found['maps'])} in all")
+    output.say(f"{len(items)} maps of message types, {len(found['maps'])} in total")
 
 
 async def unmapped(api: Api, output: Output, status: str | None, limit: int) -> None:
-    """List codes of senders that no ConceptMap had."""
+    """List codes of senders that no ConceptMap maps."""
     found = await api.get("/admin/unmapped-codes", status=status, limit=limit)
     if not output.data(found):
         output.table(_CODES, [[item.get(name) for name in _CODES] for item in found["items"]])
@@ -45,7 +45,7 @@ async def unmapped(api: Api, output: Output, status: str | None, limit: int) -> 
 
 
 async def config(api: Api, output: Output) -> None:
-    """Show the settings in effect, and which of them are defaults; secrets are masked."""
+    """Show the settings in effect, and which of them are defaults; secrets are redacted."""
     found = await api.get("/admin/config")
     if not output.data(found):
         columns = ("name", "value", "defaulted")

@@ -1,4 +1,4 @@
-"""Work on many messages at once: replay, bulk retry and discard of dead letters, and the jobs that do it."""
+"""Commands for many messages: replay, bulk retry and discard of dead letters, and their jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILTERS = (
     ("patient", "Patient identifier, PID-3."),
     ("text", "Words inside the message."),
     ("error", "Text of the last error."),
-    ("tenant", "Whose messages; * for those of all tenants."),
+    ("tenant", "Tenant of the messages; * for all tenants."),
 )
 _NAMES = {"type": "message_type"}
 
@@ -33,48 +33,50 @@ _NAMES = {"type": "message_type"}
 def register(cli: click.Group, command: Register) -> None:
     """Put the commands of this module under `cli`."""
     cli.command("replay")(_selecting(command(replay), with_following=True))
-    group = click.Group("dead-letters", help="Dead letters by what went wrong; retry or discard many at once.")
+    group = click.Group("dead-letters", help="Dead letters by error; retry or discard many at once.")
     cli.add_command(group)
     group.command("errors")(click.option("--limit", default=20, show_default=True)(command(errors)))
     for kind in ("retry", "discard"):
-        fingerprint = click.option("--fingerprint", help="Of `dead-letters errors`.")
+        fingerprint = click.option("--fingerprint", help="A fingerprint from `dead-letters errors`.")
         group.command(kind)(fingerprint(_selecting(command(_bulk(kind)))))
-    jobs = click.Group("jobs", help="Replays, bulk retries and discards: how far they are.")
+    jobs = click.Group("jobs", help="Progress of replays, bulk retries and discards.")
     cli.add_command(jobs)
     jobs.command("list")(click.option("--limit", default=20, show_default=True)(command(list_jobs)))
     one = click.argument("number", type=int)
-    jobs.command("show")(one(click.option("--wait", is_flag=True, help="Until it has ended.")(command(show_job))))
+    jobs.command("show")(
+        one(click.option("--wait", is_flag=True, help="Wait until the job has ended.")(command(show_job)))
+    )
     jobs.command("cancel")(one(command(cancel_job)))
     cli.command("effects")(click.argument("message_id", type=int)(command(effects)))
 
 
-def filtering(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that filter messages."""
+def filter_options(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that filter messages."""
     for name, meaning in reversed(_FILTERS):
         work = click.option(f"--{name}", help=meaning)(work)
     return work
 
 
-def filters_of(arguments: dict[str, Any]) -> dict[str, str]:
-    """The filters among what was given, by the names of the admin API."""
+def filters_in(arguments: dict[str, Any]) -> dict[str, str]:
+    """The filters among the arguments, by the names of the admin API."""
     chosen = [name.replace("-", "_") for name, _ in _FILTERS]
     wanted = {_NAMES.get(name, name): str(arguments[name]) for name in chosen if arguments.get(name)}
     return wanted | ({"status": wanted["status"].upper()} if "status" in wanted else {})
 
 
 def _selecting(work: Callable[..., Any], *, with_following: bool = False) -> Callable[..., Any]:
-    """Options that say which messages are meant."""
+    """Add the options that select messages."""
     if with_following:
-        text = "Leave later messages of the same patients as they are."
+        text = "Do not convert later messages of the same patients again."
         work = click.option("--only", is_flag=True, help=text)(work)
-    work = click.option("--per-second", type=int, help="How fast at most.")(work)
-    work = click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")(work)
-    work = click.option("--wait", is_flag=True, help="Until the job has ended.")(work)
-    return click.argument("message_ids", type=int, nargs=-1)(filtering(work))
+    work = click.option("--per-second", type=int, help="Messages per second at most.")(work)
+    work = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")(work)
+    work = click.option("--wait", is_flag=True, help="Wait until the job has ended.")(work)
+    return click.argument("message_ids", type=int, nargs=-1)(filter_options(work))
 
 
 async def replay(api: Api, output: Output, only: bool, **arguments: Any) -> bool:
-    """Convert stored messages again with the maps of now, by number or filter; `--dry-run` shows what would differ."""
+    """Convert stored messages again with the present maps, by number or filter; `--dry-run` shows the differences."""
     body = {**_selection(arguments), "following": not only}
     return await _start(api, output, "/admin/messages/replay", body, arguments["wait"])
 
@@ -89,9 +91,9 @@ def _bulk(kind: str) -> Callable[..., Any]:
 
 
 def _selection(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The body that names the messages."""
+    """The body of the request, which selects the messages."""
     body: dict[str, Any] = {"dry_run": arguments["dry_run"]}
-    wanted = filters_of(arguments)
+    wanted = filters_in(arguments)
     if wanted:
         body["filter"] = wanted
     if arguments["message_ids"]:
@@ -105,7 +107,7 @@ async def _start(api: Api, output: Output, path: str, body: dict[str, Any], wait
     found = await api.post(path, body)
     if body["dry_run"]:
         if not output.data(found):
-            _show_rehearsal(output, found)
+            _show_preview(output, found)
         return True
     if wait:
         found = await _ended(api, found)
@@ -114,7 +116,7 @@ async def _start(api: Api, output: Output, path: str, body: dict[str, Any], wait
     return bool(found["status"] != "failed")
 
 
-def _show_rehearsal(output: Output, found: dict[str, Any]) -> None:
+def _show_preview(output: Output, found: dict[str, Any]) -> None:
     output.say(f"{found['total']} messages; nothing was changed")
     for item in found.get("items", ()):
         output.say(f"\nmessage {item['message_id']}: {item.get('error') or item.get('map_url') or 'passed through'}")
@@ -126,7 +128,7 @@ def _show_rehearsal(output: Output, found: dict[str, Any]) -> None:
 
 
 def _show_differences(output: Output, row: dict[str, Any]) -> None:
-    """What a resource would become, an element a line; the rest is in `--json`."""
+    """The differences of a resource, one element per line; `--json` shows all of them."""
     differences = row.get("differences") or ()
     if differences:
         output.say(f"\n{row['resource_type']}/{row['id']}")
@@ -144,7 +146,7 @@ async def _ended(api: Api, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def errors(api: Api, output: Output, limit: int) -> None:
-    """List dead letters by what is alike in their errors, the largest group first."""
+    """List dead letters grouped by error, the largest group first."""
     found = await api.get("/admin/dead-letters/errors", limit=limit)
     if not output.data(found):
         columns = ("fingerprint", "count", "newest_id", "last_received_at", "sample")
@@ -161,7 +163,7 @@ async def list_jobs(api: Api, output: Output, limit: int) -> None:
 
 
 async def show_job(api: Api, output: Output, number: int, wait: bool) -> bool:
-    """Show how far a job is; exit status 1 when it failed."""
+    """Show the progress of a job; exit status 1 when it failed."""
     found = await api.get(f"/admin/jobs/{number}")
     if wait:
         found = await _ended(api, found)
@@ -171,17 +173,17 @@ async def show_job(api: Api, output: Output, number: int, wait: bool) -> bool:
 
 
 async def cancel_job(api: Api, output: Output, number: int) -> None:
-    """Stop a job; what is done stays done."""
+    """Cancel a job; what it has done is not undone."""
     found = await api.post(f"/admin/jobs/{number}/cancel")
     if not output.data(found):
         output.record({name: found.get(name) for name in _JOB})
 
 
 async def effects(api: Api, output: Output, message_id: int) -> bool:
-    """Show what came of a message: resources, subscriptions that fired, notifications; exit status 1 when it failed."""
+    """Show the effects of a message: resources, subscriptions, notifications; exit status 1 when one failed."""
     found = await api.get(f"/admin/messages/{message_id}/effects")
     if found.get("effects_status") is None:
-        raise Refused("the service did not say what came of it")
+        raise Refused("the service did not report the effects of this message")
     if not output.data(found):
         output.record({"effects_status": found["effects_status"], "transform": found.get("transform")})
         for name in ("fhir_resources_created", "subscriptions_matched", "notifications_fired"):
