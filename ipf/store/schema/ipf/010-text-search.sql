@@ -5,12 +5,12 @@
 DROP TABLE message_word_blocks, message_fields, message_parts, message_chunks;
 UPDATE message_index_state SET indexed_to = 0;
 
--- The vectors are stored out of line, so that the pages a search reads are narrow, and are not compressed.
 CREATE TABLE message_text (
     message_id bigint PRIMARY KEY,           -- message_bodies.id
     words tsvector NOT NULL                  -- the words of the message (ipf/hl7/words.py), and its tenant, sender and type
-) WITH (toast_tuple_target = 128, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);
-ALTER TABLE message_text ALTER words SET STORAGE EXTERNAL, ALTER words SET STATISTICS 0;
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);
+-- ANALYZE leaves the vectors out: the queries do not depend on their statistics, and a sample of them is large.
+ALTER TABLE message_text ALTER words SET STATISTICS 0;
 
 -- New rows go to the pending list of the index, which is merged in bulk: a message has about a hundred words, and to insert
 -- them one by one costs several times as much.  The stage or autovacuum does the merge, never a receiver.  Every search reads
