@@ -1,12 +1,12 @@
-"""Audit records on their way to their rows: off the path of the request, in batches, and never in its way.
+"""The writer of audit records: a bounded queue, stored in batches outside the path of requests.
 
-`AuditLog.note` takes a record at once.  A writer stores what has gathered, one statement for all of it, at most every
-`pause` seconds, however long a load lasts: a commit costs the same for one record as for hundreds.  While the store is
-away records wait, up to `most`; what comes beyond that is dropped, counted and warned of: a request never fails or
-waits for its audit record.
+`AuditLog.note` takes a record without waiting.  The writer stores all records that have gathered, one statement for a
+batch, at most every `pause` seconds: a commit costs the same for one record as for hundreds.  While the store is
+unreachable records wait, up to `most`; further ones are dropped, counted and logged.  A request never fails or waits
+for its audit record.
 
-What survives a crash: what was written.  A process that is killed loses what it noted in its last `pause` seconds; a
-stop writes everything first.
+What survives a crash: stored records.  A process that is killed loses the records of its last `pause` seconds; a stop
+stores everything first.
 
 Source: interface specification "FHIR AuditEvent resources", rule 5.
 """
@@ -20,16 +20,16 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports.audit import Audit, AuditStore, Heard, Make
+from ipf.ports.audit import Audit, AuditStore, Exchange, MakeRecords
 from ipf.telemetry.logs import event_line
 
 log = Logger()
 
 BATCH = 500
 MOST_HELD = 512 * 1024
-"""Bytes of answers, and a bit for each, that are kept until their records are made."""
+"""Bytes of exchanges that are held until their records are made."""
 
-_OWN = 1024  # bytes that a request takes beside its answer
+_OVERHEAD = 1024  # bytes of an exchange without the body of its answer
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 2.0
 
@@ -43,7 +43,7 @@ class Count(Protocol):
 
 class AuditLog:
     """The queue and its writer.  `most`: records that may wait; `clock`: callLater and seconds; `make`: makes the
-    records of what was noted for later."""
+    records of exchanges."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AuditLog:
         most: int = 50_000,
         count: Count = lambda outcome, count: None,
         pause: float = PAUSE_SECONDS,
-        make: Make = lambda heard: [],
+        make: MakeRecords = lambda exchanges: [],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -63,19 +63,19 @@ class AuditLog:
         self._make = make
         self._waiting: list[Audit] = []
         self._batches: deque[list[Audit]] = deque()
-        self._heard: list[Heard] = []
+        self._exchanges: list[Exchange] = []
         self._held = 0
         self._timer: Any = None
         self._began = 0.0
         self._writing: Deferred[None] | None = None
         self._dropped = 0
-        self._away = False
+        self._is_unreachable = False
         self._idle: list[Deferred[None]] = []
 
     @property
     def waiting(self) -> int:
-        """Records that are not written yet, without those being written."""
-        return len(self._heard) + self._kept
+        """Records that are not stored yet, without those of the statement that is running."""
+        return len(self._exchanges) + self._kept
 
     @property
     def _kept(self) -> int:
@@ -86,20 +86,19 @@ class AuditLog:
         self._keep([audit])
         self._wake()
 
-    def note_later(self, heard: Heard) -> None:
-        """Make a record, if there is to be one, when records are written; `ports.audit.Later`.  Hundreds in a row cost
-        half of what each would on its own, between requests (measured)."""
-        self._heard.append(heard)
-        self._held += len(heard[1].body) + _OWN
+    def note_exchange(self, exchange: Exchange) -> None:
+        """Keep an exchange; its record is made with the next batch; `ports.audit.NoteExchange`."""
+        self._exchanges.append(exchange)
+        self._held += len(exchange[1].body) + _OVERHEAD
         if self._held >= MOST_HELD:
             self._make_records()
         if self._timer is None:
             self._wake()
 
     def _make_records(self) -> None:
-        if self._heard:
-            heard, self._heard, self._held = self._heard, [], 0
-            self._keep(self._make(heard))
+        if self._exchanges:
+            exchanges, self._exchanges, self._held = self._exchanges, [], 0
+            self._keep(self._make(exchanges))
 
     def _keep(self, audits: list[Audit]) -> None:
         room = self._most - self._kept
@@ -112,7 +111,7 @@ class AuditLog:
             self._timer = self._clock.callLater(self._pause, self._begin)
 
     async def stop(self, seconds: float) -> None:
-        """Write what waits, within `seconds`; what cannot be written is counted as dropped."""
+        """Store what waits, within `seconds`; the rest is dropped and counted."""
         self._make_records()
         if self._timer is not None:
             self._timer.cancel()
@@ -149,16 +148,16 @@ class AuditLog:
             self._writing = None
 
     def _take(self) -> None:
-        """What has gathered is to be stored now."""
+        """Cut what has gathered into batches."""
         self._make_records()
         waiting, self._waiting = self._waiting, []
         self._batches.extend(waiting[first : first + BATCH] for first in range(0, len(waiting), BATCH))
 
     async def _write(self) -> None:
-        """Store batch after batch; then sleep, or try again later when the store is away.
+        """Store batch after batch; then sleep, or retry later when the store is unreachable.
 
-        What may have been stored already, when its answer was lost, comes again first, and as it was.  What is noted
-        meanwhile gathers for the next time, unless this is the end.
+        A batch that may have been stored already (its answer was lost) is stored again first, unchanged.  Records noted
+        meanwhile wait for the next time, unless the process stops.
         """
         delay, is_behind = None, bool(self._batches)
         if not is_behind:
@@ -181,8 +180,8 @@ class AuditLog:
         try:
             await self._store.append(batch)
         except StoreUnreachable as problem:
-            if not self._away:
-                self._away = True
+            if not self._is_unreachable:
+                self._is_unreachable = True
                 log.warn(event_line("audit_delayed", waiting=len(batch) + self._kept, reason=problem.text))
             self._batches.appendleft(batch)
             return RETRY_SECONDS
@@ -192,13 +191,13 @@ class AuditLog:
             await self._one_by_one(batch)
         else:
             self._count("written", len(batch))
-        if self._away or self._dropped:
+        if self._is_unreachable or self._dropped:
             log.info(event_line("audit_written_again", dropped=self._dropped))
-            self._away, self._dropped = False, 0
+            self._is_unreachable, self._dropped = False, 0
         return None
 
     async def _one_by_one(self, batch: list[Audit]) -> None:
-        """One record that cannot be stored costs only itself."""
+        """Store a refused batch in halves, so that only the record at fault is dropped."""
         if len(batch) == 1:
             self._drop(1)
             return

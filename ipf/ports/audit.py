@@ -1,4 +1,4 @@
-"""The audit trail: what was done, by whom, to what; rows of its own, shown as AuditEvent resources.
+"""The audit trail: who did what to which resource; rows of its own, shown as AuditEvent resources.
 
 Source: interface specification "FHIR AuditEvent resources"; https://hl7.org/fhir/R4/auditevent.html
 """
@@ -14,13 +14,13 @@ from ipf.ports.http import Answer, Request
 from ipf.ports.mapping import Origin
 
 FHIR, ADMIN = "fhir", "admin"
-"""Surfaces: what the FHIR trail shows, and what operators alone see (the admin API, reading of the trail itself)."""
+"""Surfaces: records shown as AuditEvents, and those for operators alone (the admin API, reads of the trail)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Kind(NamedTuple):
-    """What very many records have in common: whose, what was done, how it ended, and by whom.
+    """What many records have in common: tenant, interaction, outcome and agent.
 
     `interaction`: `create`, `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`:
     C R U D E.  `outcome`: 0, 4 or 8; `status`: of the HTTP answer, 0 = there was none.  `agent`: subject or client of
@@ -41,12 +41,12 @@ class Kind(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """One thing that was done.
+    """One audit record.
 
-    `at`: its end, in milliseconds since 1970; `tail`: what makes its id unique (`7xxx-xxxx-xxxxxxxxxxxx`).  `target`:
-    what was asked for, such as `Patient?name=x`; None = the first of `entities`.  `entities`: what was written or shown
-    (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: whom it is about, beside those.  `origin`: of a message
-    of a vendor profile, what the profile adds.
+    `at`: the end of the interaction, in milliseconds since 1970; `tail`: the rest of the id (`7xxx-xxxx-xxxxxxxxxxxx`).
+    `target`: path and query of the request, such as `Patient?name=x`; None = the first of `entities`.  `entities`:
+    resources written or shown (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: further patients that these
+    refer to.  `origin`: what a vendor profile adds to the record of a message.
     """
 
     kind: Kind
@@ -66,17 +66,17 @@ class Audit(NamedTuple):
 
     @property
     def recorded_at(self) -> datetime:
-        """The end of what was done."""
+        """The end of the interaction."""
         return moment_of(self.at)
 
     @property
     def asked(self) -> str:
-        """What was asked for."""
+        """Path and query of the request."""
         return base_of(self.entities[0]) if self.target is None else self.target
 
     @property
-    def everyone(self) -> list[str]:
-        """All patients whom it is about."""
+    def all_patients(self) -> list[str]:
+        """All patients that it is about."""
         named = (base_of(one) for one in self.entities if one.startswith("Patient/"))
         return list(dict.fromkeys((*named, *self.patients)))
 
@@ -84,16 +84,16 @@ class Audit(NamedTuple):
 MOST_ENTITIES = 500
 
 Trail = Callable[[Audit], None]
-"""Takes a record at once and keeps it; never raises, never waits."""
+"""Takes a record; never raises, never waits."""
 
-Heard = tuple[Request, Answer, float, int]
-"""A request with its answer, the seconds that it took, and when it ended, in milliseconds since 1970."""
+Exchange = tuple[Request, Answer, float, int]
+"""A request, its answer, its duration in seconds, and its end in milliseconds since 1970."""
 
-Later = Callable[[Heard], None]
-"""Takes what a record may be made of, and makes and keeps it within a moment; never raises, never waits."""
+NoteExchange = Callable[[Exchange], None]
+"""Takes an exchange of which a record is made a moment later, if the rules ask for one; never raises, never waits."""
 
-Make = Callable[[Sequence[Heard]], list[Audit]]
-"""The records of what was heard; never raises."""
+MakeRecords = Callable[[Sequence[Exchange]], list[Audit]]
+"""The records of these exchanges; never raises."""
 
 
 def base_of(reference: str) -> str:
@@ -112,7 +112,7 @@ def moment_of(milliseconds: int) -> datetime:
 
 
 def beginning(milliseconds: int) -> str:
-    """How the ids of a millisecond begin."""
+    """The beginning of the ids of a millisecond."""
     text = f"{milliseconds:012x}"
     return f"{text[:8]}-{text[8:]}-"
 
@@ -136,7 +136,7 @@ class AuditFilter:
     interactions: frozenset[str] | None = None
 
     def allows(self, kind: Kind) -> bool:
-        """Whether what is asked of kinds holds (everything but `keys`, `ids` and times)."""
+        """Whether records of this kind may pass (all conditions but `keys`, `ids` and times)."""
         return (
             self.surface in (None, kind.surface)
             and (self.agents is None or kind.agent in self.agents)
@@ -147,7 +147,7 @@ class AuditFilter:
 
 
 def keys_of(audit: Audit) -> list[str]:
-    """What a record is found by: `e:` what it is about, `a:` who did it, `c:` its correlation id."""
+    """The keys that find a record: `e:` entities and patients, `a:` the agent, `c:` the correlation id."""
     about = set(map(base_of, audit.entities))
     keys = [f"e:{one}" for one in sorted(about.union(audit.patients))]
     keys += agent_keys(audit.kind)
@@ -157,7 +157,7 @@ def keys_of(audit: Audit) -> list[str]:
 
 
 def agent_keys(kind: Kind) -> list[str]:
-    """Of the keys, those that say who did it."""
+    """The keys of the agent."""
     keys = [f"a:{kind.agent}\t{kind.issuer}"]
     if kind.user:
         keys.append(f"a:{kind.user}")
@@ -165,10 +165,10 @@ def agent_keys(kind: Kind) -> list[str]:
 
 
 class AuditStore(Protocol):
-    """The records.  Everything is of one tenant, but for `page` without one and `purge`."""
+    """The records.  All calls concern one tenant, except `page` without one and maintenance."""
 
     async def append(self, audits: Sequence[Audit]) -> None:
-        """Store all, durable when it returns; the same ones together once more change nothing."""
+        """Store all, durable when it returns; a repeat changes nothing."""
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False

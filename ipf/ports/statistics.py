@@ -1,4 +1,4 @@
-"""What operators see of many messages at once: sizes of queues, counts over time, dead letters, one id's whole way."""
+"""Statistics of messages for operators: queue sizes, counts over time, dead letters, traces; and retention."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Trace:
     deliveries: Sequence[TracedDelivery] = ()
 
 
-class Observatory(Protocol):
-    """Reads both databases; StoreUnreachable: PostgreSQL is away.  All tenants together: operators see all."""
+class MessageStatistics(Protocol):
+    """Reads both databases, all tenants together.  StoreUnreachable: PostgreSQL cannot be reached."""
 
     async def queue(self) -> Mapping[Status, int]:
         """How many messages are in each state (all five); delivered ones are not counted one by one."""
@@ -89,7 +89,7 @@ class Observatory(Protocol):
         """
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
-        """How many there are, and the newest of them by receipt."""
+        """How many there are, and the newest by receipt."""
 
     async def trace(self, correlation_id: str) -> Trace:
         """Everything that carries this id (a UUID); empty when nothing does."""
@@ -100,7 +100,7 @@ class Observatory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days that things are kept after they are done with; 0 = for ever."""
+    """Days that rows are kept after they are finished; 0 = for ever."""
 
     delivered_days: int = 0
     dead_letter_days: int = 0
@@ -120,7 +120,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionState:
-    """The last run of a duty that one of all replicas has at a time; `ended_at` None: it runs, or was broken off."""
+    """The last run of retention, which one replica at a time holds; `ended_at` None: it runs, or was interrupted."""
 
     held_by: str | None
     began_at: datetime | None
@@ -143,17 +143,17 @@ class Pruner(Protocol):
     async def count(self, kind: str, before: datetime) -> int:
         """How many would go."""
 
-    async def take(self, worker: str, seconds: float, result: Json | None) -> bool:
-        """Take or keep the duty for so long and write what it came to so far (None: a run begins).
+    async def hold_run(self, worker: str, seconds: float, result: Json | None) -> bool:
+        """Begin a run (`result` None) or extend it, for so long, and write its result so far.
 
-        False: another worker has it, or the last run ended a short while ago and this would begin one.
+        False: another worker holds it, or the last run ended too recently to begin another.
         """
 
-    async def done(self, worker: str, result: Json) -> None:
-        """The run is complete: give the duty back."""
+    async def end_run(self, worker: str, result: Json) -> None:
+        """The run is complete."""
 
-    async def ask(self) -> None:
-        """Let the next run begin although the last one ended a short while ago."""
+    async def request_run(self) -> None:
+        """Allow the next run to begin at once, however recently the last one ended."""
 
-    async def last(self) -> RetentionState:
+    async def last_run(self) -> RetentionState:
         """The last run."""

@@ -48,7 +48,7 @@ from ipf.rest.operations.terminology import expand, lookup, translate_code, vali
 from ipf.rest.operations.validate import validate
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
-from ipf.security.audit import check_unchanging
+from ipf.security.audit import check_immutable
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
@@ -175,7 +175,7 @@ async def perform(request: Request, repository: Repository) -> Answer:
     shape = _shape(request.path)
     check_route(shape, request)
     if request.path:
-        check_unchanging(request.path[0], request.method)
+        check_immutable(request.path[0], request.method)
     methods = ROUTES.get(shape)
     if methods is None:
         raise Problem(Category.NOT_FOUND, "there is nothing at this address")

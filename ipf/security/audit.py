@@ -1,4 +1,4 @@
-"""Which requests leave an audit record, and what stands in it: rules as functions, no IO.
+"""Rules of the audit trail: which requests are recorded, and the content of a record.  No IO.
 
 Rules (interface specification "FHIR AuditEvent resources"): writes always; reads and searches when their switch is on;
 failures always; never `metadata`.  Operations that only look (`$everything`, `$validate` ...) count as reads, all
@@ -44,20 +44,20 @@ _REFERENCE, _IS_PATIENT = b'"reference":"', b"Patient/"
 _PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _PATIENT_PARAMETERS = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
-_TOGETHER = 200  # bodies that are looked through at once
+_BODIES = 200  # searched for patients at once
 _audit: Callable[[type[Audit], tuple[object, ...]], Audit] = tuple.__new__  # a quarter of the time of Audit(...)
 _MILLISECOND = timedelta(milliseconds=1)
 _BATCH = re.compile(rb'"type"\s*:\s*"batch"')
 
 NewTail = Callable[[], str]
-"""Gives the next `Audit.tail`; asked by one thread."""
+"""Gives the next `Audit.tail`; not thread-safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
     """What is recorded of requests to /fhir.  `reads`, `searches`: also those that succeed.
 
-    `divided`: there are tenants, so what nobody who is known has asked for is no tenant's: operators see it.
+    `divided`: there are tenants, so a request of an unknown caller belongs to none of them: operators alone see it.
     """
 
     reads: bool = False
@@ -65,7 +65,7 @@ class AuditRules:
     divided: bool = False
 
     def unrecorded(self) -> frozenset[int]:
-        """How many segments paths (`is_plain`) of GETs have that leave no record when they succeed."""
+        """Numbers of path segments of GETs (`is_plain`) that are not recorded when they succeed."""
         if self.divided:
             return frozenset()
         return frozenset(size for size, is_recorded in ((1, self.searches), (2, self.reads)) if not is_recorded)
@@ -77,7 +77,7 @@ class AuditRules:
             return None
         if path and TYPE in (path[0], path[-1]):
             return ADMIN
-        if self.is_nobodys(request.caller):
+        if self.has_no_tenant(request.caller):
             return ADMIN
         if status >= 400:
             return FHIR
@@ -87,15 +87,15 @@ class AuditRules:
             return FHIR if self.searches else None
         return FHIR
 
-    def is_nobodys(self, caller: Caller) -> bool:
-        """Whether what a caller does belongs to no tenant."""
+    def has_no_tenant(self, caller: Caller) -> bool:
+        """Whether the requests of a caller belong to no tenant."""
         return self.divided and (caller.is_anonymous or caller.is_open)
 
 
-def check_unchanging(resource_type: str, method: str) -> None:
-    """Problem METHOD for what would change or remove an AuditEvent."""
+def check_immutable(resource_type: str, method: str) -> None:
+    """Problem METHOD for a request that would change or delete an AuditEvent."""
     if resource_type == TYPE and method.upper() not in ("GET", "HEAD", "POST", "CREATE", "OPTIONS"):
-        raise Problem(Category.METHOD, "AuditEvents are never changed and never deleted")
+        raise Problem(Category.METHOD, "AuditEvents cannot be changed or deleted")
 
 
 def is_plain(path: Sequence[str]) -> bool:
@@ -131,9 +131,9 @@ def outcome_of(status: int) -> int:
 
 
 def tails() -> NewTail:
-    """What gives tails: 12 bits that count, so that records of one millisecond keep their order, and 62 random bits.
+    """A source of tails: a 12-bit counter, which keeps records of one millisecond in order, and 62 random bits.
 
-    Random bits are drawn when the count begins anew, so no tail comes twice, whatever becomes of the clock.
+    The random bits change whenever the counter starts again, so a tail is never repeated, even if the clock goes back.
     """
     return chain.from_iterable(_tails(Random().getrandbits)).__next__  # seeded by the operating system; no secret
 
@@ -147,9 +147,9 @@ def _tails(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
 
 
 class Kinds:
-    """The kinds of records of requests that came together: mostly few, and each is found out once.
+    """The kinds of records of one batch of requests, each found once.
 
-    It lives no longer than these requests, so that no other caller comes to be where one of them is.
+    It lives no longer than the batch: its keys hold `id()` of callers, which may be reused later.
     """
 
     def __init__(self, rules: AuditRules) -> None:
@@ -160,15 +160,15 @@ class Kinds:
         """The kind of a request's record; None when there is to be none."""
         path = request.path
         if not 0 < len(path) < 3 or not is_plain(path):
-            return self._found(request, status)
+            return self._kind_of(request, status)
         key = request.method, len(path), status, id(request.caller), request.address, request.tenant
         try:
             return self._known[key]
         except KeyError:
-            kind = self._known[key] = self._found(request, status)
+            kind = self._known[key] = self._kind_of(request, status)
             return kind
 
-    def _found(self, request: Request, status: int) -> Kind | None:
+    def _kind_of(self, request: Request, status: int) -> Kind | None:
         interaction = interaction_of(request)
         surface = self._rules.surface(interaction, request, status)
         if surface is None:
@@ -178,7 +178,7 @@ class Kinds:
 
 
 def audit_of(request: Request, answer: Answer, seconds: float, ended: int, tail: str, kind: Kind) -> Audit:
-    """The record of a request that was answered.  `seconds`: that it took; `ended`: milliseconds since 1970."""
+    """The record of a request.  `seconds`: its duration; `ended`: milliseconds since 1970."""
     path, about = request.path, answer.about
     target: str | None = None
     entities: tuple[str, ...]
@@ -203,7 +203,7 @@ def audit_of(request: Request, answer: Answer, seconds: float, ended: int, tail:
 def kind_of(
     tenant: str, caller: Caller, surface: str, interaction: str, action: str, status: int, address: str = ""
 ) -> Kind:
-    """What the records of such doings of `caller` have in common; the same object for the same."""
+    """The kind of such records of `caller`; the same object for equal kinds."""
     return _kind(
         tenant, surface, interaction, action, status, caller.subject, caller.client, caller.issuer, caller.user, address
     )
@@ -232,24 +232,24 @@ def record(
     patients: tuple[str, ...] = (),
     origin: Origin | None = None,
 ) -> Audit:
-    """A record of what was done between two moments; at most MOST_ENTITIES of each are given."""
+    """A record of an interaction between two moments; at most MOST_ENTITIES entities and patients each."""
     lasted = (ended - began) // _MILLISECOND
     lasted = lasted if lasted > 0 else 0
     return Audit(kind, millisecond_of(ended), tail, lasted, correlation_id, target, entities, patients, origin)
 
 
 def written(versions: Sequence[Version]) -> tuple[str, ...]:
-    """References to these versions: as many as a record names."""
+    """References to these versions, at most MOST_ENTITIES."""
     return tuple([f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in versions[:MOST_ENTITIES]])
 
 
 def patients_of(versions: Sequence[Version]) -> tuple[str, ...]:
-    """The patients to whom these resources refer anywhere, in order, but for those among them: as many as a record
-    names."""
+    """The patients that these resources refer to, in order, without those among the resources; at most
+    MOST_ENTITIES."""
     found: dict[str, None] = {}
     seen: set[bytes] = set()
-    for first in range(0, len(versions), _TOGETHER):
-        _look_for_patients(b"".join([one.body for one in versions[first : first + _TOGETHER]]), found, seen)
+    for first in range(0, len(versions), _BODIES):
+        _look_for_patients(b"".join([one.body for one in versions[first : first + _BODIES]]), found, seen)
         if len(found) >= 2 * MOST_ENTITIES:
             break
     own = {f"Patient/{one.id}" for one in versions[:MOST_ENTITIES] if one.resource_type == "Patient"} if found else ()
@@ -257,7 +257,7 @@ def patients_of(versions: Sequence[Version]) -> tuple[str, ...]:
 
 
 def _look_for_patients(bodies: bytes, found: dict[str, None], seen: set[bytes]) -> None:
-    """Add the patients to whom these bodies refer; a text that was seen before is not read again."""
+    """Add the patients that these bodies refer to; a reference seen before is skipped."""
     before, *rest = bodies.split(_IS_PATIENT)
     for piece in rest:
         end = piece.find(b'"')
@@ -279,7 +279,7 @@ def _look_for_patients(bodies: bytes, found: dict[str, None], seen: set[bytes]) 
 
 
 def asked_patients(request: Request) -> Iterable[str]:
-    """The patients that a request names as a parameter of a search."""
+    """The patients in the search parameters of a request."""
     for name, value in request.query:
         if name.partition(":")[0] in _PATIENT_PARAMETERS:
             for one in value.split(","):
@@ -289,12 +289,12 @@ def asked_patients(request: Request) -> Iterable[str]:
 
 
 def target_of(request: Request) -> str:
-    """Path and parameters, bounded, without control characters."""
+    """Path and query, bounded, without control characters."""
     query = f"?{urlencode(request.query)}" if request.query else ""
     return clean("/".join(request.path) + query, LONGEST_TARGET)
 
 
 def clean(text: str, longest: int = LONGEST_NAME) -> str:
-    """Text of others, bounded, on one line."""
+    """Foreign text, bounded, on one line."""
     text = text[:longest]
     return _CONTROLS.sub(" ", text) if not text.isprintable() else text

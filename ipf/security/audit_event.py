@@ -1,8 +1,7 @@
 """An audit record as an AuditEvent resource.
 
-Type and subtype are those of RESTful operations; the caller is the agent that asked, the client application a second
-one when a person used it; every resource written or shown is an entity, and so are the patients whom it is about, what
-was asked for (`query`) and the correlation id.
+Type and subtype are those of RESTful operations.  The caller is the agent.  Entities are every resource written or
+shown, the patients that it is about, the request (`query`) and the correlation id.
 
 Source: https://hl7.org/fhir/R4/auditevent.html, https://hl7.org/fhir/R4/valueset-audit-event-sub-type.html
 """

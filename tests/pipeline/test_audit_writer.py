@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.audit_writer import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
 from ipf.ports import Answer, Request
-from ipf.ports.audit import Audit, Heard
+from ipf.ports.audit import Audit, Exchange
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
 
@@ -87,24 +87,24 @@ class AuditLogTests(TestCase):
         """When they are written, or before, when too much is held for them."""
         made: list[int] = []
 
-        def make(heard: Sequence[Heard]) -> list[Audit]:
-            made.append(len(heard))
-            return [audit(ended) for _, _, _, ended in heard]
+        def make(exchanges: Sequence[Exchange]) -> list[Audit]:
+            made.append(len(exchanges))
+            return [audit(ended) for _, _, _, ended in exchanges]
 
-        def hear(number: int, size: int = 0) -> None:
-            log.note_later((request, Answer(200, b" " * size), 0.01, number))
+        def note(number: int, size: int = 0) -> None:
+            log.note_exchange((request, Answer(200, b" " * size), 0.01, number))
 
         request = Request("GET", ("Patient", "1"), (), {}, b"", "", "")
         log = self.made(self.store, make=make)
         for number in range(5):
-            hear(number)
+            note(number)
         self.assertEqual((made, log.waiting), ([], 5))
         self.clock.advance(PAUSE_SECONDS)
         self.assertEqual((made, len(self.store.rows), log.waiting), ([5], 5, 0))
-        hear(5)
-        hear(6, MOST_HELD)
+        note(5)
+        note(6, MOST_HELD)
         self.assertEqual((made, log.waiting), ([5, 2], 2))
-        hear(7)
+        note(7)
         Deferred.fromCoroutine(log.stop(5.0))
         self.assertEqual((made, len(self.store.rows)), ([5, 2, 1], 8))
         self.assertEqual(self.clock.getDelayedCalls(), [])

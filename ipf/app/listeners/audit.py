@@ -11,7 +11,7 @@ from ipf.app.runtime.process import milliseconds, now, run_in_thread
 from ipf.app.runtime.stores import Stores, open_audit_log
 from ipf.config.settings import Settings
 from ipf.ports import AuditBinding
-from ipf.rest.audit.recorder import listeners, observer, records_of
+from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
 from ipf.security.audit import AuditRules, tails
 from ipf.wire.admin import audit as admin_audit
@@ -37,7 +37,7 @@ def open_audit(settings: Settings, stores: Stores, gate: Gate, reactor: Any, sta
         return AuditObservers()
     stack.push_async_callback(audit_log.stop, settings.stop_seconds)
     return AuditObservers(
-        observer(rules, audit_log.note, milliseconds, new_tail, run_in_thread, audit_log.note_later),
+        observer(rules, audit_log.note, milliseconds, new_tail, run_in_thread, audit_log.note_exchange),
         admin_audit.watcher(audit_log.note, gate.who, now, new_tail),
-        listeners(rules, audit_log.note, now, new_tail),
+        binding_recorder(rules, audit_log.note, now, new_tail),
     )

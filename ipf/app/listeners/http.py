@@ -44,7 +44,7 @@ from ipf.rest.write.repository import Repository
 from ipf.security.vault import Vault
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import PostgresBindingTokens
-from ipf.store.inbox.bulk import PostgresMessageAdmin
+from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
@@ -181,7 +181,7 @@ def _admin(
     pruner, policy = message_pruner(stores), retention_policy(settings)
     count = partial(would_remove, pruner, policy, now)
     facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
-    observe = Observe(parts.monitoring.observatory, health, facts, now)
+    observe = Observe(parts.monitoring.statistics, health, facts, now)
     mounts = {
         "observe": observe_http.resource(observe, gate.check, __version__, audit.admin),
         "retention": admin_retention.resource(pruner, policy, count, gate, audit.admin),

@@ -25,9 +25,9 @@ from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
-from ipf.store.inbox.codes import PostgresCodes
 from ipf.store.inbox.inbox import STATEMENTS as INBOX_STATEMENTS
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.inbox.unmapped_codes import PostgresCodes
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS

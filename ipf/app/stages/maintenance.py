@@ -24,7 +24,7 @@ from ipf.pipeline.worker import Step, Worker
 from ipf.ports.statistics import RetentionPolicy
 from ipf.rest.write.commit import refresh
 from ipf.store.audit.audit import PostgresAuditStore
-from ipf.store.inbox.bulk import PostgresMessageAdmin
+from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.retention import PostgresPruner
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.reindex import PostgresReindexQueue

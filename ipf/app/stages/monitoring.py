@@ -19,7 +19,7 @@ from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import Stores
 from ipf.app.runtime.systemd import Systemd
 from ipf.ports import Status
-from ipf.store.inbox.statistics import PostgresObservatory
+from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.postgres.database import Database
 from ipf.telemetry import metrics
@@ -62,40 +62,40 @@ class DutyCycle:
 class Monitoring:
     """What the observability API and the health endpoints read."""
 
-    observatory: PostgresObservatory
+    statistics: PostgresMessageStatistics
     uptime: Callable[[], float]
 
     async def queue(self) -> Mapping[str, int]:
         """Number of messages by status."""
-        return {status.value: count for status, count in (await self.observatory.queue()).items()}
+        return {status.value: count for status, count in (await self.statistics.queue()).items()}
 
 
 def start_monitoring(stores: Stores, systemd: Systemd, reactor: Any, stack: AsyncExitStack) -> Monitoring:
     """Start to measure queue, connections and reactor delay, and to count messages per hour."""
     began = reactor.seconds()
-    observatory = PostgresObservatory(stores.inbox_database, stores.fhir_database)
+    statistics = PostgresMessageStatistics(stores.inbox_database, stores.fhir_database)
     index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
     duty_cycle = DutyCycle(reactor.seconds, GAUGES_SHARE, GAUGES_LONGEST_SECONDS)
 
     async def measure() -> None:
-        await _measure_queue(observatory, systemd)
+        await _measure_queue(statistics, systemd)
         metrics.search_index_lag(await index.lag())
         _measure_pool("inbox", stores.inbox_database)
         _measure_pool("fhir", stores.fhir_database)
 
     async def count() -> None:
-        while await observatory.count_received():
+        while await statistics.count_received():
             await deferLater(reactor, 0.05)
 
     metrics.build(__version__)
     run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
     run_periodically(COUNT_SECONDS, count, "counting messages by hour", reactor, stack)
     _measure_reactor("main", reactor, stack)
-    return Monitoring(observatory, lambda: reactor.seconds() - began)
+    return Monitoring(statistics, lambda: reactor.seconds() - began)
 
 
-async def _measure_queue(observatory: PostgresObservatory, systemd: Systemd) -> None:
-    counts, oldest = await observatory.queue(), await observatory.oldest_waiting()
+async def _measure_queue(statistics: PostgresMessageStatistics, systemd: Systemd) -> None:
+    counts, oldest = await statistics.queue(), await statistics.oldest_waiting()
     age = 0.0 if oldest is None else max((now() - oldest).total_seconds(), 0.0)
     metrics.queue({status.value: count for status, count in counts.items()}, age)
     open_rows = sum(counts[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))

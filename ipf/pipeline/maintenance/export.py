@@ -1,7 +1,7 @@
-"""Export: a job that is leased becomes one part more of its files, step by step, until there is no more.
+"""Bulk export: each step leases a job and writes one more part of its files.
 
 What arrives: a job as a row (`ports.Exports`).  What leaves: parts of NDJSON, each written together with the progress,
-under the token of the lease.  A crash loses at most the part in hand; the lease runs out, and the job goes on behind
+under the token of the lease.  A crash loses at most the current part; the lease expires, and the job continues after
 its last part.  Memory is bounded by one page.  A job that cannot be read is marked as failed, with the reason.
 """
 
@@ -53,7 +53,7 @@ class Export:
         return True
 
     async def _next(self, job: ExportJob) -> tuple[ExportJob, ExportPart | None]:
-        """The job after its next page, and what the page gave."""
+        """The job after its next page, and the part of that page."""
         resource_type = job.resource_type
         if resource_type is None:
             return replace(job, status="done"), None

@@ -1,9 +1,9 @@
-"""Jobs on many messages: replay, retry, discard, batch by batch, beside the daily work.
+"""Jobs on many messages: replay, retry and discard, in batches.
 
 What arrives: rows of `admin_jobs`.  What leaves: messages that are due again, further conversions, removed dead
-letters, and how far the job got, all in the transaction of the batch.  Between two batches the stage rests, so that a
-job does no more messages a second than it was given.
-What survives a kill: all batches that were committed; the job goes on behind them.
+letters, and the progress of the job, all in the transaction of the batch.  The stage rests between batches, so that a
+job keeps to its rate of messages per second.  What survives a crash: all committed batches; the job continues after
+them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BATCH = 200
 class Jobs:
     """The stage; `step` does one batch.  `pause(seconds)` waits."""
 
-    def __init__(self, desk: MessageAdmin, notifier: Notifier, pause: Callable[[float], Awaitable[object]]) -> None:
-        self._desk = desk
+    def __init__(self, admin: MessageAdmin, notifier: Notifier, pause: Callable[[float], Awaitable[object]]) -> None:
+        self._admin = admin
         self._notifier = notifier
         self._pause = pause
 
     async def step(self) -> bool:
         """True when a batch was done.  StoreUnreachable passes through."""
-        done = await self._desk.work(BATCH)
+        done = await self._admin.work(BATCH)
         if done is None:
             return False
         count, per_second = done

@@ -1,9 +1,8 @@
-"""Reindexing: resources that are older than a search parameter get its entries, batch by batch, beside the daily work.
+"""Reindexing: resources that are older than a search parameter get its index entries, in batches.
 
 What arrives: rows of `reindex_jobs`, written with the SearchParameter that needs them.  What leaves: index entries, and
-how far the job got.  A batch is small, since the rows of its resources are held while it runs; between two batches the
-stage waits as long as the batch took, so that it never takes more than half of one connection.
-A kill loses one batch, which is done again.
+the progress of the job.  A batch is small, because it locks the rows of its resources.  Between batches the stage rests
+as long as the batch took, so that it uses at most half of one connection.  A crash loses one batch, which is repeated.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Now = Callable[[], float]
 
 
 class Reindex:
-    """The stage; `step` does one batch.  `refresh`: learn the search parameters that there are now.
+    """The stage; `step` does one batch.  `refresh`: loads the current search parameters.
 
     `pause(seconds)` waits; `now` is a clock in seconds for measuring.
     """

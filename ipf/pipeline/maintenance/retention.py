@@ -1,8 +1,8 @@
-"""Retention: what is older than the policy keeps is removed, batch by batch, by one of all replicas.
+"""Retention: removal of rows that are older than the policy keeps, in batches, by one replica at a time.
 
-A run is a duty that one process has at a time; a process that dies in the middle loses it after `LEASE_SECONDS`, and
-another goes on.  Between batches the stage rests twice as long as the batch took, so that feeds do not notice it.
-Nothing is lost by a crash: what was not removed is found again by the next run.
+A process holds a run by a lease.  When it dies, the lease ends after `LEASE_SECONDS`, and another process continues.
+Between batches the stage rests twice as long as the batch took, so that feeds are not slowed down.  A crash loses
+nothing: the next run finds the remaining rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORTEST_REST_SECONDS = 0.01
 
 
 class Retention:
-    """The stage; `step` is a whole run, or nothing when there is no need of one."""
+    """The stage; `step` is a whole run, or nothing when none is due."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class Retention:
         self._stopping = True
 
     async def step(self) -> bool:
-        """One run, if it is time for one and no other process has it; False, since the next is not due at once."""
-        if not self._policy.prunes or not await self._pruner.take(self._worker, LEASE_SECONDS, None):
+        """One run, if one is due and no other process holds it.  Always False: the next is not due at once."""
+        if not self._policy.prunes or not await self._pruner.hold_run(self._worker, LEASE_SECONDS, None):
             return False
         self._renewed = self._seconds()
         removed: Json = {}
         for kind in self._pruner.kinds:
             if self._policy.days(kind) and not await self._run(kind, removed):
                 return False
-        await self._pruner.done(self._worker, removed)
+        await self._pruner.end_run(self._worker, removed)
         log.info(event_line("retention", **removed))
         return False
 
     async def _run(self, kind: str, removed: Json) -> bool:
-        """Remove all of one kind; False when the duty was lost, or the service stops."""
+        """Remove all of one kind; False when another process holds the run, or the service stops."""
         before = self._now() - timedelta(days=self._policy.days(kind))
         removed[kind] = 0
         cursor: str | None = ""
@@ -77,7 +77,7 @@ class Retention:
             removed[kind] += count
             metrics.rows_removed(kind, count)
             if self._seconds() - self._renewed > RENEW_SECONDS:
-                if not await self._pruner.take(self._worker, LEASE_SECONDS, removed):
+                if not await self._pruner.hold_run(self._worker, LEASE_SECONDS, removed):
                     return False
                 self._renewed = self._seconds()
             await self._pause(max(_REST * (self._seconds() - began), _SHORTEST_REST_SECONDS))

@@ -1,9 +1,9 @@
 """A search for AuditEvents as a filter of audit rows.
 
-What rows are filtered by: who and what (`entity`, `patient`, `agent`), when (`date`, `_lastUpdated`), `_id`, and the
-parameters whose values are few (`outcome`, `action`, `type`, `subtype`), whatever their modifiers: which values pass is
-found by putting the test to a sample of each.  Any other parameter is put to the resources that the filter lets
-through, by the same matcher as everywhere.
+Rows are filtered by entity and agent (`entity`, `patient`, `agent`), time (`date`, `_lastUpdated`), `_id`, and by
+parameters with few values (`outcome`, `action`, `type`, `subtype`).  For the latter each value is tested on a sample
+resource, so that all modifiers work.  Every other parameter is tested on the resources of the rows that pass, by the
+in-memory matcher.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Interval = tuple[int, int]
 
 
 def filter_of(query: Query) -> tuple[AuditFilter, bool]:
-    """The filter, and whether it says all that the query asks."""
+    """The filter, and whether it expresses the whole query."""
     wanted, exact = AuditFilter(surface=FHIR), True
     for term in query.terms:
         narrowed, says_all = _narrowed(wanted, term.name.partition(":")[0], term.test)

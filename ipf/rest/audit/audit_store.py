@@ -1,7 +1,7 @@
 """The FHIR store with the audit trail in it: rows of the trail are read and searched like any other AuditEvent.
 
 AuditEvents that clients create are ordinary resources; a search merges both, newest first unless it says otherwise.
-Everything but reading AuditEvents goes to the store as it is.
+All calls but reads of AuditEvents are passed on to the store.
 """
 
 from __future__ import annotations

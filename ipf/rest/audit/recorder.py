@@ -1,4 +1,4 @@
-"""What the FHIR server tells the audit trail: of every request, and of every converted message.
+"""Audit records of FHIR requests, websocket bindings and converted messages.
 
 Source: interface specification "FHIR AuditEvent resources".
 """
@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Heard, Later, Trail
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Exchange, NoteExchange, Trail
 from ipf.ports.threads import LARGE, RunInThread, here
 from ipf.rest.write.unit import Outcome, Unit, UnitResult
 from ipf.security.audit import (
@@ -33,13 +33,13 @@ from ipf.security.audit import (
     written,
 )
 
-if TYPE_CHECKING:  # a converter process is audited; it has no router, and judges nothing unless it is told to
+if TYPE_CHECKING:  # a converter process has no router, and validates only if it is configured to
     from ipf.rest.http.exchange import Observe
     from ipf.rest.write.validation import Submit
 
 log = Logger()
 
-_SMALL = 32 * 1024  # bytes of a body that may be kept for the moment until its record is made
+_SMALL = 32 * 1024  # bytes of a body that may be held until its record is made
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
@@ -50,18 +50,17 @@ def observer(
     milliseconds: Callable[[], int],
     new_tail: NewTail,
     run_in_thread: RunInThread = here,
-    later: Later | None = None,
+    later: NoteExchange | None = None,
 ) -> Observe:
-    """Notes requests by the rules.  Whatever goes wrong here is a line in the log and never the request's fault.
+    """Records requests by the rules.  A failure here is logged and never fails the request.
 
-    `milliseconds`: since 1970, now.  `run_in_thread`: where the many resources of a large Bundle are looked through.
-    `later`:
-    who makes records of small answers, many at a time; None = each is made at once.
+    `milliseconds`: now, since 1970.  `run_in_thread`: runs the search for patients in large Bundles.  `later`: takes
+    exchanges with small bodies, whose records are made in batches; None = every record is made at once.
     """
 
     unrecorded = rules.unrecorded()
 
-    async def note_aside(make: Callable[[], Audit], correlation_id: str) -> None:
+    async def note_in_thread(make: Callable[[], Audit], correlation_id: str) -> None:
         try:
             trail(await run_in_thread(make))
         except Exception:
@@ -80,7 +79,7 @@ def observer(
                 return
             make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_tail(), kind)
             if len(answer.about) >= LARGE:
-                Deferred.fromCoroutine(note_aside(make, request.correlation_id))
+                Deferred.fromCoroutine(note_in_thread(make, request.correlation_id))
             else:
                 trail(make())
         except Exception:
@@ -89,10 +88,10 @@ def observer(
     return observe
 
 
-def records_of(rules: AuditRules, new_tail: NewTail, heard: Sequence[Heard]) -> list[Audit]:
-    """The records of requests that were heard; `ports.audit.Make` when the first two are given."""
+def records_of(rules: AuditRules, new_tail: NewTail, exchanges: Sequence[Exchange]) -> list[Audit]:
+    """The records of these exchanges; `ports.audit.MakeRecords` once the first two arguments are given."""
     made, kinds = [], Kinds(rules)
-    for request, answer, seconds, ended in heard:
+    for request, answer, seconds, ended in exchanges:
         try:
             kind = kinds.of(request, answer.status)
             if kind is not None:
@@ -102,16 +101,14 @@ def records_of(rules: AuditRules, new_tail: NewTail, heard: Sequence[Heard]) -> 
     return made
 
 
-def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> AuditBinding:
-    """Notes every client that binds itself to Subscriptions over a websocket, or tries to: it will be told of patients.
-
-    Always, whether or not reads are recorded.  What was bound, or refused, are the entities.
-    """
+def binding_recorder(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> AuditBinding:
+    """Records every attempt of a client to bind itself to Subscriptions over a websocket, also when reads are not
+    recorded.  The entities are the Subscriptions that were bound or refused."""
 
     def note(one: BindingAttempt) -> None:
         try:
             session = one.session
-            surface = ADMIN if rules.is_nobodys(session.caller) else FHIR
+            surface = ADMIN if rules.has_no_tenant(session.caller) else FHIR
             kind = kind_of(session.tenant, session.caller, surface, "operation", "E", one.status, one.address)
             known = [id for id in one.subscriptions[:MOST_ENTITIES] if _ID.fullmatch(id)]
             entities = tuple([f"Subscription/{id}" for id in known])
@@ -123,7 +120,7 @@ def listeners(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) 
 
 
 def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Submit:
-    """`submit` for converted messages: each that was stored, or refused, is a transaction of its caller."""
+    """`submit` for converted messages; each message that is stored or refused is recorded as a transaction."""
 
     async def store(units: Sequence[Unit]) -> list[UnitResult | Problem]:
         began = clock()
@@ -140,7 +137,7 @@ def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Su
         if isinstance(result, Problem):
             status, versions = result.rendering.http_status, []
         elif result.already_done:
-            return  # told of when it was done
+            return  # recorded when it was done
         else:
             status = 200
             ends = (end for end in result.entries if end.outcome not in _NOT_WRITTEN)

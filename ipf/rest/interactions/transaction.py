@@ -36,7 +36,7 @@ from ipf.rest.write.large_bundle import (
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
-from ipf.security.audit import check_unchanging
+from ipf.security.audit import check_immutable
 
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
 
@@ -118,7 +118,7 @@ class _Work:
                 else:
                     entry = _admitted(item, place, self.request.base_url, self.repository)
                     check_entry(self.request.caller, entry)
-                    check_unchanging(entry.resource_type, entry.method)
+                    check_immutable(entry.resource_type, entry.method)
                     self.writes[number] = entry
             except Problem as problem:
                 self._fail(number, problem)

@@ -1,4 +1,4 @@
-"""What the operator sees and does in the inbox: one row, retry, delete, counts.  Pages: `inbox_pages.py`."""
+"""The operator's view of the inbox: one row, retry, delete, counts.  Pages: `pages.py`."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ async def delete(database: Database, message_id: int) -> None:
 
 
 async def counts(database: Database) -> dict[Status, int]:
-    """Rows in each state; reads the whole list index, so ask at most every few seconds."""
+    """Rows in each state; reads the whole list index, so call it at most every few seconds."""
     found = {Status(name): int(count) for name, count in await database.many(COUNTS.call())}
     return {status: found.get(status, 0) for status in Status}
 
 
 async def unfinished(database: Database) -> dict[Status, int]:
-    """Rows in each state but DELIVERED; reads only theirs."""
+    """Rows in each state but DELIVERED; reads only those."""
     found = {Status(name): int(count) for name, count in await database.many(UNFINISHED.call())}
     return {status: found.get(status, 0) for status in Status if status is not Status.DELIVERED}
 

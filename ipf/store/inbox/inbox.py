@@ -1,12 +1,11 @@
-"""The durable inbound store on PostgreSQL: what senders were told is safe, and what became of it.
+"""The inbox on PostgreSQL: acknowledged messages, and their state.
 
-Arrives: batches of messages from `pipeline/receive/receive`, claims and settlements from `pipeline/convert/convert`.
-Leaves: rows that a
-worker holds, and pages for the operator (`pages.py`).  Each call is one committed transaction and one round trip
-(a batch with repeats in it: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
+Arrives: batches of messages from `pipeline/receive`, claims and settlements from `pipeline/convert`.  Leaves: rows that
+a worker holds, and pages for the operator (`pages.py`).  Each call is one committed transaction and one round trip (a
+batch with repeats: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
 TRANSFORMING; `recover_stale` and `recover_worker` settle them as failed attempts.
 
-The SQL, and why it is right when many run at once, is in `statements.py`.
+`statements.py` holds the SQL and the reasons why it is correct under concurrency.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store.inbox import admin, bulk, codes_sql, pages, statements, text_index
-from ipf.store.inbox.unmapped import note_call
+from ipf.store.inbox import admin, message_admin, pages, statements, text_index, unmapped_codes_sql
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import SEPARATOR, Joined, joined, printable, script
 
 STATEMENTS = (
-    *statements.STATEMENTS, *admin.STATEMENTS, *codes_sql.STATEMENTS, *text_index.STATEMENTS, *bulk.STATEMENTS,
+    *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
+    *message_admin.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
-_MARKS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between the fields of a line; the first that no field holds
-_MARKS_IN_LINE = 11
+_SEPARATORS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between fields: the first that occurs in none
+_SEPARATORS_IN_LINE = 11
 _RETRIES = 3
-_PUT_OFF_ROUNDS = 40
-PUT_OFF_SECONDS = 60.0  # the longest that a claim puts a row off (`statements.CLAIM`)
-_CLOCK_SECONDS = 10.0  # by which the clocks of processes may differ
+_DEFER_ROUNDS = 40
+DEFER_SECONDS = 60.0  # the longest deferral by a claim (`statements.CLAIM`)
+_CLOCK_SECONDS = 10.0  # maximum difference between the clocks of processes
 
 
 class PostgresInbox:
@@ -69,8 +68,8 @@ class PostgresInbox:
         return await self._outcomes(batch, {row[0] for row in new})
 
     async def _outcomes(self, batch: Sequence[Received], new: set[int]) -> list[Outcome]:
-        """Tell first ones from repeats, and honest repeats from others with the same key."""
-        kept = await self._kept({_key(message) for message in batch})
+        """The outcome of each message of a batch with repeats: new, a repeat, or other content under the same key."""
+        kept = await self._existing({_key(message) for message in batch})
         outcomes = []
         for message in batch:
             id_, digest = kept.get(_key(message), (0, b""))
@@ -82,10 +81,10 @@ class PostgresInbox:
                 outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
         return outcomes
 
-    async def _kept(self, keys: set[_Key]) -> dict[_Key, tuple[int, bytes]]:
+    async def _existing(self, keys: set[_Key]) -> dict[_Key, tuple[int, bytes]]:
         """Identifier and digest of the rows that have these keys."""
         columns = zip(*sorted(keys), strict=True)
-        rows = await self._database.many(statements.KEPT.call(*(joined(column) for column in columns)))
+        rows = await self._database.many(statements.EXISTING.call(*(joined(column) for column in columns)))
         return {(row[0], row[1], row[2]): (row[3], bytes(row[4])) for row in rows}
 
     async def reject(self, rejected: Rejected) -> None:
@@ -97,19 +96,19 @@ class PostgresInbox:
         await self._database.many(call)
 
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
-        """See `ports.Inbox.claim`.  Goes on while all it found had to be put off, within a bound."""
-        for _ in range(_PUT_OFF_ROUNDS):
+        """See `ports.Inbox.claim`.  Repeats, within a bound, while every row it found had to be deferred."""
+        for _ in range(_DEFER_ROUNDS):
             rows = await self._database.many(statements.CLAIM.call(worker, limit))
-            put_off = [row[0] for row in rows if row[1] is None]
-            if put_off:
-                await self._look_again(put_off)
-            if len(rows) > len(put_off) or not rows:
+            deferred = [row[0] for row in rows if row[1] is None]
+            if deferred:
+                await self._recheck_deferred(deferred)
+            if len(rows) > len(deferred) or not rows:
                 return [_claimed(row) for row in rows if row[1] is not None]
         return []
 
-    async def _look_again(self, ids: Sequence[int]) -> None:
-        """Take back those put off whose predecessor ended meanwhile; see `statements`."""
-        call = statements.LOOK_AGAIN.call(joined(ids))
+    async def _recheck_deferred(self, ids: Sequence[int]) -> None:
+        """Make deferred rows ready again if their predecessor has ended meanwhile; see `statements`."""
+        call = statements.RECHECK_DEFERRED.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
     async def give_back(self, worker: str, held: Sequence[int]) -> int:
@@ -127,22 +126,22 @@ class PostgresInbox:
         """See `ports.Inbox.settle`."""
         if not settlements:
             return []
-        call = script(note_call(settlements), _settle_call(settlements))
+        call = script(unmapped_codes_sql.record(settlements), _settle_call(settlements))
         rows = await _retried(lambda: self._database.many(call))
         settled = {(row[0], row[1]) for row in rows}
         return [(settlement.id, settlement.fence) in settled for settlement in settlements]
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
-        """See `ports.Inbox.recover_stale`.  Rows that wait since the clock was set back go on as well."""
-        longest = max(backoff.max_ms / 1000, PUT_OFF_SECONDS) + _CLOCK_SECONDS
+        """See `ports.Inbox.recover_stale`.  Also reschedules rows that wait too long because the clock was set back."""
+        longest = max(backoff.max_ms / 1000, DEFER_SECONDS) + _CLOCK_SECONDS
         call = script(
-            statements.PULL_IN.call(longest), statements.RECOVER_STALE.call(older_than_seconds, *_budget(backoff))
+            statements.RESCHEDULE.call(longest), statements.RECOVER_STALE.call(older_than_seconds, *_backoff(backoff))
         )
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
         """See `ports.Inbox.recover_worker`."""
-        call = statements.RECOVER_WORKER.call(worker, *_budget(backoff))
+        call = statements.RECOVER_WORKER.call(worker, *_backoff(backoff))
         return [_recovery(row) for row in await _retried(lambda: self._database.many(call))]
 
     async def holders(self) -> list[str]:
@@ -179,13 +178,13 @@ def _key(message: Received) -> _Key:
 
 
 def _store_call(batch: Sequence[Received]) -> str:
-    """A message alone as it is; else a line for each, and all payloads.  MALFORMED where a name forbids that."""
+    """The statement that stores a batch: a line and a payload for each message.  MALFORMED: a name prevents that."""
     if len(batch) == 1:
         return _store_one_call(batch[0])
     kinds, payloads = _payloads(batch)
-    for mark in _MARKS:
+    for separator in _SEPARATORS:
         lines = [
-            mark.join((
+            separator.join((
                 message.tenant, str((message.received_at - _EPOCH) // _MICROSECOND), message.source_protocol,
                 message.source_system, message.source_id, message.message_type, message.correlation_id,
                 "" if message.ordering_key is None else str(message.ordering_key),
@@ -194,13 +193,13 @@ def _store_call(batch: Sequence[Received]) -> str:
             for message, kind in zip(batch, kinds, strict=True)
         ]  # fmt: skip
         text = joined(lines)
-        if text.count(mark) == len(batch) * _MARKS_IN_LINE:
-            return statements.STORE.call(text, payloads, Joined(mark))
+        if text.count(separator) == len(batch) * _SEPARATORS_IN_LINE:
+            return statements.STORE.call(text, payloads, Joined(separator))
     raise Problem(Category.MALFORMED, "a name holds every control character and cannot be stored")
 
 
 def _store_one_call(message: Received) -> str:
-    """What senders wrote is held to the same rule as in a batch: a message is never refused for being alone."""
+    """The statement that stores one message.  Its rules for text are those of a batch."""
     kinds, payload = _payloads((message,))
     return statements.STORE_ONE.call_texts(
         message.tenant, message.received_at.isoformat(), message.source_protocol, message.source_system,
@@ -211,7 +210,7 @@ def _store_one_call(message: Received) -> str:
 
 
 def _payloads(batch: Sequence[Received]) -> tuple[str, Joined]:
-    """The kind of each, and all of them: t, as text, where the bytes are UTF-8 that a statement may hold; else x."""
+    """The kinds of the payloads and the payloads: `t` text, for UTF-8 without separators; `x` hexadecimal."""
     texts = [_text(message.raw) for message in batch]
     kinds = "".join(["x" if text is None else "t" for text in texts])
     return kinds, Joined(SEPARATOR.join([
@@ -256,12 +255,12 @@ def _recovery(row: Row) -> StaleRecovery:
     return StaleRecovery(row[0], row[1], row[2], row[3], row[4], row[5], Status(row[6]))
 
 
-def _budget(backoff: Backoff) -> tuple[float, float, float, int]:
+def _backoff(backoff: Backoff) -> tuple[float, float, float, int]:
     return backoff.base_ms, backoff.factor, backoff.max_ms, backoff.max_attempts
 
 
 async def _retried(work: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
-    """Run again what lost to another writer (a deadlock was broken): these statements may be repeated."""
+    """Repeat a statement after a write conflict (a deadlock); only for statements that may be repeated."""
     for _ in range(_RETRIES):
         try:
             return await work()

@@ -1,7 +1,7 @@
 """Pages of the admin list, newest first, and their totals.
 
-Queries are put together from literal fragments, one for each filter that is set, so that each combination gets the plan
-that fits it.  What makes a page fast on millions of rows:
+Queries are composed of literal fragments, one for each filter that is set, so that each combination gets a plan of its
+own.  What keeps a page fast on millions of rows:
 
 * Totals of the list are sums over `message_totals` and a count of the few messages that are not indexed yet.  Delivered
   ones are all but those in the other states, which are few.
@@ -167,7 +167,7 @@ async def _all(database: Database, wanted: MessageFilter) -> int:
 
 
 async def _counted(database: Database, wanted: MessageFilter) -> int:
-    """Count rows; those of the states alone where they have all that is asked."""
+    """Count rows; only those of `message_states` where its columns are enough."""
     if wanted.status is None and not wanted.error:
         return int((await database.one(f"SELECT count(*) FROM message_bodies b WHERE {where(wanted)}"))[0])
     if any(getattr(wanted, name) is not None for name in _EXACT):
@@ -177,7 +177,7 @@ async def _counted(database: Database, wanted: MessageFilter) -> int:
 
 
 def where(wanted: MessageFilter, leading: str = "b") -> str:
-    """The conditions that SQL answers; `leading`: the table whose index leads."""
+    """The conditions without words and patient; `leading`: the table of the index that is used."""
     conditions = [of_tenant(wanted, f"{leading}.tenant")]
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]
     if wanted.status is not None:

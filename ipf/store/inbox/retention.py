@@ -1,11 +1,11 @@
-"""Removing what need not be kept any longer, batch by batch, and the duty to do so.
+"""Retention on PostgreSQL: removal of old rows in batches, and the state of the run.
 
-Each batch walks some rows in the order in which they came, removes those that are done with and old enough, and is a
-transaction of its own, so no lock is held for long and vacuum keeps up.  What is never removed: a message that is not
-DELIVERED (dead letters only by a policy of their own) or of which a conversion is open, an event that its subscriber
-has not acknowledged, the current version of a resource, and a version that such an event still has to carry.
+Each batch reads some rows in the order of their ids, removes those that are finished and old enough, and is a
+transaction of its own, so that locks are short and vacuum keeps up.  Never removed are: a message that is not DELIVERED
+(dead letters have a policy of their own) or has an open conversion, an event that its subscriber has not acknowledged,
+the current version of a resource, and a version that such an event refers to.
 
-A message's receipts in the FHIR database go first: without its row it can never be converted again.
+The receipts of a message in the FHIR database are removed before its row: without the row it is never converted again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ipf.ports import Json
 from ipf.ports.statistics import Pruner, RetentionState
 from ipf.store.inbox.retention_sql import (
     AWAITED,
+    BEGIN_RUN,
     COUNTS,
-    DUTY_ASKED,
-    DUTY_BEGIN,
-    DUTY_DONE,
-    DUTY_KEEP,
-    DUTY_LAST,
+    END_RUN,
     EVENTS,
     IN_ORDER,
+    LAST_RUN,
     MESSAGES,
     MOST_AWAITED,
     PARTITIONS,
     RECEIPTS,
     REMOVE_MESSAGES,
+    RENEW_RUN,
+    REQUEST_RUN,
     VERSIONS,
 )
 from ipf.store.postgres.database import Database, Session
@@ -42,7 +42,7 @@ Prune = Callable[[datetime, str], Awaitable[tuple[int, str | None]]]
 
 
 class PostgresPruner:
-    """`ports.observe.Pruner` on both databases."""
+    """`ports.Pruner` on both databases."""
 
     kinds: Sequence[str] = ("messages", "dead_letters", "rejects", "attempts", "events", "versions")
 
@@ -74,8 +74,8 @@ class PostgresPruner:
 
     async def _stored(self, status: str, ended: str, before: datetime, after: str) -> tuple[int, str | None]:
         limit = literal(before)
-        walk = MESSAGES.format(status=literal(status), ended=ended, before=limit, after=literal(int(after or 0)))
-        rows = await self._inbox.many(walk)
+        query = MESSAGES.format(status=literal(status), ended=ended, before=limit, after=literal(int(after or 0)))
+        rows = await self._inbox.many(query)
         doomed = [row for row in rows if row[1] is not None]
         if doomed:
             tenants, correlations = joined(row[1] for row in doomed), joined(row[2] for row in doomed)
@@ -106,18 +106,18 @@ class PostgresPruner:
         """The cursor is (partition, time, rid, version) of the last version that was looked at."""
         if not after:
             awaited = await self._fhir.many(AWAITED.format(before=literal(before)))
-            if len(awaited) > MOST_AWAITED:  # deliveries are far behind: they go first
+            if len(awaited) > MOST_AWAITED:  # deliveries are far behind: versions wait for them
                 return 0, None
             self._awaited = joined(f"{row[0]}/{row[1]}" for row in awaited)
             after = f"{await self._partition_after(0)} 1970-01-01T00:00:00+00:00 0 0"
         partition, moment, rid, version = after.split(" ")
         if partition == "None":
             return 0, None
-        walk = VERSIONS.format(
+        query = VERSIONS.format(
             partition=literal(int(partition)), time=literal(datetime.fromisoformat(moment)), rid=literal(int(rid)),
             version=literal(int(version)), before=literal(before), awaited=literal_joined(self._awaited),
         )  # fmt: skip
-        removed, time, last_rid, last_version = await self._fhir.one(walk)
+        removed, time, last_rid, last_version = await self._fhir.one(query)
         if time is None:  # nothing that is old enough is left in this partition
             return int(removed), f"{await self._partition_after(int(partition))} 1970-01-01T00:00:00+00:00 0 0"
         return int(removed), f"{partition} {time.astimezone(UTC).isoformat()} {last_rid} {last_version}"
@@ -126,27 +126,27 @@ class PostgresPruner:
         found: int | None = (await self._fhir.one(PARTITIONS.format(after=literal(partition))))[0]
         return found
 
-    # -- the duty
+    # -- the run
 
-    async def take(self, worker: str, seconds: float, result: Json | None) -> bool:
-        """See `Pruner.take`."""
-        statement = DUTY_BEGIN if result is None else DUTY_KEEP
+    async def hold_run(self, worker: str, seconds: float, result: Json | None) -> bool:
+        """See `Pruner.hold_run`."""
+        statement = BEGIN_RUN if result is None else RENEW_RUN
         shown = literal(orjson.dumps(result or {}).decode())
         call = statement.format(worker=literal(worker), seconds=literal(float(seconds)), result=shown)
         return bool(await self._inbox.many(call))
 
-    async def done(self, worker: str, result: Json) -> None:
-        """See `Pruner.done`."""
+    async def end_run(self, worker: str, result: Json) -> None:
+        """See `Pruner.end_run`."""
         shown = literal(orjson.dumps(result).decode())
-        await self._inbox.many(DUTY_DONE.format(worker=literal(worker), result=shown))
+        await self._inbox.many(END_RUN.format(worker=literal(worker), result=shown))
 
-    async def ask(self) -> None:
-        """See `Pruner.ask`."""
-        await self._inbox.many(DUTY_ASKED)
+    async def request_run(self) -> None:
+        """See `Pruner.request_run`."""
+        await self._inbox.many(REQUEST_RUN)
 
-    async def last(self) -> RetentionState:
-        """See `Pruner.last`."""
-        row = await self._inbox.maybe(DUTY_LAST)
+    async def last_run(self) -> RetentionState:
+        """See `Pruner.last_run`."""
+        row = await self._inbox.maybe(LAST_RUN)
         if row is None:
             return RetentionState(None, None, None, {})
         held_by, began_at, ended_at, result = row

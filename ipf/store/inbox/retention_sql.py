@@ -1,9 +1,9 @@
-"""The statements of retention: each walks and removes one batch.  Values are put in by `retention.py`, as literals."""
+"""The statements of retention, each for one batch.  `retention.py` inserts the values as literals."""
 
 from __future__ import annotations
 
 BATCH = 500
-SUBSCRIPTIONS = 200  # looked at together; of each at most as many events go at once
+SUBSCRIPTIONS = 200  # read at once
 MOST_AWAITED = 20_000
 RUN_HOURS = 6
 
@@ -117,7 +117,7 @@ COUNTS = {
     "versions": _FORMER,
 }
 
-DUTY_BEGIN = f"""
+BEGIN_RUN = f"""
 INSERT INTO duties AS d (name, held_by, held_until, began_at, ended_at, result)
 VALUES ('retention', {{worker}}, now() + {{seconds}} * interval '1 second', now(), NULL, {{result}})
 ON CONFLICT (name) DO UPDATE SET held_by = excluded.held_by, held_until = excluded.held_until, began_at = now(),
@@ -126,14 +126,14 @@ WHERE (d.held_by IS NULL OR d.held_until < now())
   AND (d.ended_at IS NULL OR d.ended_at < now() - interval '{RUN_HOURS} hours')
 RETURNING 1"""
 
-DUTY_KEEP = """
+RENEW_RUN = """
 UPDATE duties SET held_until = now() + {seconds} * interval '1 second', result = {result}
 WHERE name = 'retention' AND held_by = {worker} RETURNING 1"""
 
-DUTY_DONE = """
+END_RUN = """
 UPDATE duties SET held_by = NULL, held_until = now(), ended_at = now(), result = {result}
 WHERE name = 'retention' AND held_by = {worker}"""
 
-DUTY_ASKED = "UPDATE duties SET ended_at = NULL WHERE name = 'retention' AND held_by IS NULL"
+REQUEST_RUN = "UPDATE duties SET ended_at = NULL WHERE name = 'retention' AND held_by IS NULL"
 
-DUTY_LAST = "SELECT held_by, began_at, ended_at, result FROM duties WHERE name = 'retention'"
+LAST_RUN = "SELECT held_by, began_at, ended_at, result FROM duties WHERE name = 'retention'"

@@ -4,23 +4,23 @@ Why the claim is right when many run at once (READ COMMITTED; S is the snapshot 
 
 * `candidates` locks its rows with SKIP LOCKED, so no two claims that run at the same time have a row in common; a row
   that was claimed and committed meanwhile is looked at again after locking and falls out, since it is TRANSFORMING.
-* A message may only go when every earlier open message of its key goes with it.  `blocked` looks at S for an earlier
-  open row that is not among the candidates.  A row that another claim holds is RECEIVED or FAILED in S (not committed
-  yet) or TRANSFORMING (committed): open either way, so it blocks.  Rows become open again only through an operator's
-  retry of a message that had ended, which by definition no longer held the others.  So S may show a row open that has
-  just ended (then a message waits for nothing, shortly), never the reverse.
-* One candidate that is blocked blocks all later ones of its key: what blocks it is earlier than they are, too.
+* A message may be claimed only together with every earlier open message of its key.  `blocked` looks in S for an
+  earlier open row that is not among the candidates.  A row that another claim holds is RECEIVED or FAILED in S (not
+  committed yet) or TRANSFORMING (committed): open either way, so it blocks.  Rows become open again only through an
+  operator's retry of a message that had ended, and so no longer blocked others.  So S may show a row open that has
+  just ended (then a message waits a moment longer than needed), never the reverse.
+* A blocked candidate blocks all later ones of its key: its blocker is earlier than they are, too.
 
 `keys` finds, for each key among the candidates, the first two rows in their way (one scan a key, not a row).
 
-Blocked rows are put off, or they would be looked at again by every claim.  The row directly behind the blocker waits
+Blocked rows are deferred, otherwise every claim would read them again.  The row directly behind the blocker waits
 until the blocker is due (FAILED) or one second.  All further rows wait a minute: the row before them wakes them when
-it ends (`woken` in settle), so that a row is put off once and woken once, however long the queue.
+it ends (`woken` in settle), so that a row is deferred once and woken once, however long the queue is.
 
-No wake-up is lost, though a claim C that puts off row r and a settle T that ends the row before it may not see each
-other.  T locks r before it looks at it, and C looks again (`LOOK_AGAIN`, snapshot R) after its commit.  When T commits
-before R, C sees the end and takes r back.  Otherwise T was still running at R; had it locked r before C did, C would
-have skipped r; so T locked r after C's commit, and saw that it was put off.  The minute is only a safety net.
+No wake-up is lost, although a claim C that defers row r and a settle T that ends the row before it may not see each
+other.  T locks r before it reads it, and C checks again (`RECHECK_DEFERRED`, snapshot R) after its commit.  When T
+commits before R, C sees the end and makes r ready.  Otherwise T was still running at R; had it locked r before C did,
+C would have skipped r; so T locked r after C's commit, and saw that it was deferred.  The minute is a safety net.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ SELECT id, $1, 'RECEIVED', $2, ordering_key, now() FROM body
 RETURNING id""",
 )
 
-# Asked only when a batch had repeats: the row of each key, and what its payload was.
-KEPT = Statement(
-    "inbox_kept",
+# Runs only when a batch had repeats: the row of each key, and the digest of its payload.
+EXISTING = Statement(
+    "inbox_existing",
     "text, text, text",
     r"""
 SELECT b.tenant, b.source_system, b.source_id, b.id, sha256(b.raw_message)
@@ -88,7 +88,7 @@ JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_sy
      AND b.tenant = coalesce(t.tenant, '')""",
 )
 
-# One row for each message taken, and one without fence for each that was put off (then LOOK_AGAIN must follow).
+# One row for each claimed message; one without fence for each deferred message (RECHECK_DEFERRED must follow).
 CLAIM = Statement(
     "inbox_claim",
     "text, integer",
@@ -113,7 +113,7 @@ WITH candidates AS MATERIALIZED (
            (k.second > k.blocker AND k.second < c.id)
            OR row_number() OVER (PARTITION BY c.ordering_key ORDER BY c.id) > 1 AS further_back
     FROM candidates c JOIN keys k ON c.ordering_key = k.ordering_key AND c.id > k.blocker
-), put_off AS (
+), deferred AS (
     UPDATE message_states s
     SET ready_at = CASE
         WHEN b.further_back THEN now() + interval '1 minute'
@@ -134,12 +134,12 @@ SELECT t.id, t.fence, b.correlation_id::text, t.received_at, b.source_system, b.
        b.listener
 FROM taken t JOIN message_bodies b ON b.id = coalesce(t.original_id, t.id)
 UNION ALL
-SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM put_off
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM deferred
 ORDER BY 1""",
 )
 
-LOOK_AGAIN = Statement(
-    "inbox_look_again",
+RECHECK_DEFERRED = Statement(
+    "inbox_recheck_deferred",
     "text",
     r"""
 UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
@@ -170,7 +170,7 @@ WHERE s.id = c.id AND s.fence = c.fence AND s.status::text = 'TRANSFORMING'""",
 )
 
 # The tail of settle and of recovery: the next rows of each key that has an ended row become ready.
-_WOKEN = f""", ended AS (
+_WAKE_NEXT = f""", ended AS (
     SELECT ordering_key, max(id) AS id FROM settled
     WHERE ordering_key IS NOT NULL AND status IN ('DELIVERED', 'DEAD_LETTER') GROUP BY ordering_key
 ), behind AS MATERIALIZED (
@@ -209,7 +209,7 @@ WITH settled AS (
     ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms)
     WHERE s.id = i.id AND s.fence = i.fence AND s.status::text = 'TRANSFORMING'
     RETURNING s.id, s.fence, s.ordering_key, s.status
-){_WOKEN}
+){_WAKE_NEXT}
 SELECT id, fence FROM settled""",
 )
 
@@ -235,7 +235,7 @@ WITH lost AS (
     ) d
     WHERE s.id = l.id
     RETURNING s.id, s.ordering_key, s.status, s.attempt_count, s.original_id
-){_WOKEN}
+){_WAKE_NEXT}
 SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text
 FROM settled s JOIN message_bodies b ON b.id = coalesce(s.original_id, s.id) ORDER BY s.id"""
 
@@ -246,9 +246,9 @@ RECOVER_STALE = Statement(
     _recover("leased_at < now() - $1 * interval '1 second'"),
 )
 
-# Rows that are due later than any rule puts them off: the clock was set back since.  They go now.
-PULL_IN = Statement(
-    "inbox_pull_in",
+# Rows that are due later than any rule can defer them: the clock was set back since.  They become ready now.
+RESCHEDULE = Statement(
+    "inbox_reschedule",
     "double precision",
     """
 UPDATE message_states SET ready_at = now(), next_attempt_at = CASE WHEN status::text = 'FAILED' THEN now() END
@@ -277,6 +277,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, KEPT, CLAIM, LOOK_AGAIN, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, PULL_IN, RECOVER_WORKER,
-    HOLDERS, REJECT,
+    STORE, STORE_ONE, EXISTING, CLAIM, RECHECK_DEFERRED, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, RESCHEDULE,
+    RECOVER_WORKER, HOLDERS, REJECT,
 )  # fmt: skip

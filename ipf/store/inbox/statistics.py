@@ -1,11 +1,11 @@
-"""What operators ask about many messages at once: queues, counts over time, dead letters, traces.
+"""Statistics of messages: queue sizes, counts over time, dead letters, traces.
 
-Counts by hour never read bodies.  How many messages an hour brought is counted once (`count_received`, a step of a
-duty in the background) and kept in `received_hours`; only the newest minutes are counted when asked for, from an
-index.  What is not delivered is counted from the index of the list, which holds few such rows; delivered is the rest.
+Counts by hour never read bodies.  A background stage (`count_received`) counts the messages of each hour once and keeps
+the result in `received_hours`; a query counts only the newest minutes, from an index.  Undelivered messages are counted
+from the index of the list, which holds few such rows; the rest is delivered.
 
-A row may be committed later than it was received, by the patience of the inbox at most, so hours are counted up to
-`LAG_SECONDS` ago.  What retention removed stays counted; what an operator removed does not (a trigger takes it back).
+A row may be committed later than it was received, at most by the timeout of the inbox, so hours are counted up to
+`LAG_SECONDS` ago.  Messages that retention removed stay counted; those that an operator removed do not (a trigger).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ipf.ports import MessageRow, Status
-from ipf.ports.statistics import Observatory, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.statistics import MessageStatistics, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 
-LAG_SECONDS = 90  # longer than a statement and the inbox's patience together
+LAG_SECONDS = 90  # longer than the timeouts of a statement and of the inbox together
 STEP_DAYS = 1  # counted at once, where there is much to be counted
 LONGEST_TRACE = 1000  # rows of each kind
-ROLLUP_DAYS = 100  # longer than the longest window that may be asked for
+ROLLUP_DAYS = 100  # longer than the longest window of a query
 
 _OPEN = "('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED'), ('DEAD_LETTER')"
 # The list index begins with the tenant: its values are found by jumping from one to the next.
@@ -75,15 +75,15 @@ FROM state s WHERE s.next > s.until
 RETURNING r.until < now() - interval '{2 * LAG_SECONDS} seconds'"""
 
 
-class PostgresObservatory:
-    """`ports.observe.Observatory` on both databases."""
+class PostgresMessageStatistics:
+    """`ports.MessageStatistics` on both databases."""
 
     def __init__(self, inbox: Database, fhir: Database) -> None:
         self._inbox = inbox
         self._fhir = fhir.all_tenants
 
     async def queue(self) -> Mapping[Status, int]:
-        """See `Observatory.queue`."""
+        """See `MessageStatistics.queue`."""
         found = {row[0]: int(row[1]) for row in await self._inbox.many(_QUEUE)}
         every = found.pop("all", 0)
         counts = {status: found.get(status.value, 0) for status in Status}
@@ -91,14 +91,14 @@ class PostgresObservatory:
         return counts
 
     async def oldest_waiting(self) -> datetime | None:
-        """See `Observatory.oldest_waiting`."""
+        """See `MessageStatistics.oldest_waiting`."""
         oldest: datetime | None = (await self._inbox.one(_OLDEST))[0]
         return oldest
 
     async def throughput(
         self, since: datetime, source_system: str | None, unit: str
     ) -> Sequence[tuple[datetime, Status, int]]:
-        """See `Observatory.throughput`."""
+        """See `MessageStatistics.throughput`."""
         received: dict[datetime, int] = {}
         found: list[tuple[datetime, Status, int]] = []
         for start, status, count in await self._inbox.many(_throughput(since, source_system, unit)):
@@ -111,12 +111,12 @@ class PostgresObservatory:
         return found + [(start, Status.DELIVERED, left) for start, left in received.items() if left > 0]
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
-        """See `Observatory.dead_letters`."""
+        """See `MessageStatistics.dead_letters`."""
         rows = await self._inbox.many(_dead_letters(limit))
         return (int(rows[0][0]), [message(row[1:]) for row in rows if row[1] is not None]) if rows else (0, [])
 
     async def trace(self, correlation_id: str) -> Trace:
-        """See `Observatory.trace`."""
+        """See `MessageStatistics.trace`."""
         of = literal(correlation_id)
         messages = await self._inbox.many(_MESSAGES.format(id=of, limit=LONGEST_TRACE))
         resources = await self._fhir.many(_RESOURCES.format(id=of, limit=LONGEST_TRACE))
@@ -130,7 +130,7 @@ class PostgresObservatory:
         )
 
     async def count_received(self) -> bool:
-        """See `Observatory.count_received`."""
+        """See `MessageStatistics.count_received`."""
         row = await self._inbox.maybe(_COUNT)
         return bool(row and row[0])
 
@@ -162,7 +162,7 @@ SELECT {cut} o.received_at), o.status::text, count(*) FROM open o {is_of} GROUP 
 
 
 def _dead_letters(limit: int) -> str:
-    """The total beside each of the newest, and beside NULLs when none is left to show."""
+    """The newest dead letters, each with the total; one row of NULLs with the total when there are none."""
     newest = f"ORDER BY s.received_at DESC, s.id DESC LIMIT {int(limit)}"
     dead = "s.status = 'DEAD_LETTER' AND s.original_id IS NULL"
     return f"""{_TENANTS}, total AS (
@@ -218,4 +218,4 @@ SELECT s.id, a.event_number, a.attempted_at, a.succeeded, a.http_status, a.durat
 FROM (SELECT id FROM own UNION SELECT id FROM shared) f JOIN delivery_attempts a ON a.id = f.id
 JOIN subscription_states s ON s.rid = a.subscription_rid ORDER BY a.attempted_at, a.id LIMIT {limit}"""
 
-_: type[Observatory] = PostgresObservatory
+_: type[MessageStatistics] = PostgresMessageStatistics

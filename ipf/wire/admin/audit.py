@@ -171,7 +171,7 @@ def item(row: Audit) -> dict[str, Any]:
         "correlation_id": row.correlation_id or None,
         "target": row.asked or None,
         "entities": list(row.entities),
-        "patients": row.everyone,
+        "patients": row.all_patients,
         "source": None if row.origin is None else _source(row.origin),
     }
 

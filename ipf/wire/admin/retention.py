@@ -33,7 +33,7 @@ Count = Callable[[], Awaitable[Json]]
 
 async def show(pruner: Pruner, policy: RetentionPolicy, count: Count, request: Request) -> Answer:
     """`GET /admin/retention`."""
-    last = await pruner.last()
+    last = await pruner.last_run()
     shown = {
         "policy": {
             "delivered_days": policy.delivered_days,
@@ -59,7 +59,7 @@ async def run(pruner: Pruner, policy: RetentionPolicy, count: Count, request: Re
         return await show(pruner, policy, count, request)
     if not policy.prunes:
         raise Problem(Category.BUSINESS_RULE, "everything is kept: IPF_RETENTION_DAYS and its kin are 0")
-    await pruner.ask()
+    await pruner.request_run()
     return Answer(202, orjson.dumps({"message": "a run begins within a minute"}), (), JSON)
 
 

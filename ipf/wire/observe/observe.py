@@ -20,7 +20,7 @@ import orjson
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, Clock, MessageRow, Request, Status
-from ipf.ports.statistics import Observatory, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.statistics import MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.actuator import Health
 from ipf.wire.admin.messages import timestamp
 
@@ -52,8 +52,8 @@ class Facts:
 class Observe:
     """The four questions."""
 
-    def __init__(self, observatory: Observatory, health: Health, facts: Facts, now: Clock) -> None:
-        self._observatory = observatory
+    def __init__(self, statistics: MessageStatistics, health: Health, facts: Facts, now: Clock) -> None:
+        self._statistics = statistics
         self._health = health
         self._facts = facts
         self._now = now
@@ -80,7 +80,7 @@ class Observe:
 
     async def _queue(self) -> dict[str, int | None]:
         try:
-            counts: Mapping[Status, int | None] = await self._observatory.queue()
+            counts: Mapping[Status, int | None] = await self._statistics.queue()
         except StoreUnreachable:
             counts = {}
         return {status.value.lower(): counts.get(status) for status in Status}
@@ -92,7 +92,7 @@ class Observe:
         starts, _, unit = buckets(window, self._now())
         found: dict[datetime, dict[str, int]] = {start: dict.fromkeys(_STATES, 0) for start in starts}
         sender = asked.get("source_system") or None
-        for start, status, count in await self._observatory.throughput(starts[0], sender, unit):
+        for start, status, count in await self._statistics.throughput(starts[0], sender, unit):
             if start in found:
                 found[start][status.value] += count
         items = [{"bucket_start": timestamp(start), "counts": counts} for start, counts in found.items()]
@@ -101,14 +101,14 @@ class Observe:
     async def dlq(self, request: Request) -> Answer:
         """`GET /admin/observe/dlq`: dead letters, newest first by receipt."""
         limit = _limit(_first(request).get("limit") or str(DEFAULT_LIMIT))
-        total, rows = await self._observatory.dead_letters(limit)
+        total, rows = await self._statistics.dead_letters(limit)
         return answer({"total": total, "limit": limit, "items": [_message(row) for row in rows]})
 
     async def trace(self, correlation_id: str) -> Answer:
         """`GET /admin/observe/trace/{correlationId}`.  Problem NOT_FOUND when no row carries the id."""
         found = None
         if _UUID.fullmatch(correlation_id):
-            found = await self._observatory.trace(correlation_id.lower())
+            found = await self._statistics.trace(correlation_id.lower())
         if found is None or not (found.messages or found.resources or found.events or found.deliveries):
             raise Problem(Category.NOT_FOUND, "no row carries this correlation id")
         rows = (found.messages, found.resources, found.events, found.deliveries)

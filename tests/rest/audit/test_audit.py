@@ -13,7 +13,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, BindingAttempt, Caller, Json, Request, Session, Version
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit.audit_store import AuditedStore
-from ipf.rest.audit.recorder import audited, listeners, observer, records_of
+from ipf.rest.audit.recorder import audited, binding_recorder, observer, records_of
 from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
@@ -124,7 +124,7 @@ class AuditSuite(Suite):
             (WRITES, OPEN, [], 200, FHIR, 0, ()),
         )
         for rules, caller, ids, status, surface, outcome, entities in rows:
-            note = listeners(rules, noted.append, self.world.repository.clock, self.trail.new_tail)
+            note = binding_recorder(rules, noted.append, self.world.repository.clock, self.trail.new_tail)
             note(
                 BindingAttempt(Session("default", caller=caller), "websocket bind", ids, status, "192.0.2.9", ID, began)
             )
@@ -342,7 +342,7 @@ class AuditSuite(Suite):
         kind = record.kind
         self.assertEqual((kind.agent, kind.interaction, kind.outcome), (SYSTEM.subject, "transaction", 0))
         self.assertEqual((kind.surface, record.correlation_id), (FHIR, CORRELATION_ID))
-        self.assertEqual(record.everyone, [record.entities[0].partition("/_history/")[0]])
+        self.assertEqual(record.all_patients, [record.entities[0].partition("/_history/")[0]])
 
     async def world_commit(self, *units: Unit) -> Any:
         """Store units in the world."""
@@ -376,19 +376,19 @@ class AuditOnMemory(AuditSuite, OnMemory):
         self.assertEqual(answer.status, 404)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
-    def test_records_of_what_was_heard(self) -> None:
-        """One that cannot be made costs only itself; what is alike has one kind; what is not recorded has none."""
+    def test_records_of_exchanges(self) -> None:
+        """A record that cannot be made is left out alone; equal kinds are one object; other requests have none."""
         moment = datetime(2026, 1, 2, tzinfo=UTC)
         version = Version(1, "Patient", "1", 3, moment, b"{}", False, "PUT")
         read, shown = Request("GET", ("Patient", "1"), (), {}, b"", BASE, CORRELATION_ID), Answer(200, about=(version,))
         other = replace(read, caller=NURSE)
         broken: Any = Answer(200, about=(None,))
-        heard = [
+        exchanges = [
             (read, shown, 0.0125, 1000), (read, broken, 0.0, 1001), (read, shown, 0.0, 1002), (other, shown, 0.0, 1003),
             (replace(read, path=("Patient",)), Answer(200), 0.0, 1004), (read, Answer(404), 0.0, 1005),
             (replace(read, path=("AuditEvent", "1")), Answer(200), 0.0, 1006),
         ]  # fmt: skip
-        records = records_of(AuditRules(reads=True), tails(), heard)
+        records = records_of(AuditRules(reads=True), tails(), exchanges)
         self.assertEqual(
             [(one.at, one.kind.surface, one.kind.agent, one.kind.status, one.entities) for one in records],
             [(1000, FHIR, "anonymous", 200, ("Patient/1/_history/3",)),

@@ -135,7 +135,7 @@ class PostgresInboxTest(contract.InboxContract):
             ("inbox_claim('w', 50)", "message_states_claim"),
             ("inbox_claim('w', 50)", "message_states_order"),
             ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_"),
-            ("inbox_pull_in(310)", "message_states_claim"),
+            ("inbox_reschedule(310)", "message_states_claim"),
             ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '')", "message_states_pkey"),
             ("inbox_get(1)", "message_bodies_pkey"),
         ):

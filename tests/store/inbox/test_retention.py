@@ -1,4 +1,4 @@
-"""Retention on PostgreSQL: what goes, what stays whatever its age, and one duty for all replicas."""
+"""Retention on PostgreSQL: rows that are removed, rows that always stay, and one run for all replicas."""
 
 from __future__ import annotations
 
@@ -114,20 +114,20 @@ class PrunerTests(TestCase):
         left = await self.fhir.many("SELECT rid, version_id FROM resource_versions ORDER BY 1, 2")
         self.assertEqual(left, [(1, 2), (1, 3), (2, 2), (3, 1)])
 
-    async def test_the_duty_has_one_holder(self) -> None:
+    async def test_a_run_has_one_holder(self) -> None:
         """Taken, kept, lost when it ran out, not begun again soon unless asked."""
         pruner = self.pruner
-        self.assertIsNone((await pruner.last()).began_at)
-        self.assertTrue(await pruner.take("a", 60, None))
-        self.assertFalse(await pruner.take("b", 60, None))
-        self.assertFalse(await pruner.take("b", 60, {}))
-        self.assertTrue(await pruner.take("a", -1, {"messages": 3}))
-        self.assertTrue(await pruner.take("b", 60, None))
-        self.assertFalse(await pruner.take("a", 60, {}))
-        await pruner.done("b", {"messages": 4})
-        last = await pruner.last()
+        self.assertIsNone((await pruner.last_run()).began_at)
+        self.assertTrue(await pruner.hold_run("a", 60, None))
+        self.assertFalse(await pruner.hold_run("b", 60, None))
+        self.assertFalse(await pruner.hold_run("b", 60, {}))
+        self.assertTrue(await pruner.hold_run("a", -1, {"messages": 3}))
+        self.assertTrue(await pruner.hold_run("b", 60, None))
+        self.assertFalse(await pruner.hold_run("a", 60, {}))
+        await pruner.end_run("b", {"messages": 4})
+        last = await pruner.last_run()
         self.assertEqual((last.result, last.held_by), ({"messages": 4}, None))
         self.assertIsNotNone(last.ended_at)
-        self.assertFalse(await pruner.take("a", 60, None))
-        await pruner.ask()
-        self.assertTrue(await pruner.take("a", 60, None))
+        self.assertFalse(await pruner.hold_run("a", 60, None))
+        await pruner.request_run()
+        self.assertTrue(await pruner.hold_run("a", 60, None))

@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.ports import Status
 from ipf.ports.statistics import Trace
-from ipf.store.inbox.statistics import PostgresObservatory
+from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import literal
 from tests import postgres
@@ -57,13 +57,13 @@ class ObservatoryTests(TestCase):
     async def setUp(self) -> None:
         self.inbox = await postgres.database(self, "ipf", size=2)
         self.fhir = await postgres.database(self, "fhir", size=2)
-        self.observatory = PostgresObservatory(self.inbox, self.fhir)
+        self.statistics = PostgresMessageStatistics(self.inbox, self.fhir)
         self.now = datetime.now(UTC).replace(microsecond=0)
         self.hour = self.now.replace(minute=0, second=0)
 
     async def counts(self, hours: int = 48, system: str | None = None) -> dict[tuple[int, str], int]:
         """(hours ago, state) -> messages."""
-        found = await self.observatory.throughput(self.hour - hours * HOUR, system, "hour")
+        found = await self.statistics.throughput(self.hour - hours * HOUR, system, "hour")
         counted: Counter[tuple[int, str]] = Counter()
         for hour, status, count in found:
             counted[(self.hour - hour) // HOUR, str(status)] += count
@@ -71,14 +71,14 @@ class ObservatoryTests(TestCase):
 
     async def count_all(self) -> None:
         """The background duty, to its end."""
-        while await self.observatory.count_received():
+        while await self.statistics.count_received():
             pass
 
     async def test_counts_of_hours(self) -> None:
         """The same before and after the hours were counted in the background, whatever becomes of messages later."""
         self.assertEqual(await self.counts(), {})
-        self.assertEqual(set((await self.observatory.queue()).values()), {0})
-        self.assertIsNone(await self.observatory.oldest_waiting())
+        self.assertEqual(set((await self.statistics.queue()).values()), {0})
+        self.assertIsNone(await self.statistics.oldest_waiting())
         old = self.hour - 30 * HOUR
         dead = await message(self.inbox, 1, "DEAD_LETTER", old)
         for number in range(2, 6):
@@ -93,12 +93,12 @@ class ObservatoryTests(TestCase):
         self.assertEqual(await self.counts(system="PAS"), {(30, "DELIVERED"): 2})
         self.assertEqual(await self.counts(system="nobody"), {})
         day = self.hour.replace(hour=0)
-        by_day = await self.observatory.throughput(day - 72 * HOUR, None, "day")
+        by_day = await self.statistics.throughput(day - 72 * HOUR, None, "day")
         self.assertEqual({start.hour for start, _, _ in by_day}, {0})
         self.assertEqual(sum(count for _, status, count in by_day if status is Status.DELIVERED), 5)
-        queue = await self.observatory.queue()
+        queue = await self.statistics.queue()
         self.assertEqual((queue[Status.DELIVERED], queue[Status.DEAD_LETTER], queue[Status.FAILED]), (5, 1, 1))
-        self.assertEqual(await self.observatory.oldest_waiting(), old - 40 * HOUR)
+        self.assertEqual(await self.statistics.oldest_waiting(), old - 40 * HOUR)
         await run(self.inbox, f"UPDATE message_states SET status = 'DELIVERED' WHERE id = {waiting}")
         self.assertEqual((await self.counts(80))[70, "DELIVERED"], 1)
         await run(
@@ -106,7 +106,7 @@ class ObservatoryTests(TestCase):
         )
         self.assertEqual((await self.counts())[30, "DELIVERED"], 4)
         self.assertNotIn((30, "DEAD_LETTER"), await self.counts())
-        self.assertEqual((await self.observatory.queue())[Status.DELIVERED], 6)
+        self.assertEqual((await self.statistics.queue())[Status.DELIVERED], 6)
 
     async def test_what_retention_removes_stays_counted(self) -> None:
         """The trigger takes back only what operators remove."""
@@ -131,17 +131,17 @@ class ObservatoryTests(TestCase):
 
     async def test_dead_letters(self) -> None:
         """Newest first by receipt, of all tenants, with the total."""
-        self.assertEqual(await self.observatory.dead_letters(5), (0, []))
+        self.assertEqual(await self.statistics.dead_letters(5), (0, []))
         for number in range(6):
             await message(self.inbox, number, "DEAD_LETTER", self.now - number * HOUR, tenant="ab"[number % 2])
         await message(self.inbox, 9, "FAILED", self.now)
-        total, rows = await self.observatory.dead_letters(4)
+        total, rows = await self.statistics.dead_letters(4)
         self.assertEqual((total, [row.source_id for row in rows]), (6, ["M0", "M1", "M2", "M3"]))
         self.assertEqual((rows[0].last_error, rows[0].status), ("no map", Status.DEAD_LETTER))
 
     async def test_trace(self) -> None:
         """Rows of both databases that carry the id, and attempts that carried its event among others."""
-        self.assertEqual(await self.observatory.trace(OWN), Trace())
+        self.assertEqual(await self.statistics.trace(OWN), Trace())
         first = await message(self.inbox, 1, "DELIVERED", self.now, correlation=OWN)
         await run(
             self.inbox,
@@ -150,7 +150,7 @@ class ObservatoryTests(TestCase):
             f" VALUES ({first + 100}, 'default', 'RECEIVED', now(), now(), {first})",
         )
         await self.fire()
-        found = await self.observatory.trace(OWN)
+        found = await self.statistics.trace(OWN)
         self.assertEqual(
             [(one.row.id, one.original_id) for one in found.messages], [(first, None), (first + 100, first)]
         )
@@ -163,7 +163,7 @@ class ObservatoryTests(TestCase):
             [(one.event_number, one.to_event_number, one.succeeded) for one in found.deliveries],
             [(2, 2, False), (1, 3, True)],
         )
-        self.assertEqual(await self.observatory.trace(OWN.replace("6", "7")), Trace())
+        self.assertEqual(await self.statistics.trace(OWN.replace("6", "7")), Trace())
 
     async def fire(self) -> None:
         """A Patient's second version fires event 2, which fails alone and is then sent together with 1 and 3."""
@@ -184,12 +184,12 @@ class ObservatoryTests(TestCase):
     async def test_plans(self) -> None:
         """None of the questions reads a whole table: there is no sequential scan, nor one of the bodies' own pages."""
         for ask in (
-            lambda: self.observatory.throughput(self.now - 24 * HOUR, None, "day"),
-            lambda: self.observatory.dead_letters(20),
-            self.observatory.queue,
+            lambda: self.statistics.throughput(self.now - 24 * HOUR, None, "day"),
+            lambda: self.statistics.dead_letters(20),
+            self.statistics.queue,
         ):
             watched = _Explaining(self.inbox)
-            self.observatory._inbox = watched
+            self.statistics._inbox = watched
             await ask()
             self.assertNotIn("Seq Scan on message", watched.plan, watched.plan)
             self.assertNotRegex(watched.plan, r"Index Scan using message_bodies_list", watched.plan)

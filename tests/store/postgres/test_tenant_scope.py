@@ -57,7 +57,7 @@ USE_NO_TENANT = {
     "resources/resources": "a transaction whose strings each set a tenant",
 }
 # Modules that work on the inbox database, which has no row-level security.
-INBOX = {"inbox/bulk", "inbox/codes", "inbox/inbox", "inbox/text_index"}
+INBOX = {"inbox/inbox", "inbox/message_admin", "inbox/text_index", "inbox/unmapped_codes"}
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"

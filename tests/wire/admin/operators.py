@@ -27,9 +27,9 @@ from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
-from ipf.store.inbox.bulk import PostgresMessageAdmin
-from ipf.store.inbox.codes import PostgresCodes
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.inbox.message_admin import PostgresMessageAdmin
+from ipf.store.inbox.unmapped_codes import PostgresCodes
 from ipf.store.postgres.database import Database
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.resources import PostgresFhirStore

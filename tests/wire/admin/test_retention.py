@@ -59,7 +59,7 @@ class RetentionTests(TestCase):
         async def last() -> RetentionState:
             return RetentionState("host:1", NOW, None, {"messages": 3})
 
-        self.pruner.last = last  # type: ignore[method-assign]
+        self.pruner.last_run = last  # type: ignore[method-assign]
         run = {
             "began_at": "2026-03-04T05:06:07.000089Z", "ended_at": None, "running_on": "host:1",
             "removed": {"messages": 3},

@@ -53,7 +53,7 @@ TRACE = Trace(
 )
 
 
-class MemoryObservatory:
+class MemoryStatistics:
     """LookupResult that the test gives; `error` is raised instead."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ def check(path: str, status: int, body: Any) -> None:
 
 class ObserveTests(TestCase):
     def setUp(self) -> None:
-        self.observatory = MemoryObservatory()
+        self.statistics = MemoryStatistics()
         health = Health({"inbox": Component(up), "mapping": Component(down, required=False)}, reactor)
         toggles = {
             "auth_enabled": False, "validation_mode": "off", "channel_security_mode": "strict",
             "multitenancy_mode": "disabled",
         }  # fmt: skip
-        observe = Observe(self.observatory, health, Facts("1.2.3", toggles, lambda: 12.5), lambda: NOW)
+        observe = Observe(self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5), lambda: NOW)
         self.token = ""
         root = Resource()
         main = Resource()
@@ -178,14 +178,14 @@ class ObserveTests(TestCase):
 
     async def test_system_without_its_store(self) -> None:
         """It still answers: this is where somebody looks then."""
-        self.observatory.error = StoreUnreachable()
+        self.statistics.error = StoreUnreachable()
         status, body, _ = await self.ask("/admin/observe/system")
         self.assertEqual((status, set(body["queue"].values())), (200, {None}))
 
     async def test_throughput(self) -> None:
         status, body, _ = await self.ask("/admin/observe/throughput", "window=6h&source_system=LAB")
         self.assertEqual((status, body["window"], body["bucket_width"], len(body["buckets"])), (200, "6h", "hour", 6))
-        self.assertEqual(self.observatory.asked, [(HOUR - timedelta(hours=5), "LAB")])
+        self.assertEqual(self.statistics.asked, [(HOUR - timedelta(hours=5), "LAB")])
         self.assertEqual(body["buckets"][0]["bucket_start"], "2026-03-04T00:00:00.000000Z")
         empty = {"RECEIVED": 0, "TRANSFORMING": 0, "DELIVERED": 0, "FAILED": 0, "DEAD_LETTER": 0}
         self.assertEqual(body["buckets"][0]["counts"], empty | {"DELIVERED": 7})
@@ -193,7 +193,7 @@ class ObserveTests(TestCase):
         self.assertEqual(body["buckets"][5]["counts"], empty | {"DELIVERED": 5, "FAILED": 2})
         _, body, _ = await self.ask("/admin/observe/throughput", "window=2d&source_system=%20")
         self.assertEqual([each["counts"]["DELIVERED"] for each in body["buckets"]], [0, 12])
-        self.assertIsNone(self.observatory.asked[-1][1])
+        self.assertIsNone(self.statistics.asked[-1][1])
         _, body, _ = await self.ask("/admin/observe/throughput")
         self.assertEqual((body["window"], len(body["buckets"])), ("24h", 24))
 
@@ -239,7 +239,7 @@ class ObserveTests(TestCase):
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             status, body, headers = await self.ask("/admin/observe/dlq", "", method, template="none")
             self.assertEqual((status, headers.getRawHeaders("allow")), (405, ["GET"]))
-        self.observatory.error = StoreUnreachable()
+        self.statistics.error = StoreUnreachable()
         status, body, _ = await self.ask("/admin/observe/dlq")
         self.assertEqual((status, body["error"]), (503, "upstream_failed"))
 
@@ -270,7 +270,7 @@ class ObserveTests(TestCase):
 
     def test_every_member_is_described(self) -> None:
         """The document names all members, so that a client may rely on them: nothing undescribed is answered."""
-        observe = Observe(self.observatory, Health({}, reactor), Facts("1", {}, lambda: 0.0), lambda: NOW)
+        observe = Observe(self.statistics, Health({}, reactor), Facts("1", {}, lambda: 0.0), lambda: NOW)
         body = json.loads(self.successResultOf(Deferred.fromCoroutine(observe.trace(OWN))).body)
         schemas = DOCUMENT["components"]["schemas"]
         self.assertEqual(set(body), set(schemas["Trace"]["properties"]))
@@ -290,9 +290,9 @@ class ObserveTests(TestCase):
         """No 500, and always a body that the document describes: functions on values, asked as the listener asks."""
         if "window" in query:
             query["window"] += unit
-        self.observatory.error = None
+        self.statistics.error = None
         health = Health({}, reactor)
-        observe = Observe(self.observatory, health, Facts("1", {}, lambda: 0.0), lambda: NOW)
+        observe = Observe(self.statistics, health, Facts("1", {}, lambda: 0.0), lambda: NOW)
         request = Request("GET", (name,), tuple(query.items()), {}, b"", "", OWN)
         works = {"system": observe.system, "throughput": observe.throughput, "dlq": observe.dlq}
         work = works[name](request) if name in works else observe.trace(rest)

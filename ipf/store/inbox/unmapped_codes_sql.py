@@ -1,23 +1,27 @@
-"""The statements of unmapped codes, their answers, further conversions, and what processes that map have to know.
+"""The statements of unmapped codes, their overrides, further conversions, and the state of mapping processes.
 
-`NOTE` goes before the settle statement in the same script, so both are one transaction and one round trip; it locks
-codes in their order and settle locks messages after it, so that two of them cannot wait for each other.
+`RECORD` precedes the settle statement in the same script, so both are one transaction and one round trip.  It locks
+codes in their order and settle locks messages after it, so that no deadlock arises.
 
-Why a further conversion never lets old facts win: its row gets a new id, so it is ordered behind every message of its
-patient that is known by now, and every later message behind it (`inbox_sql`).  What was converted after the original
-is therefore converted again after it, too (`following`).
+A further conversion never replaces newer facts with older ones.  Its row gets a new id, so it is ordered after every
+message known of its patient, and every later message after it (`statements`).  Messages that were converted after the
+original are therefore converted again after it, too (`following`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ipf.store.postgres.quoting import Statement, Value, literal, script
+from ipf.ports import Settlement
+from ipf.store.postgres.quoting import Statement, Value, joined, literal, printable, script
 
 MOST_MESSAGES = 10_000  # messages that are remembered for one code, so that they can be converted again
+_LONGEST = 200  # characters of a code that are kept
+_MOST = 200  # codes of one message that are recorded
 
-NOTE = Statement(
-    "codes_note",
+RECORD = Statement(
+    "codes_record",
     "text, text, text",
     rf"""
 WITH met AS MATERIALIZED (
@@ -41,6 +45,19 @@ WHERE c.kept <= {MOST_MESSAGES} ORDER BY 1, 2
 ON CONFLICT DO NOTHING""",
 )
 
+
+def record(settlements: Sequence[Settlement]) -> str:
+    """The statement that records the unmapped codes of these messages; empty when every code was mapped."""
+    found = [(end.id, one) for end in settlements if end.unmapped for one in end.unmapped[:_MOST]]
+    if not found:
+        return ""
+    return RECORD.call(
+        joined(id_ for id_, _ in found),
+        joined(printable(one.concept_map, _LONGEST) for _, one in found),
+        joined(printable(one.code, _LONGEST) for _, one in found),
+    )
+
+
 MESSAGES = Statement(
     "codes_messages",
     "bigint, integer",
@@ -49,16 +66,16 @@ MESSAGES = Statement(
 
 
 def requeue(number: int, following: bool, reason: str) -> str:
-    """The script that has the messages of a code converted again, inside a transaction.
+    """The script that converts the messages of a code again, inside a transaction.
 
-    It looks at every later row for those of the same patients: joined by hashing, however many there are.
+    It reads every later row to find those of the same patients, so it may use hash joins.
     """
     values: dict[str, Value] = {"$1": number, "$2": following, "$3": reason}
-    query = _PLACES.sub(lambda place: literal(values[place.group()]), _REQUEUE)
+    query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REQUEUE)
     return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
 
 
-_PLACES = re.compile(r"\$[1-3]")
+_PARAMETER = re.compile(r"\$[1-3]")
 _REQUEUE = """
 WITH code AS (
     UPDATE unmapped_codes SET kept = 0 WHERE id = $1 RETURNING id, tenant
@@ -181,6 +198,6 @@ REMOVE = Statement(
 )
 
 STATEMENTS = (
-    NOTE, MESSAGES, ANSWER, OVERRIDE, DELETE_OVERRIDE, ALL_OVERRIDES, CONVERSION_STATUS, RETRY_CONVERSION,
+    RECORD, MESSAGES, ANSWER, OVERRIDE, DELETE_OVERRIDE, ALL_OVERRIDES, CONVERSION_STATUS, RETRY_CONVERSION,
     DELETE_CONVERSION, EPOCHS, MAPS_CHANGED, INSTALLED, INSTALL, REMOVE,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Rejects, groups of errors, and jobs on many messages, on PostgreSQL (the inbox database).
 
-A batch of a job is one transaction: what it does to the messages, and how far the job got.  So a kill loses nothing and
-does nothing twice; another process may go on with the job.
+A batch of a job is one transaction with the progress of the job.  So a crash loses nothing and repeats nothing; another
+process can continue the job.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ErrorGroup, Job, MessageAdmin, NewJob, RejectRow, Selection, Transformed
 from ipf.ports.inbox import EVERY_TENANT
-from ipf.store.inbox import jobs as sql
+from ipf.store.inbox import jobs_sql
 from ipf.store.inbox.admin import is_of
 from ipf.store.inbox.pages import where
 from ipf.store.inbox.text_search import of_tenant, search
@@ -22,17 +22,17 @@ from ipf.store.postgres.quoting import Statement, joined, literal, printable
 _REJECT = "id, received_at, correlation_id::text, listener, peer, reason, size, tenant"
 
 TRANSFORMED = Statement(
-    "desk_transformed",
+    "message_admin_transformed",
     "bigint",
     """
 SELECT map_url, transform_ms FROM message_states
 WHERE (id = $1 OR (original_id IS NOT NULL AND original_id = $1)) AND status = 'DELIVERED' AND map_url IS NOT NULL
 ORDER BY id DESC LIMIT 1""",
 )
-ONE_REJECT = Statement("desk_reject", "bigint", f"SELECT {_REJECT}, raw FROM rejects WHERE id = $1")
-DELETE_REJECT = Statement("desk_delete_reject", "bigint", "DELETE FROM rejects WHERE id = $1 RETURNING id")
+ONE_REJECT = Statement("message_admin_reject", "bigint", f"SELECT {_REJECT}, raw FROM rejects WHERE id = $1")
+DELETE_REJECT = Statement("message_admin_delete_reject", "bigint", "DELETE FROM rejects WHERE id = $1 RETURNING id")
 
-STATEMENTS = (TRANSFORMED, ONE_REJECT, DELETE_REJECT, *sql.STATEMENTS)
+STATEMENTS = (TRANSFORMED, ONE_REJECT, DELETE_REJECT, *jobs_sql.STATEMENTS)
 
 _GROUPS = """
 SELECT error_fingerprint(coalesce(last_error, '')), count(*), max(last_error), max(id), min(received_at),
@@ -110,7 +110,9 @@ class PostgresMessageAdmin:
         if len(ids) > most:
             raise Problem(Category.COSTLY, f"a job may have {most} messages: narrow the selection")
         tenant = job.selection.wanted.tenant
-        call = sql.START.call(tenant, job.kind, dumps(job.shown).decode(), job.following, job.per_second, joined(ids))
+        call = jobs_sql.START.call(
+            tenant, job.kind, dumps(job.shown).decode(), job.following, job.per_second, joined(ids)
+        )
         return _job(await self._database.one(call))
 
     async def jobs(self, tenant: str, status: str | None, limit: int, offset: int) -> tuple[int, Sequence[Job]]:
@@ -119,17 +121,17 @@ class PostgresMessageAdmin:
         where += "" if status is None else f" AND status = {literal(status)}"
         total = await self._database.one(f"SELECT count(*) FROM admin_jobs WHERE {where}")
         page = f"WHERE {where} ORDER BY id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
-        rows = await self._database.many(f"SELECT {sql.COLUMNS} FROM admin_jobs {page}")
+        rows = await self._database.many(f"SELECT {jobs_sql.COLUMNS} FROM admin_jobs {page}")
         return int(total[0]), [_job(row) for row in rows]
 
     async def job(self, number: int) -> Job | None:
         """See `ports.MessageAdmin.job`."""
-        row = await self._database.maybe(sql.JOB.call(number))
+        row = await self._database.maybe(jobs_sql.JOB.call(number))
         return None if row is None else _job(row)
 
     async def cancel_job(self, number: int) -> Job:
         """See `ports.MessageAdmin.cancel_job`."""
-        row = await self._database.maybe(sql.CANCEL.call(number))
+        row = await self._database.maybe(jobs_sql.CANCEL.call(number))
         if row is not None:
             return _job(row)
         known = await self.job(number)
@@ -140,7 +142,7 @@ class PostgresMessageAdmin:
     async def work(self, limit: int) -> tuple[int, int] | None:
         """See `ports.MessageAdmin.work`."""
         async with self._database.session() as session:
-            taken = await session.maybe(sql.TAKE.call())
+            taken = await session.maybe(jobs_sql.TAKE.call())
             if taken is None:
                 return None
             number, _, _, _, per_second, after_id = taken
@@ -152,25 +154,25 @@ class PostgresMessageAdmin:
                 failed = problem
             else:
                 return count, int(per_second)
-        await self._database.many(sql.PROGRESS.call(number, "failed", after_id, 0, 0, 0, printable(str(failed))))
+        await self._database.many(jobs_sql.PROGRESS.call(number, "failed", after_id, 0, 0, 0, printable(str(failed))))
         return 0, int(per_second)
 
     async def _batch(self, session: Session, taken: Row, limit: int) -> int:
         number, tenant, kind, following, _, after_id = taken
-        ids = [int(row[0]) for row in await session.many(sql.NEXT.call(number, after_id, limit))]
+        ids = [int(row[0]) for row in await session.many(jobs_sql.NEXT.call(number, after_id, limit))]
         changed, followed = 0, 0
         if ids:
             changed, followed = (int(count) for count in await session.one(_call(kind, tenant, number, ids, following)))
         status = "running" if len(ids) == limit else "done"
         reached = ids[-1] if ids else after_id
-        await session.commit(sql.PROGRESS.call(number, status, reached, len(ids), changed, followed, None))
+        await session.commit(jobs_sql.PROGRESS.call(number, status, reached, len(ids), changed, followed, None))
         return len(ids)
 
 
 def _call(kind: str, tenant: str, job: int, ids: list[int], following: bool) -> str:
     if kind == "replay":
-        return sql.replay(tenant, job, ",".join(map(str, ids)), ids[-1], following)
-    return (sql.RETRY if kind == "retry" else sql.DISCARD).call(tenant, joined(ids))
+        return jobs_sql.replay(tenant, job, ",".join(map(str, ids)), ids[-1], following)
+    return (jobs_sql.RETRY if kind == "retry" else jobs_sql.DISCARD).call(tenant, joined(ids))
 
 
 def _reject(row: Row) -> RejectRow:

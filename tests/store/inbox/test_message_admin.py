@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipf.store.inbox.bulk import PostgresMessageAdmin
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from tests import postgres
 from tests.contracts import message_admin as contract
 from tests.fakes import MemoryInbox, MemoryMessageAdmin

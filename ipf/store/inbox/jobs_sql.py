@@ -1,8 +1,8 @@
-"""The statements of work on many messages: which are selected, and what a batch of a job does to them.
+"""The statements of jobs on many messages: selection, and the batches of replay, retry and discard.
 
-A replay makes further conversions, as a requeue does (`codes_sql`): a delivered row is not changed, the conversion is
-claimed behind all that is known of its patient, and later messages of the patient are converted again behind it
-(`following`).  Those that the same job will come to are left to it: they come behind, each with its own followers.
+A replay makes further conversions, as a requeue does (`unmapped_codes_sql`): a delivered row is not changed, the
+conversion is ordered after all messages known of its patient, and later messages of the patient are converted again
+after it (`following`), except those that the same job has yet to reach.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ipf.store.postgres.quoting import Statement, Value, literal, script
 COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
     skipped_count, error, created_at, updated_at, tenant"""
 
-# Of messages of all tenants that were asked for: whose they are, if they are all of one.
-_WHOSE = r"""CASE WHEN $1 <> '*' THEN $1 ELSE (
+# The tenant of a job on all tenants: that of its messages, if they all belong to one.
+_TENANT_OF_ALL = r"""CASE WHEN $1 <> '*' THEN $1 ELSE (
         SELECT CASE WHEN min(s.tenant) = max(s.tenant) THEN min(s.tenant) ELSE '*' END
         FROM unnest(string_to_array($6, E'\x1f')::bigint[]) AS i(id) JOIN message_states s ON s.id = i.id) END"""
 
@@ -25,7 +25,7 @@ START = Statement(
     rf"""
 WITH job AS (
     INSERT INTO admin_jobs (tenant, kind, selection, following, per_second, total, status)
-    VALUES ({_WHOSE}, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
+    VALUES ({_TENANT_OF_ALL}, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
             CASE WHEN $6 = '' THEN 'done' ELSE 'requested' END)
     RETURNING *
 ), messages AS (
@@ -96,13 +96,13 @@ SELECT count(*), 0 FROM s""",
 
 STATEMENTS = (START, JOB, CANCEL, TAKE, NEXT, PROGRESS, RETRY, DISCARD)
 
-_PLACES = re.compile(r"\$[1-5]")
+_PARAMETER = re.compile(r"\$[1-5]")
 
 
 def replay(tenant: str, job: int, ids: str, last_id: int, following: bool) -> str:
-    """The script that has these messages converted again, inside a transaction: (how many, how many following)."""
+    """The script that converts these messages again, inside a transaction.  Result: (how many, how many following)."""
     values: dict[str, Value] = {"$1": tenant, "$2": job, "$3": ids, "$4": last_id, "$5": following}
-    query = _PLACES.sub(lambda place: literal(values[place.group()]), _REPLAY.replace("$3", _ids(ids)))
+    query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REPLAY.replace("$3", _ids(ids)))
     return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
 
 

@@ -1,13 +1,13 @@
-"""Unmapped codes on PostgreSQL and in memory; and the bound that only the real one has to keep."""
+"""Unmapped codes on PostgreSQL and in memory; bounds of the real store."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ipf.ports import UnmappedCode
-from ipf.store.inbox import unmapped
-from ipf.store.inbox.codes import PostgresCodes
+from ipf.store.inbox import unmapped_codes_sql
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.inbox.unmapped_codes import PostgresCodes
 from tests import postgres
 from tests.contracts import codes as contract
 from tests.contracts.inbox import ended, received
@@ -35,6 +35,6 @@ class PostgresCodesTest(contract.CodesContract):
         row = await self._only()
         self.assertEqual((row.code[:5], len(row.code)), ("a  bx", 200))
         many = tuple(UnmappedCode("urn:t", str(n)) for n in range(1000))
-        call = unmapped.note_call([replace(ended(claims[0]), unmapped=many)])
+        call = unmapped_codes_sql.record([replace(ended(claims[0]), unmapped=many)])
         self.assertLess(len(call), 10_000)
-        self.assertEqual(unmapped.note_call([ended(claims[0])]), "")
+        self.assertEqual(unmapped_codes_sql.record([ended(claims[0])]), "")

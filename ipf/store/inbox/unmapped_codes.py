@@ -1,7 +1,7 @@
 """Unmapped codes, operators' answers, further conversions and installed maps on PostgreSQL (the inbox database).
 
-Each call is one committed transaction and one round trip (a list: two).  The SQL is in `codes_sql.py`; codes are
-recorded by `PostgresInbox.settle`.
+Each call is one committed transaction and one round trip (a list: two).  The SQL is in `unmapped_codes_sql.py`;
+`PostgresInbox.settle` records codes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ipf.ports import (
     UnmappedRow,
     WrongState,
 )
-from ipf.store.inbox import codes_sql as sql
+from ipf.store.inbox import unmapped_codes_sql
 from ipf.store.inbox.admin import is_of
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Value, literal
@@ -62,11 +62,11 @@ class PostgresCodes:
 
     async def messages(self, number: int, limit: int) -> list[int]:
         """See `ports.CodeQueue.messages`."""
-        return [int(row[0]) for row in await self._database.many(sql.MESSAGES.call(number, limit))]
+        return [int(row[0]) for row in await self._database.many(unmapped_codes_sql.MESSAGES.call(number, limit))]
 
     async def answer(self, override: Override) -> Override:
         """See `ports.CodeQueue.answer`."""
-        call = sql.ANSWER.call(
+        call = unmapped_codes_sql.ANSWER.call(
             override.tenant, override.source_system, override.concept_map, override.code, override.target_system,
             override.target_code, override.target_display,
         )  # fmt: skip
@@ -76,23 +76,23 @@ class PostgresCodes:
         """See `ports.CodeQueue.overrides`."""
         exact = {"source_system": wanted.source_system, "concept_map": wanted.concept_map, "code": wanted.code}
         where = _where(wanted.tenant, "tenant", exact)
-        listed = f"SELECT {sql.OVERRIDE_COLUMNS} FROM code_overrides WHERE {where}"
+        listed = f"SELECT {unmapped_codes_sql.OVERRIDE_COLUMNS} FROM code_overrides WHERE {where}"
         total, rows = await self._page(listed, "updated_at DESC, id DESC", limit, offset)
         return total, [_override(row) for row in rows]
 
     async def override(self, number: int) -> Override | None:
         """See `ports.CodeQueue.override`."""
-        row = await self._database.maybe(sql.OVERRIDE.call(number))
+        row = await self._database.maybe(unmapped_codes_sql.OVERRIDE.call(number))
         return None if row is None else _override(row)
 
     async def delete_override(self, number: int) -> None:
         """See `ports.CodeQueue.delete_override`."""
-        if await self._database.maybe(sql.DELETE_OVERRIDE.call(number)) is None:
+        if await self._database.maybe(unmapped_codes_sql.DELETE_OVERRIDE.call(number)) is None:
             raise Problem(Category.NOT_FOUND, f"there is no override {number}")
 
     async def requeue(self, number: int, *, following: bool) -> Requeued:
         """See `ports.CodeQueue.requeue`."""
-        script = sql.requeue(number, following, f"unmapped-code/{number}")
+        script = unmapped_codes_sql.requeue(number, following, f"unmapped-code/{number}")
         row = await self._database.transact(lambda session: session.maybe(script))
         if row is None:
             raise Problem(Category.NOT_FOUND, f"there is no unmapped code {number}")
@@ -103,24 +103,24 @@ class PostgresCodes:
     ) -> tuple[int, Sequence[Conversion]]:
         """See `ports.CodeQueue.conversions`."""
         exact = {"c.original_id": message_id, "c.status": None if status is None else status.value}
-        listed = f"{sql.CONVERSIONS} AND {_where(tenant, 'c.tenant', exact)}"
+        listed = f"{unmapped_codes_sql.CONVERSIONS} AND {_where(tenant, 'c.tenant', exact)}"
         total, rows = await self._page(listed, "c.id DESC", limit, offset)
         return total, [_conversion(row) for row in rows]
 
     async def retry_conversion(self, number: int) -> Conversion:
         """See `ports.CodeQueue.retry_conversion`."""
-        row = await self._database.maybe(sql.RETRY_CONVERSION.call(number))
+        row = await self._database.maybe(unmapped_codes_sql.RETRY_CONVERSION.call(number))
         if row is None:
             raise await self._refusal(number)
         return _conversion(row)
 
     async def delete_conversion(self, number: int) -> None:
         """See `ports.CodeQueue.delete_conversion`."""
-        if await self._database.maybe(sql.DELETE_CONVERSION.call(number)) is None:
+        if await self._database.maybe(unmapped_codes_sql.DELETE_CONVERSION.call(number)) is None:
             raise await self._refusal(number)
 
     async def _refusal(self, number: int) -> Exception:
-        row = await self._database.maybe(sql.CONVERSION_STATUS.call(number))
+        row = await self._database.maybe(unmapped_codes_sql.CONVERSION_STATUS.call(number))
         if row is None:
             return Problem(Category.NOT_FOUND, f"there is no conversion {number}")
         return WrongState(number, Status(row[0]))
@@ -130,34 +130,36 @@ class PostgresCodes:
         query = f"{listed} ORDER BY {order} LIMIT {int(limit)} OFFSET {int(offset)}"
         return int(total[0]), await self._database.many(query)
 
-    # -- what processes that map have to know
+    # -- state of mapping processes
 
     async def epochs(self) -> tuple[int, int]:
         """See `ports.MappingStore.epochs`."""
-        row = await self._database.one(sql.EPOCHS.call())
+        row = await self._database.one(unmapped_codes_sql.EPOCHS.call())
         return int(row[0]), int(row[1])
 
     async def all_overrides(self) -> list[Override]:
         """See `ports.MappingStore.all_overrides`."""
-        return [_override(row) for row in await self._database.many(sql.ALL_OVERRIDES.call())]
+        return [_override(row) for row in await self._database.many(unmapped_codes_sql.ALL_OVERRIDES.call())]
 
     async def installed(self) -> list[Installed]:
         """See `ports.MappingStore.installed`."""
-        return [_installed(row) for row in await self._database.many(sql.INSTALLED.call())]
+        return [_installed(row) for row in await self._database.many(unmapped_codes_sql.INSTALLED.call())]
 
     async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> Installed:
         """See `ports.MappingStore.install`."""
         content = dumps(resource).decode()
-        return _installed(await self._database.one(sql.INSTALL.call(resource_type, resource_id, url, content)))
+        return _installed(
+            await self._database.one(unmapped_codes_sql.INSTALL.call(resource_type, resource_id, url, content))
+        )
 
     async def remove(self, resource_type: str, resource_id: str) -> None:
         """See `ports.MappingStore.remove`."""
-        if await self._database.maybe(sql.REMOVE.call(resource_type, resource_id)) is None:
+        if await self._database.maybe(unmapped_codes_sql.REMOVE.call(resource_type, resource_id)) is None:
             raise Problem(Category.NOT_FOUND, f"{resource_type}/{resource_id} was not installed here")
 
     async def maps_changed(self) -> None:
         """See `ports.MappingStore.maps_changed`."""
-        await self._database.many(sql.MAPS_CHANGED.call())
+        await self._database.many(unmapped_codes_sql.MAPS_CHANGED.call())
 
 
 def _where(tenant: str, column: str, wanted: Mapping[str, Value]) -> str:
