@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ipf.config.paths import folder
 from ipf.config.settings import Settings
-from ipf.fhir.index.shipped_parameters import TYPES, serve
 from ipf.fhir.model.packages import Packages
+from ipf.fhir.search.shipped_parameters import TYPES, serve
 
 
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:

@@ -7,7 +7,7 @@ sources.  What can be told apart in the index value (type of a reference, system
 written apart.  `name` writes only those parts of a name that `family` and `given` do not, `address` likewise; and a
 composite of elements that stand in the resource once (`code-value-quantity`) is the conjunction of its components.
 
-Worked out once for each resource type, from the paths of `index_paths.py`.
+Worked out once for each resource type, from the paths of `paths.py`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ Source: https://hl7.org/fhir/R4/profiling.html
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from ipf.fhir.fhirpath import Host
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
@@ -20,6 +19,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.bindings import binding_checks
 from ipf.fhir.validation.extensions import extension_check
 from ipf.fhir.validation.findings import Check, Json, Run
+from ipf.fhir.validation.interfaces import ResourceValidator
 from ipf.fhir.validation.invariants import invariant
 from ipf.fhir.validation.members import add_member
 from ipf.fhir.validation.objects import Shape, object_check
@@ -32,26 +32,13 @@ from ipf.fhir.validation.values import value_checks
 _RESOURCES = frozenset(("Resource", "DomainResource"))
 
 
-class Around(Protocol):
-    """What the compiled checks ask of the validator."""
-
-    def nested(self, value: Any, place: str, run: Run, profiles: Sequence[str]) -> None:
-        """Check a resource inside another."""
-
-    def conforms(self, value: Json, profile: str, run: Run) -> bool | None:
-        """Whether a value is valid by a profile, found out silently."""
-
-    def host(self, run: Run) -> Host:
-        """What FHIRPath may ask."""
-
-
 class Compiler:
     """All compiled types and profiles of one validator."""
 
-    def __init__(self, structures: Structures, terminology: Terminology, around: Around) -> None:
+    def __init__(self, structures: Structures, terminology: Terminology, validator: ResourceValidator) -> None:
         self.structures = structures
         self.terminology = terminology
-        self.around = around
+        self.validator = validator
         self._profiles: dict[str, Check | None] = {}
         self._trees: dict[str, Tree | None] = {}
         self._beside: dict[str, Check] = {}
@@ -154,7 +141,7 @@ class Tree:
         own = {one["key"]: one for one in node.element.get("constraint", ())}
         chosen = {key: one for key, one in own.items() if key not in rules} if inherited else {**rules, **own}
         path = node.element["path"] if kind in ("BackboneElement", "Element") else kind
-        found = (invariant(one, path, self.compiler.around.host) for one in chosen.values())
+        found = (invariant(one, path, self.compiler.validator.host) for one in chosen.values())
         return [one for one in found if one is not None]
 
     def value(self, node: Node, declared: Json) -> Check:
@@ -168,7 +155,7 @@ class Tree:
         if kind == "Reference":
             checks.append(
                 reference_check(
-                    declared.get("targetProfile", ()), self.compiler.base_type, self.compiler.around.conforms
+                    declared.get("targetProfile", ()), self.compiler.base_type, self.compiler.validator.conforms
                 )
             )
         profiles = [canonical(one) for one in declared.get("profile", ())]
@@ -197,7 +184,7 @@ class Tree:
         """One profile; or of several, the first that fits."""
         if len(profiles) == 1:
             return self.lazily(profiles[0])
-        first, conforms = self.lazily(profiles[0]), self.compiler.around.conforms
+        first, conforms = self.lazily(profiles[0]), self.compiler.validator.conforms
 
         def check(value: Any, extra: Any, place: str, run: Run) -> None:
             if type(value) is not dict or all(conforms(value, one, run) is False for one in profiles):
@@ -207,7 +194,7 @@ class Tree:
 
     def resource(self, profiles: Sequence[str], checks: Sequence[Check]) -> Check:
         """A resource inside: by its own type, and by the profiles."""
-        nested = self.compiler.around.nested
+        nested = self.compiler.validator.nested
 
         def check(value: Any, extra: Any, place: str, run: Run) -> None:
             nested(value, place, run, profiles)

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.validation.findings import Json, Run
+from ipf.fhir.validation.interfaces import SnapshotTree
 from ipf.fhir.validation.objects import Item
 from ipf.fhir.validation.slicing import Matches, at_path, every, exists, has_value, resource_is
 from ipf.fhir.validation.tree import Node
 from ipf.fhir.validation.values import value_test
 
-if TYPE_CHECKING:
-    from ipf.fhir.validation.compiler import Tree
-
 _EXTENSION = re.compile(r"extension\(['\"]([^'\"]+)['\"]\)")
 _STEP = re.compile(r"extension\([^)]*\)|[^.]+")
 
 
-def discriminate(tree: Tree, node: Node, discriminators: Iterable[Json]) -> Matches:
+def discriminate(tree: SnapshotTree, node: Node, discriminators: Iterable[Json]) -> Matches:
     """Whether a value belongs to the slice `node`; without discriminators that cannot be known."""
     tests = [_test(tree, node, one["type"], one["path"]) for one in discriminators]
     return every(tests) if tests else lambda item, run: None
 
 
-def _test(tree: Tree, node: Node, kind: str, path: str) -> Matches:
+def _test(tree: SnapshotTree, node: Node, kind: str, path: str) -> Matches:
     if path == "url" and node.types and node.types[0]["code"] == "Extension":
         return _by_url(node)
     of_type = node.types[0]["code"] if len(node.types) == 1 else None
@@ -54,7 +52,7 @@ def _by_url(node: Node) -> Matches:
     return lambda item, run: type(item.value) is dict and any(item.value.get("url") == url for url in urls)
 
 
-def _value(tree: Tree, node: Node) -> Callable[[Any], bool | None] | None:
+def _value(tree: SnapshotTree, node: Node) -> Callable[[Any], bool | None] | None:
     """What is asked of a value: fixed, pattern, required binding, or the same of all that is below."""
     test = value_test(node)
     if test is not None:
@@ -83,7 +81,7 @@ def _all_below(below: list[tuple[str, Callable[[Any], bool | None]]]) -> Callabl
     return test
 
 
-def _in_value_set(tree: Tree, url: str) -> Callable[[Any], bool | None]:
+def _in_value_set(tree: SnapshotTree, url: str) -> Callable[[Any], bool | None]:
     terminology = tree.compiler.terminology
 
     def test(value: Any) -> bool | None:
@@ -100,7 +98,7 @@ def _in_value_set(tree: Tree, url: str) -> Callable[[Any], bool | None]:
     return test
 
 
-def _target(tree: Tree, node: Node, path: str) -> Node | None:
+def _target(tree: SnapshotTree, node: Node, path: str) -> Node | None:
     """The node at a path below a slice; looked for in the profile, or the type, of a node that has no such child."""
     current: Node | None = node
     home = tree
@@ -128,7 +126,7 @@ def _child(node: Node, step: str) -> Node | None:
     return None
 
 
-def _opened(tree: Tree, node: Node) -> Tree | None:
+def _opened(tree: SnapshotTree, node: Node) -> SnapshotTree | None:
     types = node.types
     if len(types) != 1:
         return None
@@ -136,7 +134,7 @@ def _opened(tree: Tree, node: Node) -> Tree | None:
     return tree.compiler.tree(canonical(profiles[0]))
 
 
-def _by_type(tree: Tree, node: Node, path: str, focus: str | None) -> Matches:
+def _by_type(tree: SnapshotTree, node: Node, path: str, focus: str | None) -> Matches:
     target = _target(tree, node, path)
     resolves = path.endswith("resolve()")
     kinds: set[str] = set()
@@ -161,7 +159,7 @@ def _by_member(path: str, stem: str, kinds: set[str], focus: str | None) -> Matc
     return lambda item, run: any(type(one) is dict and not names.isdisjoint(one) for one in parents(item, run))
 
 
-def _by_profile(tree: Tree, node: Node, path: str, focus: str | None) -> Matches:
+def _by_profile(tree: SnapshotTree, node: Node, path: str, focus: str | None) -> Matches:
     target = _target(tree, node, path)
     profiles: list[str] = []
     for declared in target.types if target is not None else ():
@@ -172,7 +170,7 @@ def _by_profile(tree: Tree, node: Node, path: str, focus: str | None) -> Matches
         found = [one for one in values(item, run) if type(one) is dict]
         if not found:
             return None if type(item.value) is dict and "reference" in item.value else False
-        answers = [tree.compiler.around.conforms(one, profile, run) for one in found for profile in profiles]
+        answers = [tree.compiler.validator.conforms(one, profile, run) for one in found for profile in profiles]
         return True if True in answers else None if None in answers or not answers else False
 
     return matches

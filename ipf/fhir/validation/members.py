@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ipf.fhir.validation.discriminators import discriminate
 from ipf.fhir.validation.findings import Check, Json
+from ipf.fhir.validation.interfaces import SnapshotTree
 from ipf.fhir.validation.objects import Member, Shape, Slicer
 from ipf.fhir.validation.primitives import PRIMITIVES
 from ipf.fhir.validation.slicing import Slice, slicer
 from ipf.fhir.validation.tree import Node, type_name
 
-if TYPE_CHECKING:
-    from ipf.fhir.validation.compiler import Tree
-
 _MEMBERS_OF_PRIMITIVES = frozenset(("value",))
 
 
-def add_member(tree: Tree, shape: Shape, node: Node, hosts: frozenset[str]) -> None:
+def add_member(tree: SnapshotTree, shape: Shape, node: Node, hosts: frozenset[str]) -> None:
     """Put one element into a shape, under each of its JSON names."""
     stem = node.name.removesuffix("[x]")
     if stem in _MEMBERS_OF_PRIMITIVES and stem == node.name and _is_primitive(tree, node):
@@ -57,13 +53,13 @@ def _is_list(node: Node) -> bool:
     return most not in ("0", "1")
 
 
-def _is_primitive(tree: Tree, node: Node) -> bool:
+def _is_primitive(tree: SnapshotTree, node: Node) -> bool:
     """Whether this is the `value` of a primitive, which JSON does not show."""
     owner = node.element.get("base", {}).get("path", node.element["path"]).partition(".")[0]
     return tree.type in PRIMITIVES or owner in PRIMITIVES
 
 
-def _check(tree: Tree, node: Node, declared: Json, hosts: frozenset[str]) -> Check:
+def _check(tree: SnapshotTree, node: Node, declared: Json, hosts: frozenset[str]) -> Check:
     plain = not (node.slices or node.children or declared.get("profile"))
     if plain and declared["code"] == "Extension":
         return tree.compiler.extension(node.name == "modifierExtension", hosts)
@@ -83,7 +79,7 @@ def _slices_by_type(node: Node) -> dict[str, Node]:
     return found
 
 
-def _slicer(tree: Tree, node: Node, hosts: frozenset[str], words: str) -> Slicer:
+def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], words: str) -> Slicer:
     slicing = node.element.get("slicing", {})
     declared = (node.types or [{"code": "BackboneElement"}])[0]
     unsliced = Node(node.element, node.name, node.children)

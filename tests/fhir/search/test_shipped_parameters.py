@@ -10,12 +10,12 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
-from ipf.fhir.index.shipped_parameters import backport, serve, us_core
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.packages import Packages
 from ipf.fhir.search.custom_parameters import served, ship
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.shipped_parameters import backport, serve, us_core
 from ipf.subscriptions.guide import CONTENT, FILTER
 from tests.reference import REFERENCE, needs_reference
 
