@@ -1,7 +1,7 @@
 """The value of one search parameter in, a test out: the rules of FHIR search for each type of parameter.
 
 A value arrives as it was sent, still with its backslashes; `split` cuts it at separators that are not escaped.  The
-tests that leave are put on the parameter's sources (`ipf/fhir/index/sources.py`), in the very values that indexing writes.
+tests that leave are put on the parameter's sources (`ipf/fhir/index/sources.py`), in the values that indexing writes.
 
 Source: https://hl7.org/fhir/R4/search.html#string, #token, #reference, #uri, #date, #number, #quantity, #composite
 """
