@@ -19,7 +19,7 @@ from ipf.ports.topics import Topic
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
 
-    `rid` is the internal, never reused, growing number of the resource; it never leaves the house.
+    `rid` is the internal, never reused, growing number of the resource; it never leaves the service.
     """
 
     rid: int
@@ -60,7 +60,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """The service's own row about a Subscription, written in the transaction that writes the resource."""
+    """The row of the service for a Subscription, written in the transaction that writes the resource."""
 
     tenant: str
     rid: int
@@ -74,7 +74,7 @@ class SubscriptionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The service's own row about a SubscriptionTopic, or a Basic that holds one (or no longer does: not `served`)."""
+    """The row of the service for a SubscriptionTopic, or a Basic that holds one (`served` is false when it no longer does)."""
 
     tenant: str
     rid: int
@@ -84,9 +84,9 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionCreator:
-    """Who writes a Subscription over HTTP with a token; notifications are checked against these grants.
+    """The caller that wrote a Subscription with a token; notifications are checked against the grants.
 
-    `begins`: nobody who wrote it before counts any more, since it is new, or gets another endpoint.
+    `begins`: grants of earlier writers are removed, because it is new or its endpoint changed.
     """
 
     tenant: str
@@ -133,7 +133,7 @@ class Writes:
 
 @dataclass(slots=True)
 class Lookup:
-    """What a transaction must know before it can be planned; answered in one round trip."""
+    """What a transaction reads before it is planned, in one round trip."""
 
     ids: Sequence[tuple[str, str, str]] = ()  # (tenant, resource type, id)
     conditions: Sequence[tuple[str, Query]] = ()  # (tenant, query)
@@ -142,7 +142,7 @@ class Lookup:
 
 @dataclass(slots=True)
 class LookupResult:
-    """LookupResult in the order of the asks.
+    """The answers, in the order of the `Lookup`.
 
     `by_id`: the current version (possibly a deletion) or None.  `by_condition`: at most two live matches each.
     `receipts`: those keys that are there.  `epoch` grows with every change of any Subscription.
@@ -156,7 +156,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSubscription:
-    """A subscription that fires (status requested, active or error); `resource` None: it does not (any more)."""
+    """A subscription that fires (status requested, active or error); `resource` None: it does not, or no longer."""
 
     tenant: str
     rid: int
@@ -166,7 +166,7 @@ class ActiveSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ServedTopic:
-    """A SubscriptionTopic (or Basic) that subscriptions may use; `resource` None: they may not (any more)."""
+    """A SubscriptionTopic (or Basic) that subscriptions may use; `resource` None: they may not, or no longer."""
 
     tenant: str
     rid: int
@@ -175,9 +175,9 @@ class ServedTopic:
 
 @dataclass(slots=True)
 class Changes:
-    """What every writer must know and may not know yet.
+    """Changes of subscriptions, topics and search parameters that every writer must take in.
 
-    `subscriptions` are read as they are asked for, once.  `search_parameters`: all SearchParameter resources of the
+    `subscriptions` are read lazily, once.  `search_parameters`: all SearchParameter resources of the
     default tenant, oldest first; None when none changed.
     """
 
@@ -187,16 +187,16 @@ class Changes:
 
 
 class FhirTransaction(Protocol):
-    """One PostgreSQL transaction.  A subscription cannot change between `ask` and the commit."""
+    """One PostgreSQL transaction.  A subscription cannot change between `look_up` and the commit."""
 
-    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
+    async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
         """First call, one round trip.  `subscriptions_change`: this transaction writes Subscription resources."""
 
     async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
-        """Serialise on these match keys until commit and answer them again, as of after the locks."""
+        """Lock these match keys until commit and look them up again, after the locks are held."""
 
-    async def news(self, since: int = -1) -> Changes:
-        """What changed after the epoch `since`, of all tenants, as of this transaction; from -1, all that fires."""
+    async def changes_since(self, since: int = -1) -> Changes:
+        """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all that fires."""
 
     async def commit(self, writes: Writes) -> None:
         """Write and commit in one round trip; durable when it returns.  WriteConflict when another was first."""
@@ -206,7 +206,7 @@ class FhirStore(Protocol):
     """Resources on PostgreSQL.  Reads are single statements; writes go through `transaction`."""
 
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
-        """The only door to writing; rolled back unless committed."""
+        """The only way to write; rolled back unless committed."""
 
     async def new_rid(self) -> int:
         """A fresh internal number, from a block that this process holds: almost never a round trip."""

@@ -72,7 +72,7 @@ class Writing(TestCase):
     async def write(self, *changes: Change, subscriptions_change: bool = False, **writes: Any) -> None:
         """One transaction."""
         async with self.store.transaction() as transaction:
-            await transaction.ask(Lookup(), subscriptions_change=subscriptions_change)
+            await transaction.look_up(Lookup(), subscriptions_change=subscriptions_change)
             await transaction.commit(Writes(changes, **writes))
 
     async def create(self, *resources: Json, tenant: str = "default") -> list[int]:
@@ -195,7 +195,7 @@ class FhirStoreContract(Writing):
             [("default", "k1"), ("default", "k2"), ("north", "k1")],
         )
         async with self.store.transaction() as transaction:
-            answers = await transaction.ask(asks)
+            answers = await transaction.look_up(asks)
         by_id = [None if version is None else (version.id, version.deleted) for version in answers.by_id]
         self.assertEqual(by_id, [("q", True), None, ("p1", False)])
         self.assertEqual([ids(found) for found in answers.by_condition], [[], ["p0", "p1"], [], ["p2"], [], ["p1"]])
@@ -208,7 +208,7 @@ class FhirStoreContract(Writing):
 
         async def create_unless_there(number: int) -> None:
             async with self.store.transaction() as transaction:
-                answers = await transaction.ask(Lookup(conditions=[("default", query)]))
+                answers = await transaction.look_up(Lookup(conditions=[("default", query)]))
                 if answers.by_condition[0] or (await transaction.lock([("default", query)]))[0]:
                     return
                 rid = await self.store.new_rid()
@@ -294,8 +294,8 @@ class FhirStoreContract(Writing):
         for id_, status in (("s1", "requested"), ("s2", "off"), ("s3", "error")):
             await self.subscribe(id_, status)
             async with self.store.transaction() as transaction:
-                epochs.append((await transaction.ask(Lookup())).epoch)
-                firing = (await transaction.news()).subscriptions
+                epochs.append((await transaction.look_up(Lookup())).epoch)
+                firing = (await transaction.changes_since()).subscriptions
         self.assertEqual(epochs, sorted(set(epochs)))
         said = [(one.id, one.resource and one.resource["status"]) for one in firing]
         self.assertEqual(said, [("s1", "requested"), ("s3", "error")])
@@ -329,12 +329,12 @@ class FhirStoreContract(Writing):
 
     async def _epoch(self) -> int:
         async with self.store.transaction() as transaction:
-            return (await transaction.ask(Lookup())).epoch
+            return (await transaction.look_up(Lookup())).epoch
 
     async def _news(self, since: int) -> tuple[list[tuple[str, bool]], list[tuple[int, bool]], bool]:
         async with self.store.transaction() as transaction:
-            await transaction.ask(Lookup())
-            news = await transaction.news(since)
+            await transaction.look_up(Lookup())
+            news = await transaction.changes_since(since)
         return (
             [(one.id, one.resource is not None) for one in news.subscriptions],
             [(one.rid, one.resource is not None) for one in news.topics],
@@ -368,12 +368,12 @@ class FhirStoreContract(Writing):
         """A transaction that is left without commit, or by an exception, leaves nothing and can be followed."""
         try:
             async with self.store.transaction() as transaction:
-                await transaction.ask(Lookup())
+                await transaction.look_up(Lookup())
                 raise ValueError
         except ValueError:
             pass
         async with self.store.transaction() as transaction:
-            await transaction.ask(Lookup())
+            await transaction.look_up(Lookup())
             await transaction.commit(Writes())
         await self.create(patient("a"))
         self.assertEqual(loads((await self.store.search("default", Query("Patient"))).matches[0].body)["id"], "a")

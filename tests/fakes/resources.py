@@ -228,16 +228,16 @@ class MemoryTransaction:
         while self._held:
             self._held.pop().release()
 
-    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
-        """See `ports.FhirTransaction.ask`."""
+    async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
+        """See `ports.FhirTransaction.look_up`."""
         store = self._store
         store.check()
         self._owns_subscriptions = subscriptions_change
         self._epoch = store.epoch
         return LookupResult(
-            [store.current(key) for key in asks.ids],
-            [store.matching(tenant, query)[:2] for tenant, query in asks.conditions],
-            frozenset(key for key in asks.receipts if key in store.receipts),
+            [store.current(key) for key in lookup.ids],
+            [store.matching(tenant, query)[:2] for tenant, query in lookup.conditions],
+            frozenset(key for key in lookup.receipts if key in store.receipts),
             store.epoch,
         )
 
@@ -251,8 +251,8 @@ class MemoryTransaction:
         self._store.check()
         return [self._store.matching(tenant, query)[:2] for tenant, query in conditions]
 
-    async def news(self, since: int = -1) -> Changes:
-        """See `ports.FhirTransaction.news`."""
+    async def changes_since(self, since: int = -1) -> Changes:
+        """See `ports.FhirTransaction.changes_since`."""
         store = self._store
         subscriptions = [
             ActiveSubscription(stream.state.tenant, rid, stream.state.id, self._firing(stream.state))

@@ -81,7 +81,7 @@ async def preview(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) 
     asked = [prepare(unit)]
     async with store.transaction() as transaction:
         asks = lookup_for(asked)
-        answers = await transaction.ask(asks)
+        answers = await transaction.look_up(asks)
         await load_changes(transaction, answers.epoch, matcher)
         prefetch = Prefetch.of(asks, answers)
         rids = iter([await store.new_rid() for _ in range(prefetch.rids_needed(asked))])

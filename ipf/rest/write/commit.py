@@ -123,7 +123,7 @@ class _Committer:
         changing = exclusive or changes_subscriptions
         async with self._store.transaction() as transaction:
             lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units))
-            result = await transaction.ask(lookup, subscriptions_change=changing)
+            result = await transaction.look_up(lookup, subscriptions_change=changing)
             await load_changes(transaction, result.epoch, self._matcher)
             prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
             conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units))
@@ -183,7 +183,7 @@ async def refresh(store: FhirStore, matcher: Matcher) -> bool:
     """Load changes of subscriptions, topics and search parameters from the store; whether there were any."""
     known = matcher.epoch
     async with store.transaction() as transaction:
-        await load_changes(transaction, (await transaction.ask(Lookup())).epoch, matcher)
+        await load_changes(transaction, (await transaction.look_up(Lookup())).epoch, matcher)
     return matcher.epoch != known
 
 
@@ -193,7 +193,7 @@ async def load_changes(transaction: FhirTransaction, epoch: int, matcher: Matche
         return
 
     async def read(since: int) -> Changes:
-        changes = await transaction.news(since)
+        changes = await transaction.changes_since(since)
         if changes.search_parameters is not None:
             install(changes.search_parameters)
         return changes

@@ -1,4 +1,4 @@
-"""What a transaction asks before it is planned: one statement for ids, match conditions, receipts and the epoch.
+"""What a transaction lookup before it is planned: one statement for ids, match conditions, receipts and the epoch.
 
 Conditions that are one token (nearly all of them: an identifier) are answered set-wise inside that statement; any other
 goes through the general search.  Every answer sees what was committed before the statement began; `lock` answers again
@@ -83,16 +83,16 @@ LOCK = Statement(
 STATEMENTS = (ASK, MATCH, LOCK)
 
 
-def ask_call(asks: Lookup, names: Names) -> str:
+def ask_call(lookup: Lookup, names: Names) -> str:
     """The statement for all that can be answered set-wise."""
-    tokens = _tokens(asks.conditions)
+    tokens = _tokens(lookup.conditions)
     return ASK.call(
-        array([str(names.partition(tenant)) for tenant, _, _ in asks.ids]),
-        joined([resource_type for _, resource_type, _ in asks.ids]),
-        joined([id_ for _, _, id_ in asks.ids]),
+        array([str(names.partition(tenant)) for tenant, _, _ in lookup.ids]),
+        joined([resource_type for _, resource_type, _ in lookup.ids]),
+        joined([id_ for _, _, id_ in lookup.ids]),
         *_token_columns(tokens, names),
-        array([str(names.partition(tenant)) for tenant, _ in asks.receipts]),
-        joined([key for _, key in asks.receipts]),
+        array([str(names.partition(tenant)) for tenant, _ in lookup.receipts]),
+        joined([key for _, key in lookup.receipts]),
     )
 
 
@@ -109,9 +109,9 @@ def _token_columns(tokens: Sequence[tuple[str, str, str, str]], names: Names) ->
     )
 
 
-def answers(asks: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Version]]) -> LookupResult:
+def answers(lookup: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Version]]) -> LookupResult:
     """Rows of `ask_call` in the order of the asks; `others`: matches of conditions that are no single tokens."""
-    by_id: list[Version | None] = [None] * len(asks.ids)
+    by_id: list[Version | None] = [None] * len(lookup.ids)
     receipts: set[tuple[str, str]] = set()
     matched: list[Row] = []
     epoch = 0
@@ -122,10 +122,10 @@ def answers(asks: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Versio
         elif kind == 1:
             matched.append(row)
         elif kind == 2:
-            receipts.add(asks.receipts[n - 1])
+            receipts.add(lookup.receipts[n - 1])
         else:
             epoch = n
-    return LookupResult(by_id, matches(asks.conditions, matched, others), frozenset(receipts), epoch)
+    return LookupResult(by_id, matches(lookup.conditions, matched, others), frozenset(receipts), epoch)
 
 
 def matches(
@@ -144,15 +144,15 @@ def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
     return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_token is None]
 
 
-def parts_of(asks: Lookup) -> Iterator[Lookup]:
-    """The same asks, a bounded number at a time; the receipts with the first."""
-    if len(asks.ids) + len(asks.conditions) <= AT_ONCE:
+def parts_of(lookup: Lookup) -> Iterator[Lookup]:
+    """The same lookup, a bounded number at a time; the receipts with the first."""
+    if len(lookup.ids) + len(lookup.conditions) <= AT_ONCE:
         yield asks
         return
-    receipts = asks.receipts
-    for start in range(0, max(len(asks.ids), len(asks.conditions)), AT_ONCE):
+    receipts = lookup.receipts
+    for start in range(0, max(len(lookup.ids), len(lookup.conditions)), AT_ONCE):
         end = start + AT_ONCE
-        yield Lookup(asks.ids[start:end], asks.conditions[start:end], receipts)
+        yield Lookup(lookup.ids[start:end], lookup.conditions[start:end], receipts)
         receipts = ()
 
 

@@ -1,6 +1,6 @@
 """The FHIR repository on PostgreSQL: transactions that ask, lock and commit; reads, history and search.
 
-Arrives: asks and plans from `rest/write/commit`, reads and queries from the interactions.  Leaves: versions with
+Arrives: lookup and plans from `rest/write/commit`, reads and queries from the interactions.  Leaves: versions with
 their exact
 bytes, pages, and a category of failure: `WriteConflict` when another writer was first (plan again), `StoreUnreachable`
 when the server is away (nothing is known of a commit that was under way; a receipt makes repeating it harmless).
@@ -236,12 +236,12 @@ class PostgresFhirTransaction:
         self._run_in_thread = run_in_thread
         self._owns_subscriptions = False
 
-    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
-        """See `ports.FhirTransaction.ask`."""
+    async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
+        """See `ports.FhirTransaction.look_up`."""
         self._owns_subscriptions = subscriptions_change
         lock = asking.OWN_SUBSCRIPTIONS if subscriptions_change else asking.SHARE_SUBSCRIPTIONS
         found = []
-        for part in asking.parts_of(asks):
+        for part in asking.parts_of(lookup):
             tenants = {item[0] for group in (part.ids, part.conditions, part.receipts) for item in group}
             await self._names.load(tenants, asking.parameters_of(part.conditions))
             rows = await self._session.many(script(lock, asking.ask_call(part, self._names)))
@@ -267,7 +267,7 @@ class PostgresFhirTransaction:
     async def _lock_many(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
         """All the locks in their order first, then the answers, a bounded number at a time."""
         await self._session.many(await self._run_in_thread(lambda: asking.lock_call(conditions)))
-        answers = await self.ask(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
+        answers = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(answers.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
@@ -277,8 +277,8 @@ class PostgresFhirTransaction:
             found[place] = await Search(tenant, self._session.many, self._names).first(query, 2)
         return found
 
-    async def news(self, since: int = -1) -> Changes:
-        """See `ports.FhirTransaction.news`."""
+    async def changes_since(self, since: int = -1) -> Changes:
+        """See `ports.FhirTransaction.changes_since`."""
         await self._names.load((DEFAULT_TENANT,))
         rows = await self._of_all(NEWS.call(since, self._names.partition(DEFAULT_TENANT)))
         return _news(rows, since)

@@ -32,25 +32,25 @@ class TenantTransaction:
         self._names = names
         self._owns_subscriptions = False
 
-    async def ask(self, asks: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
-        """See `ports.FhirTransaction.ask`."""
+    async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
+        """See `ports.FhirTransaction.look_up`."""
         self._owns_subscriptions = subscriptions_change
-        tenants = _sorted(item[0] for group in (asks.ids, asks.conditions, asks.receipts) for item in group)
+        tenants = _sorted(item[0] for group in (lookup.ids, lookup.conditions, lookup.receipts) for item in group)
         if len(tenants) < 2:
             await self._open(tenants)
-            return await self._plain.ask(asks, subscriptions_change=subscriptions_change)
-        by_id: list[Version | None] = [None] * len(asks.ids)
-        by_condition: list[Sequence[Version]] = [()] * len(asks.conditions)
+            return await self._plain.look_up(lookup, subscriptions_change=subscriptions_change)
+        by_id: list[Version | None] = [None] * len(lookup.ids)
+        by_condition: list[Sequence[Version]] = [()] * len(lookup.conditions)
         receipts: frozenset[tuple[str, str]] = frozenset()
         for tenant in tenants:
             await self._open((tenant,))
-            ids, conditions = _places(asks.ids, tenant), _places(asks.conditions, tenant)
+            ids, conditions = _places(lookup.ids, tenant), _places(lookup.conditions, tenant)
             part = Lookup(
-                [asks.ids[n] for n in ids],
-                [asks.conditions[n] for n in conditions],
-                [one for one in asks.receipts if one[0] == tenant],
+                [lookup.ids[n] for n in ids],
+                [lookup.conditions[n] for n in conditions],
+                [one for one in lookup.receipts if one[0] == tenant],
             )
-            answers = await self._plain.ask(part, subscriptions_change=subscriptions_change)
+            answers = await self._plain.look_up(part, subscriptions_change=subscriptions_change)
             for place, found in zip(ids, answers.by_id, strict=True):
                 by_id[place] = found
             for place, matches in zip(conditions, answers.by_condition, strict=True):
@@ -65,12 +65,12 @@ class TenantTransaction:
         if len(tenants) < 2:
             return list(await self._plain.lock(conditions))
         await self._session.many(asking.lock_call(conditions))
-        answers = await self.ask(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
+        answers = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(answers.by_condition)
 
-    async def news(self, since: int = -1) -> Changes:
-        """See `ports.FhirTransaction.news`."""
-        return await self._plain.news(since)
+    async def changes_since(self, since: int = -1) -> Changes:
+        """See `ports.FhirTransaction.changes_since`."""
+        return await self._plain.changes_since(since)
 
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""

@@ -44,10 +44,10 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         """What one process was first to name, another finds; their internal numbers do not meet."""
         other = PostgresFhirStore(self.database)
         async with other.transaction() as transaction:
-            await transaction.ask(Lookup(conditions=[("north", parse_criteria("Patient?identifier=1"))]))
+            await transaction.look_up(Lookup(conditions=[("north", parse_criteria("Patient?identifier=1"))]))
         await self.create(identified("p", "1"), tenant="north")
         async with other.transaction() as transaction:
-            answers = await transaction.ask(Lookup(conditions=[("north", parse_criteria("Patient?identifier=1"))]))
+            answers = await transaction.look_up(Lookup(conditions=[("north", parse_criteria("Patient?identifier=1"))]))
         self.assertEqual(ids(answers.by_condition[0]), ["p"])
         self.assertNotEqual(await other.new_rid(), await self.store.new_rid())
 
