@@ -74,7 +74,7 @@ class SubscriptionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The row of the service for a SubscriptionTopic, or a Basic that holds one (`served` is false when it no longer does)."""
+    """The row of the service for a SubscriptionTopic, or a Basic that holds one; `served` is false once it does not."""
 
     tenant: str
     rid: int

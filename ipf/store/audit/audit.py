@@ -22,7 +22,7 @@ from ipf.store.audit.packed_blocks import unpacked
 from ipf.store.audit.rows import COLUMNS, are_rare, audit_of, behind, conditions, insert, months_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal, script
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres.symbols import SymbolTable
 
 log = Logger()
 
@@ -62,14 +62,14 @@ class PostgresAuditStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._all_tenants = database.all_tenants
-        self._names = Names(database)
+        self._symbols = SymbolTable(database)
         self._months: set[datetime] = set()
 
     async def append(self, audits: Sequence[Audit]) -> None:
         """See `ports.AuditStore.append`."""
         if not audits:
             return
-        await self._names.add({audit.kind.tenant for audit in audits})
+        await self._symbols.ensure({audit.kind.tenant for audit in audits})
         await self._ensure_months(audits)
         if not self._database.has_row_security:
             await self._database.many(self._insert(audits))
@@ -80,7 +80,7 @@ class PostgresAuditStore:
 
     def _insert(self, audits: Sequence[Audit]) -> str:
         tenants = {audit.kind.tenant for audit in audits}
-        return insert(audits, {tenant: self._names.partition(tenant) for tenant in tenants})
+        return insert(audits, {tenant: self._symbols.partition(tenant) for tenant in tenants})
 
     async def _ensure_months(self, audits: Sequence[Audit]) -> None:
         for month in months_of(audits) - self._months:
@@ -101,8 +101,8 @@ class PostgresAuditStore:
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
     ) -> list[Audit]:
         """See `ports.AuditStore.find`."""
-        await self._names.load((tenant,))
-        passing = [f"a.partition_id = {self._names.partition(tenant)}", *conditions(wanted)]
+        await self._symbols.load((tenant,))
+        passing = [f"a.partition_id = {self._symbols.partition(tenant)}", *conditions(wanted)]
         if after is not None:
             passing.append(behind(after, oldest_first=oldest_first))
         order = "a.recorded_at, a.id" if oldest_first else "a.recorded_at DESC, a.id DESC"
@@ -134,8 +134,8 @@ class PostgresAuditStore:
     async def _count(self, tenant: str | None, wanted: AuditFilter) -> int:
         passing = conditions(wanted)
         if tenant is not None:
-            await self._names.load((tenant,))
-            passing.append(f"a.partition_id = {self._names.partition(tenant)}")
+            await self._symbols.load((tenant,))
+            passing.append(f"a.partition_id = {self._symbols.partition(tenant)}")
         runs = self._all_tenants if tenant is None else self._database.for_tenant(tenant)
         counted = f"SELECT count(*) FROM audit_records a WHERE {' AND '.join(passing) or 'true'}"
         return int((await runs.one(_planned(wanted) + counted))[0])

@@ -28,7 +28,7 @@ from ipf.store.postgres.quoting import Statement, script
 T = TypeVar("T")
 log = Logger()
 
-MOST_PREPARED = 200  # statements that a connection keeps besides those of its greeting
+MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
 _GONE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
 _WHY = {
@@ -91,7 +91,7 @@ class Connection:
 
     async def prepare(self, statement: Statement) -> None:
         """Have the server prepare a statement; the oldest is given up when there are too many."""
-        oldest = next(iter(self._prepared)) if len(self._prepared) >= MOST_PREPARED else None
+        oldest = next(iter(self._prepared)) if len(self._prepared) >= MAX_PREPARED else None
         if oldest is not None:
             del self._prepared[oldest]
             await self.run(f"DEALLOCATE {oldest}")

@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection, connect, shielded
 from ipf.store.postgres.driver import Row
-from ipf.store.postgres.prepared import Call, Shapes
+from ipf.store.postgres.prepared import DynamicStatement, StatementCache
 from ipf.store.postgres.quoting import Statement, literal, script
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
 from ipf.store.postgres.tenant_scope import (
@@ -104,7 +104,7 @@ class Database:
         self._reconnecting: Any = None
         self._reserved: Connection | None = None
         self._reserved_lock = DeferredLock()
-        self._shapes = Shapes()
+        self._statements = StatementCache()
 
     # -- life
 
@@ -190,12 +190,12 @@ class Database:
         connection = self._take_idle() or await self._borrow()
         return await connection.run(sql, self._give_back)
 
-    async def call(self, call: Call, prologue: str = "") -> list[Row]:
-        """As `many`; a repeated shape is prepared on the connection that runs it.  `prologue` goes before it."""
-        statement = self._shapes.statement(call)
+    async def run_dynamic(self, dynamic: DynamicStatement, prologue: str = "") -> list[Row]:
+        """As `many`; a repeated text is prepared on the connection that runs it.  `prologue` goes before it."""
+        statement = self._statements.prepared(dynamic)
         if statement is None:
-            return await self.many(prologue + call.text)
-        sql = prologue + statement.call(*call.values.values)
+            return await self.many(script(prologue, dynamic.text))
+        sql = script(prologue, statement.call(*dynamic.parameters.values))
         connection = self._take_idle() or await self._borrow()
         if not connection.has_prepared(statement.name):
             return await shielded(self._prepared(connection, statement, sql))

@@ -1,12 +1,12 @@
-"""What a transaction lookup before it is planned: one statement for ids, match conditions, receipts and the epoch.
+"""What a transaction reads before it is planned, in one statement: ids, match conditions, receipts and the epoch.
 
-Conditions that are one token (nearly all of them: an identifier) are answered set-wise inside that statement; any other
-goes through the general search.  Every answer sees what was committed before the statement began; `lock` answers again
-after the locks are held, which is what makes a conditional create safe.
+Conditions on a single token (nearly always an identifier) are matched set-wise in that statement; other conditions run
+as general searches.  The results show what was committed before the statement began.  `lock` matches again after the
+locks are held, which makes a conditional create safe.
 
-Advisory locks: class 1 guards the set of subscriptions (shared by all writers, exclusive for who changes it), class 2
-serialises match keys.  Match keys fall in a bounded range, so that two of them may share a lock; that costs waiting,
-never correctness.  Source: https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS
+Advisory locks: class 1 guards the set of subscriptions (shared by writers, exclusive for a change of the set), class 2
+serialises match keys.  Match keys are hashed to a bounded range; two keys with the same hash wait for each other.
+Source: https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ipf.ports import Lookup, LookupResult, Version
 from ipf.ports.search import Query
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.quoting import Statement, array, joined
-from ipf.store.postgres.symbols import Names, Parameter
+from ipf.store.postgres.symbols import Parameter, SymbolTable
 
 Condition = tuple[str, Query]
 
-AT_ONCE = 500  # ids and conditions in one statement, changes in one round trip; a wave of messages has up to 300
+BATCH_SIZE = 500  # ids and conditions in one statement, changes in one round trip; a batch of messages has up to 300
 SUBSCRIPTIONS_CLASS = 1
 MATCH_CLASS = 2
 MATCH_KEYS = 16384
 
 SHARE_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock_shared({SUBSCRIPTIONS_CLASS}, 0)"
-OWN_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
+LOCK_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
 
-# The one version that a row of `resources` names.  The `+ 0` lets it be found from that row alone: from what else names
-# the rid PostgreSQL may read all its versions, and look which of them is current after that.
+# The current version of a row of `resources`.  `+ 0` keeps PostgreSQL from joining the versions by another table's rid,
+# which reads all versions of the resource and filters them afterwards.
 CURRENT_VERSION = "JOIN resource_versions v ON v.rid = r.rid + 0 AND v.version_id = r.version_id"
 
 VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v.body, v.deleted, v.method"
 
-# The limit comes before the versions are joined: else PostgreSQL may read all versions of what it found.
+# The limit comes before the join, or PostgreSQL may read all versions of the matches.
 _MATCHES = f"""
     SELECT {VERSION_COLUMNS}
     FROM (SELECT r.rid, r.resource_type, r.id, r.version_id FROM index_text t JOIN resources r ON r.rid = t.rid
           WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val ORDER BY t.rid LIMIT 2) r
     JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id LIMIT 2"""
 
-ASK = Statement(
-    "fhir_ask",
+LOOK_UP = Statement(
+    "fhir_look_up",
     "smallint[], text, text, smallint[], smallint[], text, smallint[], text",
     rf"""
 SELECT 0, a.n, {VERSION_COLUMNS}
@@ -73,44 +73,44 @@ FROM unnest($1, $2, string_to_array($3, E'\x1f')) WITH ORDINALITY AS c(partition
 CROSS JOIN LATERAL ({_MATCHES}) m""",
 )
 
-# The function scan yields the keys in the order given, which is ascending: so two callers cannot wait for each other.
+# The function scan yields the keys in ascending order, as given, so two transactions cannot deadlock.
 LOCK = Statement(
     "fhir_lock",
     "integer[]",
     f"SELECT count(pg_advisory_xact_lock({MATCH_CLASS}, k)) FROM unnest($1) AS t(k)",
 )
 
-STATEMENTS = (ASK, MATCH, LOCK)
+STATEMENTS = (LOOK_UP, MATCH, LOCK)
 
 
-def ask_call(lookup: Lookup, names: Names) -> str:
-    """The statement for all that can be answered set-wise."""
+def look_up_call(lookup: Lookup, symbols: SymbolTable) -> str:
+    """The statement for everything that is matched set-wise."""
     tokens = _tokens(lookup.conditions)
-    return ASK.call(
-        array([str(names.partition(tenant)) for tenant, _, _ in lookup.ids]),
+    return LOOK_UP.call(
+        array([str(symbols.partition(tenant)) for tenant, _, _ in lookup.ids]),
         joined([resource_type for _, resource_type, _ in lookup.ids]),
         joined([id_ for _, _, id_ in lookup.ids]),
-        *_token_columns(tokens, names),
-        array([str(names.partition(tenant)) for tenant, _ in lookup.receipts]),
+        *_token_columns(tokens, symbols),
+        array([str(symbols.partition(tenant)) for tenant, _ in lookup.receipts]),
         joined([key for _, key in lookup.receipts]),
     )
 
 
-def match_call(conditions: Sequence[Condition], names: Names) -> str:
-    """The statement for those conditions that are single tokens."""
-    return MATCH.call(*_token_columns(_tokens(conditions), names))
+def match_call(conditions: Sequence[Condition], symbols: SymbolTable) -> str:
+    """The statement for the conditions that are single tokens."""
+    return MATCH.call(*_token_columns(_tokens(conditions), symbols))
 
 
-def _token_columns(tokens: Sequence[tuple[str, str, str, str]], names: Names) -> tuple[str, str, str]:
+def _token_columns(tokens: Sequence[tuple[str, str, str, str]], symbols: SymbolTable) -> tuple[str, str, str]:
     return (
-        array([str(names.partition(tenant)) for tenant, _, _, _ in tokens]),
-        array([str(names.parameter(resource_type, code)) for _, resource_type, code, _ in tokens]),
+        array([str(symbols.partition(tenant)) for tenant, _, _, _ in tokens]),
+        array([str(symbols.parameter(resource_type, code)) for _, resource_type, code, _ in tokens]),
         joined([value for _, _, _, value in tokens]),
     )
 
 
-def answers(lookup: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Version]]) -> LookupResult:
-    """Rows of `ask_call` in the order of the asks; `others`: matches of conditions that are no single tokens."""
+def lookup_result(lookup: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Version]]) -> LookupResult:
+    """The result of the rows of `look_up_call`; `others`: matches of conditions that are no single tokens."""
     by_id: list[Version | None] = [None] * len(lookup.ids)
     receipts: set[tuple[str, str]] = set()
     matched: list[Row] = []
@@ -131,7 +131,7 @@ def answers(lookup: Lookup, rows: Iterable[Row], others: dict[int, Sequence[Vers
 def matches(
     conditions: Sequence[Condition], rows: Iterable[Row], others: dict[int, Sequence[Version]]
 ) -> list[Sequence[Version]]:
-    """Rows of `match_call` in the order of the conditions."""
+    """The versions in rows of `match_call`, in the order of the conditions."""
     found: list[list[Version]] = [list(others.get(number, ())) for number in range(len(conditions))]
     numbers = [number for number, (_, query) in enumerate(conditions) if query.single_token is not None]
     for row in rows:
@@ -139,25 +139,25 @@ def matches(
     return list(found)
 
 
-def general(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
-    """The conditions that are no single tokens, with their places."""
+def general_conditions(conditions: Sequence[Condition]) -> list[tuple[int, Condition]]:
+    """The conditions that are no single tokens, with their positions."""
     return [(n, condition) for n, condition in enumerate(conditions) if condition[1].single_token is None]
 
 
-def parts_of(lookup: Lookup) -> Iterator[Lookup]:
-    """The same lookup, a bounded number at a time; the receipts with the first."""
-    if len(lookup.ids) + len(lookup.conditions) <= AT_ONCE:
-        yield asks
+def batches_of(lookup: Lookup) -> Iterator[Lookup]:
+    """The lookup in batches of bounded size; the receipts are in the first."""
+    if len(lookup.ids) + len(lookup.conditions) <= BATCH_SIZE:
+        yield lookup
         return
     receipts = lookup.receipts
-    for start in range(0, max(len(lookup.ids), len(lookup.conditions)), AT_ONCE):
-        end = start + AT_ONCE
+    for start in range(0, max(len(lookup.ids), len(lookup.conditions)), BATCH_SIZE):
+        end = start + BATCH_SIZE
         yield Lookup(lookup.ids[start:end], lookup.conditions[start:end], receipts)
         receipts = ()
 
 
-def put_together(parts: Sequence[LookupResult]) -> LookupResult:
-    """The answers of `parts_of`, in the order of the whole."""
+def merged(parts: Sequence[LookupResult]) -> LookupResult:
+    """The results of `batches_of` as one."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -170,8 +170,8 @@ def lock_call(conditions: Sequence[Condition]) -> str:
     return LOCK.call(array(map(str, sorted({_lock_key(tenant, query) for tenant, query in conditions}))))
 
 
-def parameters_of(conditions: Sequence[Condition]) -> set[Parameter]:
-    """The search parameters that the single tokens among them need."""
+def condition_parameters(conditions: Sequence[Condition]) -> set[Parameter]:
+    """The search parameters of the conditions that are single tokens."""
     return {(resource_type, code) for _, resource_type, code, _ in _tokens(conditions)}
 
 

@@ -1,9 +1,10 @@
-"""Statements that are written while the service runs, their values beside them, so that equal ones are planned once.
+"""SQL written at run time, with its parameters apart; repeated statements are prepared.
 
-A search's SQL depends on which parameters it has, not on their values.  Two searches of the same shape have the same
-text here, `$1` for each value; from the second time on it is prepared by each connection that runs it, which saves what
-PostgreSQL spends on planning: more than half of a small page.  A shape whose best plan depends on its values is not
-`stable`, and is sent with the values in its text, as is one that came once.
+The SQL of a search depends on which search parameters it has, not on their values.  Two searches of the same shape have
+the same text with `$1` for each value.  From the second time on, each connection that runs it prepares it, which saves
+PostgreSQL's planning.  Without this, a search by identifier takes 2.1 times the processor time of service and server, a
+search by family name 2.3 times, a page of a patient's Observations 1.5 times.  A statement without a stable plan, and
+one that came once, are sent with the values in their text.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from itertools import count
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Statement, Value, literal, script
 
-MOST_SHAPES = 500  # that are remembered; then all are forgotten
-OFTEN = 2  # so many times a shape must have come to be prepared
-_MARK = re.compile(r"\$(\d+)")
+MAX_STATEMENTS = 500
+"""Texts that are remembered; one more, and all are forgotten."""
+PREPARE_FROM = 2
+"""The occurrence from which on a text is prepared."""
+_PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
-class Values:
-    """The values of one statement, in the order of their marks."""
+class Parameters:
+    """The parameters of one statement, in the order of their placeholders."""
 
     __slots__ = ("types", "values")
 
@@ -30,54 +33,58 @@ class Values:
         self.types: list[str] = []
         self.values: list[Value] = []
 
-    def add(self, value: Value, kind: str = "text") -> str:
-        """The mark that stands for a value of an SQL type."""
+    def add(self, value: Value, type_: str = "text") -> str:
+        """The placeholder of a value of an SQL type."""
         self.values.append(value)
-        self.types.append(kind)
+        self.types.append(type_)
         return f"${len(self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A statement with its values.  `settings`: statements that go before it where the planner sees the values."""
+class DynamicStatement:
+    """A statement with its parameters.
+
+    `settings`: SET statements that go before it when the planner sees the values.  `stable`: the best plan is the same
+    for all values, so it may be prepared.
+    """
 
     sql: str
-    values: Values
+    parameters: Parameters
     settings: str = ""
     stable: bool = False
 
     @property
     def text(self) -> str:
         """One string with the values in it.  Problem MALFORMED for a value that cannot be stored."""
-        written = [literal(value) for value in self.values.values]
-        return script(self.settings, _MARK.sub(lambda mark: written[int(mark[1]) - 1], self.sql))
+        literals = [literal(value) for value in self.parameters.values]
+        return script(self.settings, _PLACEHOLDER.sub(lambda found: literals[int(found[1]) - 1], self.sql))
 
 
-class Shapes:
-    """Which shapes there were, and what those that came again are prepared as."""
+class StatementCache:
+    """The texts that occurred, and the prepared statements of those that occurred again."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Statement] = {}
-        self._times: dict[str, int] = {}
+        self._prepared: dict[str, Statement] = {}
+        self._occurrences: dict[str, int] = {}
         self._numbers = count(1)
 
-    def statement(self, call: Call) -> Statement | None:
-        """What a call is prepared as; None when it goes as it is."""
-        if not call.stable:
+    def prepared(self, dynamic: DynamicStatement) -> Statement | None:
+        """The prepared statement of this text; None when it is sent with its values."""
+        if not dynamic.stable:
             return None
-        return self._known.get(call.sql) or self._often(call)
+        return self._prepared.get(dynamic.sql) or self._count(dynamic)
 
-    def _often(self, call: Call) -> Statement | None:
-        times = self._times[call.sql] = self._times.get(call.sql, 0) + 1
-        if times < OFTEN:
-            if len(self._times) > MOST_SHAPES:
-                self._times.clear()
-                self._known.clear()
+    def _count(self, dynamic: DynamicStatement) -> Statement | None:
+        occurrences = self._occurrences[dynamic.sql] = self._occurrences.get(dynamic.sql, 0) + 1
+        if occurrences < PREPARE_FROM:
+            if len(self._occurrences) > MAX_STATEMENTS:
+                self._occurrences.clear()
+                self._prepared.clear()
             return None
-        made = Statement(f"shape_{next(self._numbers)}", ", ".join(call.values.types), call.sql)
-        self._known[call.sql] = made
+        made = Statement(f"shape_{next(self._numbers)}", ", ".join(dynamic.parameters.types), dynamic.sql)
+        self._prepared[dynamic.sql] = made
         return made
 
 
-Run = Callable[[Call], Awaitable[list[Row]]]
-"""Runs a call and returns its rows."""
+RunStatement = Callable[[DynamicStatement], Awaitable[list[Row]]]
+"""Runs a statement and returns its rows."""

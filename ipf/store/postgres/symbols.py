@@ -1,8 +1,7 @@
-"""Names in, small numbers out: partitions and search parameters are kept as smallint in every other table.
+"""The symbol table: tenants and search parameters are stored as smallint in every other table.
 
-The numbers never change, so they are remembered for the life of the process.  Names come into being when something is
-first written under them: committed at once, on their own, so that a transaction that is rolled back takes no number
-with it that this process remembers.
+Numbers never change, so the process keeps them.  A number is assigned when something is first written under its name,
+in a transaction of its own: a later rollback does not take back a number that the process remembers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ipf.store.postgres.quoting import Statement, joined
 Parameter = tuple[str, str]
 """(resource type, code)"""
 
-NO_NUMBER = -1
+UNKNOWN = -1
 
 NAMES = Statement(
     "names_all",
@@ -55,60 +54,60 @@ STATEMENTS = (NAMES, ADD_PARTITIONS, ADD_PARAMETERS, ADD_UNITS)
 
 
 class UnknownParameter(Exception):
-    """A search parameter that this process knows no number of."""
+    """A search parameter without a number in this process."""
 
 
-class _Numbers(dict[str, str]):
-    """Numbers of a resource type's parameters by code."""
+class _ParameterNumbers(dict[str, str]):
+    """Numbers of the search parameters of one resource type, by code."""
 
     def __missing__(self, code: str) -> str:
         raise UnknownParameter(code)
 
 
-_NONE = _Numbers()
+_NO_NUMBERS = _ParameterNumbers()
 
 
-class Names:
-    """What this process knows of the numbers."""
+class SymbolTable:
+    """The numbers that this process has loaded."""
 
     def __init__(self, database: Database) -> None:
-        self.has_statistics = False  # whether this process has seen that PostgreSQL knows how large the index is
+        self.has_statistics = False  # set once the index tables are known to be analysed
         self._database = database
         self._partitions: dict[str, int] = {}
         self._tenants: dict[int, str] = {}
         self._parameters: dict[Parameter, int] = {}
-        self._numbers: dict[str, _Numbers] = {}
+        self._numbers: dict[str, _ParameterNumbers] = {}
         self._units: set[tuple[str, str]] = set()
 
     def partition(self, tenant: str) -> int:
-        """The tenant's number, or one that matches nothing."""
-        return self._partitions.get(tenant, NO_NUMBER)
+        """The number of a tenant; UNKNOWN, which matches no row, when it has none."""
+        return self._partitions.get(tenant, UNKNOWN)
 
     def tenant(self, partition: int) -> str:
-        """The tenant of a partition that was loaded."""
+        """The tenant with this number."""
         return self._tenants[partition]
 
     def parameter(self, resource_type: str, code: str) -> int:
-        """The parameter's number, or one that matches nothing: then nothing was ever written under it."""
-        return self._parameters.get((resource_type, code), NO_NUMBER)
+        """The number of a search parameter; UNKNOWN, which matches no row, when nothing was written under it."""
+        return self._parameters.get((resource_type, code), UNKNOWN)
 
-    def numbers(self, resource_type: str) -> Mapping[str, str]:
-        """The numbers of a resource type's parameters by code, as text; UnknownParameter for one that is not known."""
-        return self._numbers.get(resource_type, _NONE)
+    def parameter_numbers(self, resource_type: str) -> Mapping[str, str]:
+        """The numbers of a type's parameters, as text, by code; UnknownParameter for one without a number."""
+        return self._numbers.get(resource_type, _NO_NUMBERS)
 
     async def load(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
-        """Look again when one of these is not known yet (others may have added it)."""
-        if not self.known(tenants, parameters):
+        """Load the table again when one of these is missing; another process may have added it."""
+        if not self.has(tenants, parameters):
             await self._load()
 
-    def known(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> bool:
-        """Whether all of these have numbers that this process knows."""
-        return not (self._unknown_tenants(tenants) or self._unknown_parameters(parameters))
+    def has(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> bool:
+        """Whether this process has the numbers of all of these."""
+        return not (self._missing_tenants(tenants) or self._missing_parameters(parameters))
 
-    async def add(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
-        """Make sure that all of these have numbers."""
+    async def ensure(self, tenants: Collection[str] = (), parameters: Collection[Parameter] = ()) -> None:
+        """Assign numbers to those of these that have none."""
         await self.load(tenants, parameters)
-        new_tenants, new_parameters = self._unknown_tenants(tenants), self._unknown_parameters(parameters)
+        new_tenants, new_parameters = self._missing_tenants(tenants), self._missing_parameters(parameters)
         if new_tenants:
             await self._database.run_reserved(ADD_PARTITIONS.call(joined(new_tenants)))
         if new_parameters:
@@ -117,8 +116,8 @@ class Names:
         if new_tenants or new_parameters:
             await self._load()
 
-    async def add_units(self, units: Collection[tuple[str, str]]) -> None:
-        """Make sure that these (tenant, unit text) are among those that occur; the tenants have numbers."""
+    async def ensure_units(self, units: Collection[tuple[str, str]]) -> None:
+        """Add these (tenant, unit text) to the units that occur.  The tenants have numbers."""
         new = sorted(set(units) - self._units) if units else ()
         if new:
             for tenant, some in groupby(new, key=itemgetter(0)):
@@ -133,10 +132,10 @@ class Names:
                 self._tenants[number] = name
             else:
                 self._parameters[name, code] = number
-                self._numbers.setdefault(name, _Numbers())[code] = str(number)
+                self._numbers.setdefault(name, _ParameterNumbers())[code] = str(number)
 
-    def _unknown_tenants(self, tenants: Iterable[str]) -> list[str]:
+    def _missing_tenants(self, tenants: Iterable[str]) -> list[str]:
         return sorted({tenant for tenant in tenants if tenant not in self._partitions})
 
-    def _unknown_parameters(self, parameters: Iterable[Parameter]) -> list[Parameter]:
+    def _missing_parameters(self, parameters: Iterable[Parameter]) -> list[Parameter]:
         return sorted({parameter for parameter in parameters if parameter not in self._parameters})

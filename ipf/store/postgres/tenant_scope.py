@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, TypeVar
 
 from ipf.store.postgres.driver import Row
-from ipf.store.postgres.prepared import Call
+from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.quoting import Statement, literal, script
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
 
@@ -51,8 +51,8 @@ class Executor(Protocol):
     async def many(self, sql: str) -> list[Row]:
         """See `Database.many`."""
 
-    async def call(self, call: Call) -> list[Row]:
-        """See `Database.call`."""
+    async def run_dynamic(self, dynamic: DynamicStatement) -> list[Row]:
+        """See `Database.run_dynamic`."""
 
     async def one(self, sql: str) -> Row:
         """See `Database.one`."""
@@ -79,8 +79,8 @@ class Pool(Protocol):
     async def many(self, sql: str) -> list[Row]:
         """See `Database.many`."""
 
-    async def call(self, call: Call, prologue: str = "") -> list[Row]:
-        """See `Database.call`."""
+    async def run_dynamic(self, dynamic: DynamicStatement, prologue: str = "") -> list[Row]:
+        """See `Database.run_dynamic`."""
 
     async def run_reserved(self, sql: str) -> list[Row]:
         """See `Database.run_reserved`."""
@@ -107,9 +107,9 @@ class TenantScope:
         """See `Database.many`."""
         return await self._pool.many(script(await self._prologue(), sql))
 
-    async def call(self, call: Call) -> list[Row]:
-        """See `Database.call`."""
-        return await self._pool.call(call, f"{await self._prologue()};\n")
+    async def run_dynamic(self, dynamic: DynamicStatement) -> list[Row]:
+        """See `Database.run_dynamic`."""
+        return await self._pool.run_dynamic(dynamic, await self._prologue())
 
     async def one(self, sql: str) -> Row:
         """See `Database.one`."""

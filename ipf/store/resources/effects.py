@@ -1,7 +1,4 @@
-"""What carries one correlation id in the FHIR database: versions, events, and tries to tell subscribers.
-
-Facts only: rows that were written in the transactions that wrote the resources, and the ledger of deliveries.
-"""
+"""Rows of the FHIR database with one correlation id: versions, events and delivery attempts."""
 
 from __future__ import annotations
 
@@ -12,20 +9,20 @@ from ipf.ports import EffectsStore, FhirEffects, FiredEvent, FiredNotification, 
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 
-MOST = 1000
+MAX_ROWS = 1000
 
 _VERSIONS = f"""
 SELECT r.resource_type, r.id, v.version_id,
        CASE WHEN v.deleted THEN 'deleted' WHEN v.version_id = 1 THEN 'created' ELSE 'updated' END, v.last_updated
 FROM resource_versions v JOIN resources r ON r.rid = v.rid JOIN partitions p ON p.id = v.partition_id
-WHERE v.correlation_id = $2 AND p.name = $1 ORDER BY v.last_updated, v.rid, v.version_id LIMIT {MOST}"""
+WHERE v.correlation_id = $2 AND p.name = $1 ORDER BY v.last_updated, v.rid, v.version_id LIMIT {MAX_ROWS}"""
 _EVENTS = f"""
 SELECT s.rid, s.id, s.status, e.event_number, r.resource_type || '/' || r.id, v.body,
        e.event_number <= s.delivered_number, s.channel_type
 FROM subscription_events e JOIN subscription_states s ON s.rid = e.subscription_rid
 JOIN partitions p ON p.id = s.partition_id JOIN resources r ON r.rid = e.resource_rid
 LEFT JOIN resources o ON o.rid = s.rid LEFT JOIN resource_versions v ON v.rid = o.rid AND v.version_id = o.version_id
-WHERE e.correlation_id = $2 AND p.name = $1 ORDER BY e.occurred_at, s.rid, e.event_number LIMIT {MOST}"""
+WHERE e.correlation_id = $2 AND p.name = $1 ORDER BY e.occurred_at, s.rid, e.event_number LIMIT {MAX_ROWS}"""
 # Attempts that carried the event first bear its correlation id; those that carried several are found by their range.
 _ATTEMPTS = f"""
 SELECT s.id, e.event_number, a.attempted_at, a.succeeded, a.http_status, a.duration_ms, a.error
@@ -42,7 +39,7 @@ CROSS JOIN LATERAL (
     ) a WHERE a.event_number <= e.event_number
 ) a
 WHERE e.correlation_id = $2 AND p.name = $1 AND a.kind = 'event-notification'
-ORDER BY a.attempted_at, a.id LIMIT {MOST}"""
+ORDER BY a.attempted_at, a.id LIMIT {MAX_ROWS}"""
 
 
 class PostgresEffects:
@@ -54,9 +51,9 @@ class PostgresEffects:
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:
         """See `ports.EffectsStore.effects`."""
         rows = self._database.for_tenant(tenant)
-        versions = await rows.many(_asked(_VERSIONS, tenant, correlation_id))
-        events = await rows.many(_asked(_EVENTS, tenant, correlation_id))
-        attempts = await rows.many(_asked(_ATTEMPTS, tenant, correlation_id)) if events else []
+        versions = await rows.many(_for_message(_VERSIONS, tenant, correlation_id))
+        events = await rows.many(_for_message(_EVENTS, tenant, correlation_id))
+        attempts = await rows.many(_for_message(_ATTEMPTS, tenant, correlation_id)) if events else []
         return FhirEffects(
             [WrittenVersion(*row) for row in versions],
             [_event(row) for row in events],
@@ -64,8 +61,8 @@ class PostgresEffects:
         )
 
 
-def _asked(query: str, tenant: str, correlation_id: str) -> str:
-    """The query for one message; an operator asks it now and then, so it is not prepared."""
+def _for_message(query: str, tenant: str, correlation_id: str) -> str:
+    """The query for one message; operators run it rarely, so it is not prepared."""
     return query.replace("$1", literal(tenant)).replace("$2", literal(correlation_id))
 
 

@@ -1,7 +1,7 @@
 """`ports.Exports` on PostgreSQL.
 
-A part and the progress of its job are written in one transaction, under the token of the lease: after a crash the next
-worker goes on behind the last part, and nothing is exported twice or left out.
+A part and the progress of its job are written in one transaction, guarded by the token of the lease.  After a crash the
+next worker continues behind the last part; no resource is exported twice or left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ WHERE j.partition_id = {_PARTITION} AND j.id = $2 AND j.expires_at > now()""",
 REMOVE = Statement(
     "export_remove", "text, text", f"DELETE FROM export_jobs WHERE partition_id = {_PARTITION} AND id = $2 RETURNING 1"
 )
-# A holder whose connection is gone is dead, and nobody waits for its time to run out; a number that PostgreSQL gave to
-# another connection meanwhile only means that.
+# A lease whose holder's connection is gone is free at once.  If PostgreSQL has reused the process id, it runs out.
 LEASE = Statement(
     "export_lease",
     "double precision",
@@ -112,7 +111,7 @@ class PostgresExports:
         """See `ports.Exports.create`."""
         what = (job.tenant, job.id, job.request_url, job.level, " ".join(job.types))
         create = CREATE.call(*what, job.since, job.transaction_time, job.expires_at)
-        add = ADD_PARTITIONS.call(job.tenant)  # a tenant may ask before it writes
+        add = ADD_PARTITIONS.call(job.tenant)  # a tenant may export before it writes
         await self._database.many(script(add, self._database.set_tenant(job.tenant), create))
 
     async def get(self, tenant: str, id: str) -> ExportJob | None:

@@ -8,7 +8,7 @@ from ipf.ports import Caller, SubscriptionCreator
 from ipf.ports.grants import CreatorGrants
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import Statement
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres.symbols import SymbolTable
 
 PUT_GRANTS = Statement(
     "fhir_put_grants",
@@ -41,10 +41,10 @@ ORDER BY g.granted_at, g.issuer, g.subject, g.client""",
 STATEMENTS = (PUT_GRANTS, DROP_GRANTS, WRITERS)
 
 
-def grants_calls(creators: Sequence[SubscriptionCreator], names: Names) -> Iterator[str]:
-    """One or two statements for each Subscription that a caller wrote, in the order of their numbers."""
+def grants_calls(creators: Sequence[SubscriptionCreator], symbols: SymbolTable) -> Iterator[str]:
+    """One or two statements for each Subscription that a caller wrote, in order of rid."""
     for one in sorted(creators, key=lambda creator: creator.rid):
-        who, partition = one.caller, names.partition(one.tenant)
+        who, partition = one.caller, symbols.partition(one.tenant)
         if one.begins:
             yield DROP_GRANTS.call(one.rid, partition)
         yield PUT_GRANTS.call(

@@ -1,8 +1,7 @@
-"""`ports.Histories` on PostgreSQL: one index walked backwards, or, for a type that is rare, its resources gathered.
+"""`ports.Histories` on PostgreSQL.
 
-Versions of a type are found by walking all versions in order of time and leaving out those of other types.  That is
-quick unless the type is rare among millions; then its few resources are gathered first.  A count that stops early says
-which it is.
+The versions of a type are found by a backward scan of all versions in order of time, filtered by type.  That is slow
+for a rare type among millions of versions, so a rare type is read by its resources.  A bounded count decides.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement
 
-RARE = 5000  # resources; a type with fewer is gathered
+RARE = 5000  # resources; a type with fewer is read by its resources
 
 _TYPES = "text, timestamptz, timestamptz, bigint, integer, integer"
 _BOUNDS = """v.last_updated >= $2 AND (v.last_updated, v.rid, v.version_id) < ($3, $4, $5)

@@ -1,4 +1,4 @@
-"""`ports.Referrers` on PostgreSQL: one look into the index for each search parameter that was ever written."""
+"""`ports.Referrers` on PostgreSQL: one index lookup for each search parameter that was ever written."""
 
 from __future__ import annotations
 

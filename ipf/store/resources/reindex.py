@@ -1,10 +1,10 @@
-"""Reindexing in batches: entries of resources that were written before their search parameter was there.
+"""Reindexing in batches: index entries of resources that are older than their search parameter.
 
-A batch is one transaction: it takes the job (other processes pass it by), the shared lock on the set of definitions,
-and the rows of its resources, so that no writer changes them between reading and indexing; it writes what is missing
-and how far it got.  A job of the default tenant (partition 1), whose definitions count for all, covers the resources of
-all tenants; any other covers its own.  Entries that are there already are no error.  What survives a kill: all batches
-that were committed.  A changed parameter's old entries are removed first, also in batches.
+A batch is one transaction.  It locks the job (other processes skip it), takes the shared lock on the set of
+definitions, locks the rows of its resources against writers, writes the missing entries and records its progress.  A
+job of the default tenant (partition 1), whose definitions count for all, covers the resources of all tenants; any other
+covers its own.  Existing entries are no error.  All committed batches survive a crash.  Old entries of a changed
+parameter are removed first, also in batches.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ipf.ports.index import EMPTY
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import SHARE_SUBSCRIPTIONS, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement, joined, printable, script
-from ipf.store.postgres.symbols import Names
-from ipf.store.resources import writes as writing
+from ipf.store.postgres.symbols import SymbolTable
+from ipf.store.resources.writes import index_calls, written_parameters, written_units
 
 _COLUMNS = """id, reason, resource_types, status, done_count,
     (SELECT count(*) FROM resources r WHERE r.resource_type = ANY(string_to_array(j.resource_types, ','))
@@ -82,7 +82,7 @@ JOBS = Statement(
 
 STATEMENTS = (TAKE, OPEN, BATCH, *CLEAR, PROGRESS, REQUEST, JOBS)
 
-_CLEARED_AT_ONCE = 20_000
+_CLEAR_BATCH = 20_000
 _NIL = "00000000-0000-0000-0000-000000000000"
 
 
@@ -91,7 +91,7 @@ class PostgresReindexQueue:
 
     def __init__(self, database: Database) -> None:
         self._all_tenants = database.all_tenants
-        self._names = Names(database)
+        self._symbols = SymbolTable(database)
 
     async def is_open(self) -> bool:
         """See `ports.ReindexQueue.is_open`."""
@@ -119,13 +119,13 @@ class PostgresReindexQueue:
         return True
 
     async def _clear(self, session: Session, job: int, parameters: str, last_rid: int) -> None:
-        """Remove some entries of the parameters that changed; when there are none left, go on with the resources."""
+        """Remove a batch of entries of the changed parameters; once none are left, the resources follow."""
         named = [tuple(one.split(".", 1)) for one in parameters.split(",")]
-        await self._names.load((), [(name, code) for name, code in named])
-        numbers = joined(self._names.parameter(name, code) for name, code in named)
+        await self._symbols.load((), [(name, code) for name, code in named])
+        numbers = joined(self._symbols.parameter(name, code) for name, code in named)
         gone = 0
         for statement in CLEAR:
-            gone += int((await session.many(statement.call(numbers, _CLEARED_AT_ONCE)))[0][0])
+            gone += int((await session.many(statement.call(numbers, _CLEAR_BATCH)))[0][0])
         left = parameters if gone else ""
         await session.commit(PROGRESS.call(job, "running", last_rid, 0, left, None))
 
@@ -135,25 +135,25 @@ class PostgresReindexQueue:
         status = "running" if len(rows) == limit else "done"
         reached = rows[-1][1] if rows else last_rid
         writes = Writes([_change(row) for row in rows])
-        await self._names.add({row[0] for row in rows}, writing.parameters_of(writes))
-        await self._names.add_units(writing.units_of(writes))
-        calls = writing.index_calls(writes, self._names)
+        await self._symbols.ensure({row[0] for row in rows}, written_parameters(writes))
+        await self._symbols.ensure_units(written_units(writes))
+        calls = index_calls(writes, self._symbols)
         await session.commit(script(*calls, PROGRESS.call(id_, status, reached, len(rows), "", None)))
 
     async def request(self, tenant: str, types: tuple[str, ...], reason: str) -> ReindexJob:
         """See `ports.ReindexQueue.request`."""
-        await self._names.add((tenant,))
-        return _job(await self._all_tenants.one(REQUEST.call(self._names.partition(tenant), ",".join(types), reason)))
+        await self._symbols.ensure((tenant,))
+        return _job(await self._all_tenants.one(REQUEST.call(self._symbols.partition(tenant), ",".join(types), reason)))
 
     async def jobs(self, tenant: str, limit: int) -> list[ReindexJob]:
         """See `ports.ReindexQueue.jobs`."""
-        await self._names.load((tenant,))
-        return [_job(row) for row in await self._all_tenants.many(JOBS.call(self._names.partition(tenant), limit))]
+        await self._symbols.load((tenant,))
+        return [_job(row) for row in await self._all_tenants.many(JOBS.call(self._symbols.partition(tenant), limit))]
 
 
 def _change(row: Row) -> Change:
-    """The current version as a change that adds all of its entries to what is there."""
-    found: Version = replace(version(row[1:]), version_id=2)  # not new: entries may be there
+    """The current version as a change that adds all of its entries."""
+    found: Version = replace(version(row[1:]), version_id=2)  # not new: entries may exist
     resource = loads(found.body)
     return Change(row[0], found, resource, EMPTY, extract(resource), _NIL, "update")
 

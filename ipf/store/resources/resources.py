@@ -1,10 +1,9 @@
-"""The FHIR repository on PostgreSQL: transactions that ask, lock and commit; reads, history and search.
+"""The FHIR repository on PostgreSQL: transactions that look up, lock and commit; reads, history and search.
 
-Arrives: lookup and plans from `rest/write/commit`, reads and queries from the interactions.  Leaves: versions with
-their exact
-bytes, pages, and a category of failure: `WriteConflict` when another writer was first (plan again), `StoreUnreachable`
-when the server is away (nothing is known of a commit that was under way; a receipt makes repeating it harmless).
-What survives a crash: what `commit` returned for, whole.
+Arrives: lookups and plans from `rest/write/commit`, reads and queries from the interactions.  Leaves: versions with
+their exact bytes, pages, or a `Problem`: `WriteConflict` when another writer was first (plan again), `StoreUnreachable`
+when the server is away (the outcome of a commit under way is unknown; its receipt makes a repeat harmless).  A commit
+that returned survives a crash as a whole.
 """
 
 from __future__ import annotations
@@ -34,18 +33,32 @@ from ipf.ports import (
 )
 from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, here
-from ipf.store.postgres import lookup as asking
-from ipf.store.postgres import symbols as naming
+from ipf.store.postgres import lookup, symbols
 from ipf.store.postgres.database import Database, Row, Session
-from ipf.store.postgres.lookup import CURRENT_VERSION, VERSION_COLUMNS, Condition, version
+from ipf.store.postgres.lookup import (
+    BATCH_SIZE,
+    CURRENT_VERSION,
+    LOCK_SUBSCRIPTIONS,
+    SHARE_SUBSCRIPTIONS,
+    VERSION_COLUMNS,
+    Condition,
+    batches_of,
+    condition_parameters,
+    general_conditions,
+    lock_call,
+    look_up_call,
+    lookup_result,
+    match_call,
+    matches,
+    merged,
+    version,
+)
 from ipf.store.postgres.quoting import Statement, joined, script
-from ipf.store.postgres.symbols import Names, UnknownParameter
-from ipf.store.resources import exports, grants, history, integrity
-from ipf.store.resources import reindex as reindexing
-from ipf.store.resources import search_run as searching
-from ipf.store.resources import writes as writing
+from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
+from ipf.store.resources import exports, grants, history, integrity, reindex, search_run, writes
 from ipf.store.resources.search_run import Many, Search
 from ipf.store.resources.tenants import TenantTransaction
+from ipf.store.resources.writes import commit_calls, required_symbols, written_parameters, written_units
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
 
@@ -67,10 +80,10 @@ HISTORY = Statement(
     f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id < $4 ORDER BY v.version_id DESC LIMIT $5",
 )
 NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
-# What writers must know that came after the epoch $1: subscriptions, topics, and search parameters when one changed.
-# A subscription or topic without a body does not fire (any more); a first reading ($1 < 0) need not hear of those.
-NEWS = Statement(
-    "fhir_news",
+# Changes after the epoch $1: subscriptions, topics, and all search parameters when one changed.  A subscription or
+# topic without a body fires no longer; a first reading ($1 < 0) skips those.
+CHANGES = Statement(
+    "fhir_changes",
     "bigint, smallint",
     f"""
 SELECT 0, p.name, s.rid, s.id,
@@ -101,7 +114,7 @@ FROM unnest(string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f')) WITH ORD
 JOIN resources r ON r.partition_id = $1 AND r.resource_type = k.resource_type AND r.id = k.id AND NOT r.deleted
 JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id ORDER BY k.n""",
 )
-# A step from type to type along the index, so that the cost is that of the types, not of the resources.
+# Steps from type to type along the index: the cost grows with the types, not with the resources.
 TYPES = Statement(
     "fhir_types",
     "smallint",
@@ -120,9 +133,9 @@ COUNTS = Statement(
 )
 
 STATEMENTS = (
-    READ, READ_VERSION, HISTORY, NEXT_RIDS, NEWS, COUNTS, READ_MANY, TYPES,
-    *asking.STATEMENTS, *naming.STATEMENTS, *writing.STATEMENTS, *searching.STATEMENTS,
-    *reindexing.STATEMENTS,
+    READ, READ_VERSION, HISTORY, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
+    *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
+    *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
 )  # fmt: skip
 
@@ -132,13 +145,13 @@ _HIGHEST_VERSION = 2**31 - 1
 class PostgresFhirStore:
     """`ports.FhirStore` on a Database that was opened with `statements=STATEMENTS`.
 
-    `run_in_thread`: where the statements of many changes are written.
+    `run_in_thread`: runs the building of statements for many changes.
     """
 
     def __init__(self, database: Database, run_in_thread: RunInThread = here) -> None:
         self._database = database
         self._run_in_thread = run_in_thread
-        self._names = Names(database)
+        self._symbols = SymbolTable(database)
         self._rids = iter(range(0))
         self._rid_lock = DeferredLock()
 
@@ -150,13 +163,13 @@ class PostgresFhirStore:
     async def _transaction(self) -> AsyncIterator[FhirTransaction]:
         async with self._database.session() as session:
             if not self._database.has_row_security:
-                yield PostgresFhirTransaction(session, self._names, self._run_in_thread)
+                yield PostgresFhirTransaction(session, self._symbols, self._run_in_thread)
                 return
-            # What changed of the subscriptions of all tenants is read beside the transaction, which serves one.
+            # Changes of the subscriptions of all tenants are read outside the transaction, which is restricted to one.
             plain = PostgresFhirTransaction(
-                session, self._names, self._run_in_thread, self._database.all_tenants.run_reserved
+                session, self._symbols, self._run_in_thread, self._database.all_tenants.run_reserved
             )
-            yield TenantTransaction(plain, session, self._database, self._names)
+            yield TenantTransaction(plain, session, self._database, self._symbols)
 
     async def new_rid(self) -> int:
         """See `ports.FhirStore.new_rid`."""
@@ -166,7 +179,7 @@ class PostgresFhirStore:
     async def _rid_of_new_block(self) -> int:
         await self._rid_lock.acquire()
         try:
-            rid = next(self._rids, None)  # another may have fetched a block meanwhile
+            rid = next(self._rids, None)  # another caller may have fetched a block meanwhile
             if rid is None:
                 ((first,),) = await self._database.run_reserved(NEXT_RIDS.call())
                 self._rids = iter(range(first, first + RID_BLOCK))
@@ -195,7 +208,7 @@ class PostgresFhirStore:
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
         rows = self._database.for_tenant(tenant)
-        return await Search(tenant, rows.many, self._names, rows.call).page(query, after)
+        return await Search(tenant, rows.many, self._symbols, rows.run_dynamic).page(query, after)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""
@@ -215,8 +228,8 @@ class PostgresFhirStore:
         return {name: int(count) for name, count in await self._database.all_tenants.many(COUNTS.call())}
 
     async def _partition(self, tenant: str) -> int:
-        await self._names.load((tenant,))
-        return self._names.partition(tenant)
+        await self._symbols.load((tenant,))
+        return self._symbols.partition(tenant)
 
     async def _version(self, tenant: str, call: str) -> Version | None:
         row = await self._database.for_tenant(tenant).maybe(call)
@@ -226,90 +239,93 @@ class PostgresFhirStore:
 class PostgresFhirTransaction:
     """`ports.FhirTransaction`: the first statement begins it, `commit` ends it.
 
-    `of_all`: runs what must see the rows of all tenants; None = the session does.
+    `run_for_all`: runs statements that must see the rows of all tenants; None = the session does.
     """
 
-    def __init__(self, session: Session, names: Names, run_in_thread: RunInThread, of_all: Many | None = None) -> None:
+    def __init__(
+        self, session: Session, symbols: SymbolTable, run_in_thread: RunInThread, run_for_all: Many | None = None
+    ) -> None:
         self._session = session
-        self._of_all = of_all or session.many
-        self._names = names
+        self._run_for_all = run_for_all or session.many
+        self._symbols = symbols
         self._run_in_thread = run_in_thread
         self._owns_subscriptions = False
 
     async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
         """See `ports.FhirTransaction.look_up`."""
         self._owns_subscriptions = subscriptions_change
-        lock = asking.OWN_SUBSCRIPTIONS if subscriptions_change else asking.SHARE_SUBSCRIPTIONS
+        lock = LOCK_SUBSCRIPTIONS if subscriptions_change else SHARE_SUBSCRIPTIONS
         found = []
-        for part in asking.parts_of(lookup):
+        for part in batches_of(lookup):
             tenants = {item[0] for group in (part.ids, part.conditions, part.receipts) for item in group}
-            await self._names.load(tenants, asking.parameters_of(part.conditions))
-            rows = await self._session.many(script(lock, asking.ask_call(part, self._names)))
-            found.append(asking.answers(part, rows, await self._general(part.conditions)))
+            await self._symbols.load(tenants, condition_parameters(part.conditions))
+            rows = await self._session.many(script(lock, look_up_call(part, self._symbols)))
+            found.append(lookup_result(part, rows, await self._general(part.conditions)))
             lock = ""
-        return asking.put_together(found)
+        return merged(found)
 
     async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.
 
-        The answer must be younger than the locks: each statement has a snapshot of its own, so one round trip will do,
-        unless there are names that another writer may be adding before it gives up its locks.
+        The matches must be read after the locks are held.  Each statement has its own snapshot, so one round trip is
+        enough, unless there are symbols that another writer may be adding while it holds the locks.
         """
-        if len(conditions) > asking.AT_ONCE:
+        if len(conditions) > BATCH_SIZE:
             return await self._lock_many(conditions)
-        lock, tenants, parameters = asking.lock_call(conditions), _tenants(conditions), asking.parameters_of(conditions)
-        if not self._names.known(tenants, parameters):
+        lock = lock_call(conditions)
+        tenants, parameters = _tenants(conditions), condition_parameters(conditions)
+        if not self._symbols.has(tenants, parameters):
             await self._session.many(lock)
-            await self._names.load(tenants, parameters)
-        rows = await self._session.many(script(lock, asking.match_call(conditions, self._names)))
-        return asking.matches(conditions, rows, await self._general(conditions))
+            await self._symbols.load(tenants, parameters)
+        rows = await self._session.many(script(lock, match_call(conditions, self._symbols)))
+        return matches(conditions, rows, await self._general(conditions))
 
     async def _lock_many(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
-        """All the locks in their order first, then the answers, a bounded number at a time."""
-        await self._session.many(await self._run_in_thread(lambda: asking.lock_call(conditions)))
-        answers = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
-        return list(answers.by_condition)
+        """Take all locks in their order, then match in batches."""
+        await self._session.many(await self._run_in_thread(lambda: lock_call(conditions)))
+        result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
+        return list(result.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
-        """Matches of the conditions that are no single tokens, by place; at most two each."""
+        """Matches of the conditions that are no single tokens, by position; at most two each."""
         found: dict[int, Sequence[Version]] = {}
-        for place, (tenant, query) in asking.general(conditions):
-            found[place] = await Search(tenant, self._session.many, self._names).first(query, 2)
+        for position, (tenant, query) in general_conditions(conditions):
+            found[position] = await Search(tenant, self._session.many, self._symbols).first(query, 2)
         return found
 
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""
-        await self._names.load((DEFAULT_TENANT,))
-        rows = await self._of_all(NEWS.call(since, self._names.partition(DEFAULT_TENANT)))
-        return _news(rows, since)
+        await self._symbols.load((DEFAULT_TENANT,))
+        rows = await self._run_for_all(CHANGES.call(since, self._symbols.partition(DEFAULT_TENANT)))
+        return _changes(rows, since)
 
     async def commit(self, writes: Writes) -> None:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
-            raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not say so")
-        if len(writes.changes) > asking.AT_ONCE:
+            raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not announce it")
+        if len(writes.changes) > BATCH_SIZE:
             await self._commit_many(writes)
             return
         groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
         tenants = {item.tenant for group in groups for item in group}
-        await self._names.add(tenants)
-        await self._names.add_units(writing.units_of(writes))
+        await self._symbols.ensure(tenants)
+        await self._symbols.ensure_units(written_units(writes))
         try:
-            calls = script(*writing.commit_calls(writes, self._names))
-        except UnknownParameter:  # seldom, so that nobody looks for new ones before
-            await self._names.add((), writing.parameters_of(writes))
-            calls = script(*writing.commit_calls(writes, self._names))
+            calls = script(*commit_calls(writes, self._symbols))
+        except UnknownParameter:  # rare, so it is not checked before
+            await self._symbols.ensure((), written_parameters(writes))
+            calls = script(*commit_calls(writes, self._symbols))
         await self._session.commit(calls)
 
     async def _commit_many(self, writes: Writes) -> None:
-        """The statements one by one, each of bounded size and written aside: no one of them holds up the reactor.
+        """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.
 
-        The last one, which locks the rows of subscriptions when there are events, travels with the COMMIT.
+        The last one, which locks the rows of subscriptions when there are events, is sent with the COMMIT.
         """
-        tenants, parameters, units = await self._run_in_thread(lambda: writing.names_of(writes))
-        await self._names.add(tenants, parameters)
-        await self._names.add_units(units)
-        calls = writing.commit_calls(writes, self._names)
+        tenants, parameters, units = await self._run_in_thread(lambda: required_symbols(writes))
+        await self._symbols.ensure(tenants, parameters)
+        await self._symbols.ensure_units(units)
+        calls = commit_calls(writes, self._symbols)
         call = await self._run_in_thread(lambda: next(calls, ""))
         while call:
             following = await self._run_in_thread(lambda: next(calls, ""))
@@ -317,8 +333,8 @@ class PostgresFhirTransaction:
             call = following
 
 
-def _news(rows: Sequence[Row], since: int) -> Changes:
-    """Rows in order of their kind; there may be many subscriptions, which are read when they are asked for."""
+def _changes(rows: Sequence[Row], since: int) -> Changes:
+    """The changes in rows ordered by kind; the subscriptions, which may be many, are parsed lazily."""
     many = sum(row[0] == 0 for row in rows)
     subscriptions = (
         ActiveSubscription(tenant, rid, id_, None if body is None else loads(body))

@@ -1,13 +1,12 @@
-"""A query in, SQL out: pages in order, counts, and the tokens that pages continue with.
+"""A search query in, SQL out: pages in order, counts, and page tokens.
 
-A search walks one index in order and stops when the page is full: the index of a single token when the query has one
+A search scans one index in order and stops when the page is full: the entries of a single token when the query has one
 (`index_text`, in order of rid), else the resources of the type.  Of several tokens the one that is likely the rarest
-drives: an identifier, then a reference, then the others; further conditions are those of `search_conditions.py`.
-A statement whose best plan is the same for all values is prepared (`shapes.py`); else the planner sees the values.
+drives: an identifier, then a reference, then the others.  The other conditions are those of `search_conditions.py`.
+A statement with one best plan for all values may be prepared (`prepared.py`); otherwise the planner sees the values.
 
-Every order is paged by key: behind the values of the last row of the page before, rows without a value last, so that
-pages neither repeat nor skip while others write.  The token carries the total, which is counted once, for the
-first page.
+Pages are cut by key: each continues after the values of the last row, rows without a value last, so pages neither
+repeat nor skip rows while others write.  The token carries the total, which is counted for the first page only.
 """
 
 from __future__ import annotations
@@ -28,16 +27,15 @@ from ipf.fhir.model.definitions import definitions
 from ipf.ports.predicates import IdIn, TextEquals
 from ipf.ports.search import Query, Sort
 from ipf.store.postgres.lookup import VERSION_COLUMNS
-from ipf.store.postgres.prepared import Call
+from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.quoting import Value
-from ipf.store.postgres.symbols import Names, Parameter
-from ipf.store.resources.search_conditions import TABLES, Conditions
-from ipf.store.resources.search_conditions import parameters_of as parameters_of_test
-from ipf.store.resources.search_walk import Walk, is_probe, walk_of
+from ipf.store.postgres.symbols import Parameter, SymbolTable
+from ipf.store.resources.index_scan import IndexScan, index_scan_of, is_probe
+from ipf.store.resources.search_conditions import TABLES, Conditions, predicate_parameters
 
 DEFAULT_COUNT = 50
 
-# Prepared statements want nested loops only; a search with ranges does not.  Ends with the statement's transaction.
+# Prepared statements use nested loops only; a search with ranges needs the other joins.  For one transaction.
 PLANNER = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
 _VERSIONS = "JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id"
@@ -48,7 +46,7 @@ COLUMNS = 8  # of VERSION_COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Where a page continues: behind the row with these `keys` and this rid.  `check` ties it to its search."""
+    """Where a page continues: after the row with these `keys` and this rid.  `check` is the checksum of its search."""
 
     check: int
     total: int | None
@@ -62,7 +60,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str, check: int) -> Token:
-        """Problem VALUE for what this module did not write, or not for this search."""
+        """Problem VALUE for a text that is no token, or a token of another search."""
         try:
             found, total, rid, keys = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
             if type(rid) is not int or not 0 <= rid < 2**63 or not all(isinstance(key, str | None) for key in keys):
@@ -78,7 +76,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One key of the order: its SQL, and how its value in a token is read, and of which SQL type it is."""
+    """One sort key: its SQL, the parser of its value in a token, and its SQL type."""
 
     sql: str
     descending: bool
@@ -90,33 +88,33 @@ class _Key:
 class SearchSql:
     """The statements of one search of one tenant.  `units`: unit texts that occur, for quantities in UCUM units.
 
-    `walks_dates`: an order by one date is read from the index of dates, which holds the resources that have any
-    (`can_walk_dates`).  `descending`: the direction of rid where there is no other order.
+    `scans_dates`: an order by one date is read from the index of dates, which has the resources with any date
+    (`can_scan_dates`).  `descending`: the direction of rid where there is no other order.
     """
 
     def __init__(
         self,
         tenant: str,
         query: Query,
-        names: Names,
+        symbols: SymbolTable,
         units: Sequence[str] = (),
         *,
-        walks_dates: bool = False,
+        scans_dates: bool = False,
         descending: bool = False,
     ) -> None:
         self._query = query
-        self._partition = names.partition(tenant)
-        self._names = names
+        self._partition = symbols.partition(tenant)
+        self._symbols = symbols
         self._units = units
-        self._walks_dates = walks_dates
+        self._scans_dates = scans_dates
         self._is_descending = descending
-        self._driver, rank = (None, 0) if walks_dates else ranked(query)
+        self._driver, rank = (None, 0) if scans_dates else ranked(query)
         self._is_selective = rank <= _REFERENCE
 
-    def _begin(self) -> None:
-        """Write another statement."""
-        self._conditions = Conditions(self._partition, self._names, self._units)
-        self._add = self._conditions.values.add
+    def _reset(self) -> None:
+        """Start another statement."""
+        self._conditions = Conditions(self._partition, self._symbols, self._units)
+        self._add = self._conditions.parameters.add
         self._joins, self._keys = self._order()
 
     @property
@@ -124,26 +122,26 @@ class SearchSql:
         """Equal for the same search in the same order."""
         return crc32(f"{self._query.canonical}|{self._query.sort}".encode())
 
-    def page(self, limit: int, after: Token | None = None) -> Call:
-        """At most `limit` rows of VERSION_COLUMNS and the keys of the order, from behind `after`."""
-        self._begin()
-        walk = None if self._query.sort else self._walked()
-        if walk is not None:
-            behind = [] if after is None else [self._behind(after, "d.rid")]
+    def page(self, limit: int, after: Token | None = None) -> DynamicStatement:
+        """At most `limit` rows of VERSION_COLUMNS and the keys of the order, after `after`."""
+        self._reset()
+        scan = None if self._query.sort else self._index_scan()
+        if scan is not None:
+            conditions = [] if after is None else [self._after(after, "d.rid")]
             order = f"d.rid{' DESC' if self._descending() else ''}"
-            rids = walk.numbers(behind, order, self._add(limit, "bigint"))
-            # An order of its own: it cannot be joined otherwise than from here to the one version of each.
+            rids = scan.select_rids(conditions, order, self._add(limit, "bigint"))
+            # Its own ORDER BY keeps the planner from reordering the join with the versions.
             current = f"SELECT r.* FROM ({rids}) d JOIN resources r ON r.rid = d.rid ORDER BY {order}"
             rows = f"SELECT {VERSION_COLUMNS} FROM ({current}) r {_VERSIONS}"
-            settings = "" if walk.probes_only else PLANNER
-            return self._call(f"{rows} ORDER BY {self._order_by([])}", settings, walk.stable)
+            settings = "" if scan.probes_only else PLANNER
+            return self._statement(f"{rows} ORDER BY {self._order_by([])}", settings, scan.stable)
         stable = self._is_stable()
         self._conditions.fenced = stable
-        where = [*self._where(), *([] if after is None else [self._behind(after)])]
+        where = [*self._where(), *([] if after is None else [self._after(after)])]
         keys = [f"{key.sql} AS k{number}" for number, key in enumerate(self._keys)]
         columns = ", ".join(["r.rid", "r.resource_type", "r.id", "r.version_id", *keys])
         names = ", ".join([VERSION_COLUMNS, *(f"r.k{number}" for number in range(len(keys)))])
-        return self._call(
+        return self._statement(
             f"SELECT {names} FROM (SELECT {columns} FROM {self._from()}{self._joins} "
             f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {self._add(limit, 'bigint')}) r "
             f"{_VERSIONS} ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
@@ -151,51 +149,55 @@ class SearchSql:
             stable,
         )
 
-    def count(self) -> Call:
-        """How many there are; entries of the index are those of live resources, so they alone may do."""
-        self._begin()
-        walk = self._walked()
-        if walk is not None:
-            settings = "" if walk.stable else PLANNER
-            return self._call(f"SELECT count(*) FROM {walk.source} d WHERE {walk.condition}", settings, walk.stable)
-        return self._call(f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}", PLANNER)
+    def count(self) -> DynamicStatement:
+        """The number of matches; an index scan alone may do, because entries exist for live resources only."""
+        self._reset()
+        scan = self._index_scan()
+        if scan is not None:
+            settings = "" if scan.stable else PLANNER
+            return self._statement(
+                f"SELECT count(*) FROM {scan.source} d WHERE {scan.condition}", settings, scan.stable
+            )
+        return self._statement(f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}", PLANNER)
 
-    def ids(self, limit: int) -> Call:
+    def ids(self, limit: int) -> DynamicStatement:
         """Logical ids of at most `limit` matches, in no order."""
-        self._begin()
-        walk = self._walked()
-        if walk is not None:
-            rids = f"SELECT d.rid FROM {walk.source} d WHERE {walk.condition} LIMIT {self._add(limit, 'bigint')}"
+        self._reset()
+        scan = self._index_scan()
+        if scan is not None:
+            rids = f"SELECT d.rid FROM {scan.source} d WHERE {scan.condition} LIMIT {self._add(limit, 'bigint')}"
             found = f"SELECT r.id FROM ({rids}) d JOIN resources r ON r.rid = d.rid"
-            return self._call(found, "" if walk.stable else PLANNER, walk.stable)
+            return self._statement(found, "" if scan.stable else PLANNER, scan.stable)
         where = " AND ".join(self._where())
-        return self._call(f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {self._add(limit, 'bigint')}", PLANNER)
+        return self._statement(
+            f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {self._add(limit, 'bigint')}", PLANNER
+        )
 
-    def driver_count(self, limit: int) -> Call:
-        """How many rows the driving token has, counted up to `limit`."""
-        self._begin()
+    def driver_count(self, limit: int) -> DynamicStatement:
+        """The number of rows of the driving token, counted up to `limit`."""
+        self._reset()
         test = self._query.terms[self._driver or 0].test
         assert isinstance(test, TextEquals)
         where = self._conditions.driven(test, self._query.resource_type)
         rows = f"SELECT 1 FROM index_text d WHERE {where} LIMIT {self._add(limit, 'bigint')}"
-        return self._call(f"SELECT count(*) FROM ({rows}) t", "", True)
+        return self._statement(f"SELECT count(*) FROM ({rows}) t", "", True)
 
     def token(self, row: Sequence[Any], total: int | None) -> str:
-        """The token behind a row of a page."""
+        """The token that continues after a row of a page."""
         keys = tuple(_key_text(value) for value in row[COLUMNS:])
         return Token(self.check, total, row[0], keys).text()
 
     # -- parts
 
-    def _call(self, sql: str, settings: str, stable: bool = False) -> Call:
-        return Call(sql, self._conditions.values, settings, stable)
+    def _statement(self, sql: str, settings: str, stable: bool = False) -> DynamicStatement:
+        return DynamicStatement(sql, self._conditions.parameters, settings, stable)
 
     def _is_stable(self) -> bool:
-        """Whether rows of `resources` are best found one by one, whatever the values are.
+        """Whether nested loops over rows of `resources` are the best plan for all values.
 
-        They are those of an identifier or reference, or of one id; each of the other tests looks up single entries.
+        So it is for an identifier, a reference or one id, when each of the other tests looks up single entries.
         """
-        if self._walks_dates or any(sort.kind in ("text", "quantity") for sort in self._query.sort):
+        if self._scans_dates or any(sort.kind in ("text", "quantity") for sort in self._query.sort):
             return False
         tests = [term.test for number, term in enumerate(self._query.terms) if number != self._driver]
         if not (self._driver is not None and self._is_selective):
@@ -205,22 +207,26 @@ class SearchSql:
             tests.remove(ids[0])
         return all(map(is_probe, tests))
 
-    def _walked(self) -> Walk | None:
-        """The walk that answers the query but for its order."""
-        return None if self._walks_dates else walk_of(self._query, self._driver, self._conditions, self._is_selective)
+    def _index_scan(self) -> IndexScan | None:
+        """The index scan that answers the query, apart from its order."""
+        return (
+            None
+            if self._scans_dates
+            else index_scan_of(self._query, self._driver, self._conditions, self._is_selective)
+        )
 
     @property
-    def _walk(self) -> str:
+    def _scan_rid(self) -> str:
         return "d.rid" if self._driver is not None else "r.rid"
 
     def _from(self) -> str:
-        if self._walks_dates:
+        if self._scans_dates:
             return "index_date o0 JOIN resources r ON r.rid = o0.rid"
         return "resources r" if self._driver is None else "index_text d JOIN resources r ON r.rid = d.rid"
 
     def _where(self) -> list[str]:
         type_ = self._query.resource_type
-        found = [self._conditions.live("r", type_), *(self._first_date() if self._walks_dates else ())]
+        found = [self._conditions.live("r", type_), *(self._first_date() if self._scans_dates else ())]
         for number, term in enumerate(self._query.terms):
             if number == self._driver and isinstance(term.test, TextEquals):
                 found.append(self._conditions.driven(term.test, type_))
@@ -229,7 +235,7 @@ class SearchSql:
         return found
 
     def _first_date(self) -> list[str]:
-        """Of several dates of a resource, the one that counts in the order."""
+        """The condition for the date of a resource, out of several, that the order uses."""
         sort, type_ = self._query.sort[0], self._query.resource_type
         better = ">" if sort.descending else "<"
         same = self._conditions.entry("e", type_, sort.code)
@@ -242,7 +248,7 @@ class SearchSql:
     def _order(self) -> tuple[str, list[_Key]]:
         joins, keys = "", []
         for number, sort in enumerate(self._query.sort):
-            if self._walks_dates:
+            if self._scans_dates:
                 keys.append(_Key("o0.lo", sort.descending, False, *_READERS["date"]))
             elif sort.kind == "id":
                 keys.append(_Key("r.id", sort.descending, False, str, "text"))
@@ -268,18 +274,18 @@ class SearchSql:
             f"{name}{' DESC' if key.descending else ''}{' NULLS LAST' if key.nullable else ''}"
             for name, key in zip(keys, self._keys, strict=True)
         ]
-        rid = self._walk if names is None else "r.rid"
+        rid = self._scan_rid if names is None else "r.rid"
         return ", ".join([*found, f"{rid} DESC" if self._descending() else rid])
 
     def _descending(self) -> bool:
         return self._keys[0].descending if self._keys else self._is_descending
 
-    def _behind(self, after: Token, rid: str | None = None) -> str:
-        """Rows that come later in the order; `rid`: what the walk goes by."""
+    def _after(self, after: Token, rid: str | None = None) -> str:
+        """The condition for rows later in the order than `after`; `rid`: the column that the scan is ordered by."""
         if len(after.keys) != len(self._keys):
             raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
-        rid, sign, last_rid = rid or self._walk, "<" if self._descending() else ">", self._add(after.rid, "bigint")
-        if len(self._keys) == 1 and not self._keys[0].nullable:  # one comparison, that an index can walk
+        rid, sign, last_rid = rid or self._scan_rid, "<" if self._descending() else ">", self._add(after.rid, "bigint")
+        if len(self._keys) == 1 and not self._keys[0].nullable:  # one row comparison, which an index scan can use
             key, value = self._keys[0], after.keys[0]
             return f"({key.sql}, {rid}) {sign} ({self._read(key, value)}, {last_rid})"
         found = f"{rid} {sign} {last_rid}"
@@ -293,32 +299,32 @@ class SearchSql:
         return found
 
     def _read(self, key: _Key, text: str | None) -> str:
-        """The mark for a key of a token."""
+        """The placeholder for a key of a token."""
         try:
             return self._add(key.read(text or ""), key.kind)
         except (ValueError, InvalidOperation) as refused:
             raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
 
 
-def parameters_of(query: Query) -> set[Parameter]:
+def query_parameters(query: Query) -> set[Parameter]:
     """The search parameters whose numbers the SQL needs."""
-    found = set[Parameter]().union(*(parameters_of_test(term.test, query.resource_type) for term in query.terms))
+    found = set[Parameter]().union(*(predicate_parameters(term.test, query.resource_type) for term in query.terms))
     sorts = (sort for sort in query.sort if sort.kind in TABLES)
     return found | {(query.resource_type, code) for sort in sorts for code in (sort.code, *sort.others)}
 
 
-def can_walk_dates(query: Query) -> bool:
-    """Whether the order is that of one date, under one code."""
+def can_scan_dates(query: Query) -> bool:
+    """Whether the order is by one date parameter."""
     return len(query.sort) == 1 and query.sort[0].kind == "date" and not query.sort[0].others
 
 
 def driver(query: Query) -> int | None:
-    """Which term walks the index: of those that are one token, the likely rarest."""
+    """The term that drives the index scan: of the single tokens, the one that is likely the rarest."""
     return ranked(query)[0]
 
 
 def ranked(query: Query) -> tuple[int | None, int]:
-    """That term, and how rare its values are likely to be: 0 identifiers, 1 references, 2 to 4 the others."""
+    """That term and its selectivity class: 0 identifiers, 1 references, 2 to 4 the others."""
     parameters = definitions().search_parameters(query.resource_type)
 
     def rank(test: TextEquals) -> int:

@@ -1,9 +1,8 @@
-"""A test of `fhir/search/predicate.py` in, an SQL condition on one resource out; every value is kept beside it
-(`Values`).
+"""A predicate of `ports/predicates.py` in, an SQL condition on one resource out; its values become `Parameters`.
 
-A test on one value of the text index is a probe by (value, rid); dates are probed by rid; every other test on index
+A test on one value of the text index is a probe by (value, rid); dates are probed by rid.  Every other test on index
 entries is a set of rids that PostgreSQL computes once.  Chains are nested conditions on the resources at the other end.
-Tests that look at the resource itself come out as conditions that hold for all that may pass: the caller looks again.
+Tests that concern the resource itself become conditions that hold for all candidates: the caller filters them.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from ipf.ports.predicates import (
     TextSuffix,
     TypedIdentifier,
 )
-from ipf.store.postgres.prepared import Values
+from ipf.store.postgres.prepared import Parameters
 from ipf.store.postgres.quoting import joined
-from ipf.store.postgres.symbols import Names, Parameter
+from ipf.store.postgres.symbols import Parameter, SymbolTable
 
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
 _OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -58,31 +57,31 @@ class Columns:
 
 
 class Conditions:
-    """Makes the conditions of one statement of one tenant.  `units`: the unit texts that occur.
+    """Builds the conditions of one statement of one tenant.  `units`: the unit texts that occur.
 
-    `fenced`: set when PostgreSQL shall put the probes to each row of what the statement walks, and not turn them into
-    joins: whose order it can only guess as long as there are no statistics (after a first load).
+    `fenced`: probes are optimisation fences: PostgreSQL runs them for each row of the scan and does not turn them into
+    joins, whose order it can only guess without statistics (after a first load).
     """
 
-    def __init__(self, partition: int, names: Names, units: Sequence[str] = ()) -> None:
+    def __init__(self, partition: int, symbols: SymbolTable, units: Sequence[str] = ()) -> None:
         self.fenced = False
-        self.values = Values()
-        self._add = self.values.add
+        self.parameters = Parameters()
+        self._add = self.parameters.add
         self._partition = self._add(partition, "smallint")
-        self._names = names
+        self._symbols = symbols
         self._units = units
         self._numbers = count(1)
 
     def live(self, alias: str, resource_type: str) -> str:
-        """Rows of `resources` under `alias` that are there and of this type."""
+        """Rows of `resources` under `alias` that are not deleted and of this type."""
         type_ = self._add(resource_type)
         return f"{alias}.partition_id = {self._partition} AND {alias}.resource_type = {type_} AND NOT {alias}.deleted"
 
     def entry(self, alias: str, resource_type: str, *codes: str) -> str:
         """Rows of an index under `alias` that belong to these parameters."""
-        numbers = sorted(self._names.parameter(resource_type, code) for code in codes)
-        marks = [self._add(number, "smallint") for number in numbers]
-        param = f"= {marks[0]}" if len(marks) == 1 else f"IN ({', '.join(marks)})"
+        numbers = sorted(self._symbols.parameter(resource_type, code) for code in codes)
+        placeholders = [self._add(number, "smallint") for number in numbers]
+        param = f"= {placeholders[0]}" if len(placeholders) == 1 else f"IN ({', '.join(placeholders)})"
         return f"{alias}.partition_id = {self._partition} AND {alias}.param {param}"
 
     def driven(self, test: TextEquals, resource_type: str) -> str:
@@ -137,7 +136,7 @@ class Conditions:
         return f"({' OR '.join(found)})"
 
     def _member(self, alias: str, rids: str) -> str:
-        """Whether the resource is in a set; fenced, the set is computed once and looked up in, never joined."""
+        """Whether the resource is in a set; fenced, the set is computed once and never joined."""
         return f"({alias}.rid IN ({rids}))" + (" IS TRUE" if self.fenced else "")
 
     def _set(self, test: Test, resource_type: str, distinct: str = "") -> str:
@@ -200,14 +199,14 @@ class Conditions:
         return f"({' OR '.join(found)})" if found else "false"
 
     def _narrowed(self, val: str, parts: Sequence[tuple[int, Test]]) -> list[str]:
-        """What the first component says about the beginning of a composite, for the index."""
+        """The range of the index that the first component of a composite selects."""
         field, first = parts[0]
         if field == 0 and isinstance(first, TextEquals) and len(first.values) == 1:
             return [self._begins(val, f"{first.values[0]}\n")]
         return [self._begins(val, first.prefix)] if field == 0 and isinstance(first, TextPrefix) else []
 
     def _begins(self, column: str, prefix: str) -> str:
-        """A range that a b-tree in collation "C" can walk."""
+        """A range condition for a b-tree in collation "C"."""
         if not prefix:
             return "true"
         following = _following(prefix)
@@ -256,15 +255,15 @@ def row(alias: str) -> Columns:
     return Columns(f"{alias}.val", f"{alias}.lo", f"{alias}.hi", f"{alias}.unit")
 
 
-def parameters_of(test: Test, resource_type: str) -> set[Parameter]:
+def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
     """The search parameters whose numbers the SQL of a test needs."""
     match test:
         case Linked(code, other, tests):
-            return {(resource_type, code)}.union(*(parameters_of(one, other) for one in tests))
+            return {(resource_type, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case Has(other, code, tests):
-            return {(other, code)}.union(*(parameters_of(one, other) for one in tests))
+            return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
-            return set[Parameter]().union(*(parameters_of(one, resource_type) for one in inner(test)))
+            return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
         case IdIn() | LastUpdated() | CodedText():
             return set()
     return {(resource_type, _code(test))}

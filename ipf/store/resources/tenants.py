@@ -13,23 +13,22 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, Version, Writes
-from ipf.store.postgres import lookup as asking
 from ipf.store.postgres.database import Database
-from ipf.store.postgres.lookup import Condition
+from ipf.store.postgres.lookup import Condition, lock_call
 from ipf.store.postgres.quoting import script
 from ipf.store.postgres.session import Session
-from ipf.store.postgres.symbols import Names
-from ipf.store.resources import writes as writing
+from ipf.store.postgres.symbols import SymbolTable
+from ipf.store.resources.writes import commit_calls, written_parameters, written_units
 
 
 class TenantTransaction:
     """`ports.FhirTransaction` around `plain`, which works on the same session."""
 
-    def __init__(self, plain: FhirTransaction, session: Session, database: Database, names: Names) -> None:
+    def __init__(self, plain: FhirTransaction, session: Session, database: Database, symbols: SymbolTable) -> None:
         self._plain = plain
         self._session = session
         self._database = database
-        self._names = names
+        self._symbols = symbols
         self._owns_subscriptions = False
 
     async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
@@ -37,36 +36,36 @@ class TenantTransaction:
         self._owns_subscriptions = subscriptions_change
         tenants = _sorted(item[0] for group in (lookup.ids, lookup.conditions, lookup.receipts) for item in group)
         if len(tenants) < 2:
-            await self._open(tenants)
+            await self._set_tenant(tenants)
             return await self._plain.look_up(lookup, subscriptions_change=subscriptions_change)
         by_id: list[Version | None] = [None] * len(lookup.ids)
         by_condition: list[Sequence[Version]] = [()] * len(lookup.conditions)
         receipts: frozenset[tuple[str, str]] = frozenset()
         for tenant in tenants:
-            await self._open((tenant,))
-            ids, conditions = _places(lookup.ids, tenant), _places(lookup.conditions, tenant)
+            await self._set_tenant((tenant,))
+            ids, conditions = _positions(lookup.ids, tenant), _positions(lookup.conditions, tenant)
             part = Lookup(
                 [lookup.ids[n] for n in ids],
                 [lookup.conditions[n] for n in conditions],
-                [one for one in lookup.receipts if one[0] == tenant],
+                [receipt for receipt in lookup.receipts if receipt[0] == tenant],
             )
-            answers = await self._plain.look_up(part, subscriptions_change=subscriptions_change)
-            for place, found in zip(ids, answers.by_id, strict=True):
-                by_id[place] = found
-            for place, matches in zip(conditions, answers.by_condition, strict=True):
-                by_condition[place] = matches
-            receipts |= answers.receipts
-        return LookupResult(by_id, by_condition, receipts, answers.epoch)
+            result = await self._plain.look_up(part, subscriptions_change=subscriptions_change)
+            for position, found in zip(ids, result.by_id, strict=True):
+                by_id[position] = found
+            for position, matches in zip(conditions, result.by_condition, strict=True):
+                by_condition[position] = matches
+            receipts |= result.receipts
+        return LookupResult(by_id, by_condition, receipts, result.epoch)
 
     async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.  Locks of all tenants come first, in their order."""
         tenants = _sorted(tenant for tenant, _ in conditions)
-        await self._open(tenants[:1])
+        await self._set_tenant(tenants[:1])
         if len(tenants) < 2:
             return list(await self._plain.lock(conditions))
-        await self._session.many(asking.lock_call(conditions))
-        answers = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
-        return list(answers.by_condition)
+        await self._session.many(lock_call(conditions))
+        result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
+        return list(result.by_condition)
 
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""
@@ -77,22 +76,22 @@ class TenantTransaction:
         groups = (writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators)
         tenants = _sorted(one.tenant for group in groups for one in group)
         if len(tenants) < 2:
-            await self._open(tenants)
+            await self._set_tenant(tenants)
             await self._plain.commit(writes)
             return
         if writes.subscriptions or writes.topics or writes.reindex or writes.creators:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction of several tenants")
-        await self._names.add(tenants, writing.parameters_of(writes))
-        await self._names.add_units(writing.units_of(writes))
-        await self._open(())
-        parts = (self._written(tenant, _part(writes, tenant)) for tenant in tenants)
+        await self._symbols.ensure(tenants, written_parameters(writes))
+        await self._symbols.ensure_units(written_units(writes))
+        await self._set_tenant(())
+        parts = (self._calls(tenant, _part(writes, tenant)) for tenant in tenants)
         await self._session.commit(script(*parts))
 
-    def _written(self, tenant: str, writes: Writes) -> str:
-        return script(self._database.set_tenant(tenant), *writing.commit_calls(writes, self._names))
+    def _calls(self, tenant: str, writes: Writes) -> str:
+        return script(self._database.set_tenant(tenant), *commit_calls(writes, self._symbols))
 
-    async def _open(self, tenants: Sequence[str]) -> None:
-        """From now on the session touches the rows of this tenant."""
+    async def _set_tenant(self, tenants: Sequence[str]) -> None:
+        """Restrict the session to the rows of this tenant from now on."""
         self._session.prologue = await self._database.tenant_prologue(tenants[0]) if tenants else ""
 
 
@@ -100,17 +99,17 @@ def _sorted(tenants: Iterable[str]) -> list[str]:
     return sorted(set(tenants))
 
 
-def _places(items: Sequence[Sequence[object]], tenant: str) -> list[int]:
-    return [place for place, item in enumerate(items) if item[0] == tenant]
+def _positions(items: Sequence[Sequence[object]], tenant: str) -> list[int]:
+    return [position for position, item in enumerate(items) if item[0] == tenant]
 
 
 def _part(writes: Writes, tenant: str) -> Writes:
-    """What is one tenant's; events name its changes by their new places."""
-    places = [place for place, change in enumerate(writes.changes) if change.tenant == tenant]
-    new = {place: number for number, place in enumerate(places)}
+    """The writes of one tenant; its events refer to the changes by their new positions."""
+    positions = [position for position, change in enumerate(writes.changes) if change.tenant == tenant]
+    renumbered = {position: number for number, position in enumerate(positions)}
     return Writes(
-        [writes.changes[place] for place in places],
-        [replace(event, change=new[event.change]) for event in writes.events if event.change in new],
+        [writes.changes[position] for position in positions],
+        [replace(event, change=renumbered[event.change]) for event in writes.events if event.change in renumbered],
         [receipt for receipt in writes.receipts if receipt.tenant == tenant],
     )
 

@@ -1,6 +1,6 @@
-"""Index entries in, the statements that write the difference out: rows of `index_text`, `index_date`, `index_quantity`.
+"""The statements that write the difference of index entries: rows of `index_text`, `index_date`, `index_quantity`.
 
-The rows of one resource are written by whoever holds its row in `resources`, so their order is free.
+A transaction that writes the index rows of a resource holds its row in `resources`, so their order is free.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from operator import attrgetter
 from typing import Any
 
 from ipf.store.postgres.quoting import Statement, array, joined
-from ipf.store.postgres.symbols import Names
-from ipf.store.resources.write_rows import Span
+from ipf.store.postgres.symbols import SymbolTable
+from ipf.store.resources.write_rows import ResourceDelta
 
-_Place = tuple[int, Mapping[str, str], str]
-"""Partition, numbers of the parameters of its type, and rid of a resource"""
+_Target = tuple[int, Mapping[str, str], str]
+"""Partition, parameter numbers of its type, and rid of a resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
     """The statements of one index table, the group of `Entries` that it holds, and which columns are texts.
 
-    `fill`: rows of resources that are new, so that no row can be there already (a fifth of the cost of the whole commit
-    is saved by not looking).  `add`, `remove`: rows that are there already, or gone already, are no error.  The first
-    parameter is the partition, the others are the columns: the parameter, the values, the rid.
+    `fill` inserts rows of new resources, which have none yet.  `add` and `remove` tolerate rows that exist already or
+    are gone already.  The first parameter is the partition, the others are the columns: parameter, values, rid.
     """
 
     group: str
@@ -35,7 +34,7 @@ class _Index:
 
 
 def _index(table: str, group: str, values: Mapping[str, str]) -> _Index:
-    """`values`: names and types.  The arrays are taken apart in the target list: a FROM clause would store them."""
+    """`values`: names and types.  Arrays are unnested in the target list: a FROM clause would materialise them."""
     columns = {"param": "smallint", **values, "rid": "bigint"}
     types = ", ".join(["smallint", *("text" if type_ == "text" else f"{type_}[]" for type_ in columns.values())])
     taken = ", ".join(
@@ -91,26 +90,26 @@ class _Rows:
         return statement.call(partition, array(self.params), *values, array(self.rids))
 
 
-def index_calls(spans: Sequence[Span], names: Names) -> Iterator[str]:
-    """The statements that bring the index from what was before each span to what is after it."""
-    new, old = [span for span in spans if span.is_new], [span for span in spans if not span.is_new]
-    places = [_place(span, names) for span in new]
+def index_calls(deltas: Sequence[ResourceDelta], symbols: SymbolTable) -> Iterator[str]:
+    """The statements that bring the index from the state before each delta to the state after it."""
+    new, old = [delta for delta in deltas if delta.is_new], [delta for delta in deltas if not delta.is_new]
+    targets = [_target(delta, symbols) for delta in new]
     for index in _INDEXES:
         group = attrgetter(index.group)
-        found = [(group(span.last.after), place) for span, place in zip(new, places, strict=True)]
+        found = [(group(delta.last.after), target) for delta, target in zip(new, targets, strict=True)]
         yield from _calls(index, index.fill, found)
         if old:
-            yield from _difference_calls(index, old, names)
+            yield from _difference_calls(index, old, symbols)
 
 
-def _difference_calls(index: _Index, old: Sequence[Span], names: Names) -> Iterator[str]:
+def _difference_calls(index: _Index, old: Sequence[ResourceDelta], symbols: SymbolTable) -> Iterator[str]:
     group = attrgetter(index.group)
-    changes = [(group(span.first.before), group(span.last.after), _place(span, names)) for span in old]
-    yield from _calls(index, index.remove, [(before - after, place) for before, after, place in changes])
-    yield from _calls(index, index.add, [(after - before, place) for before, after, place in changes])
+    changes = [(group(delta.first.before), group(delta.last.after), _target(delta, symbols)) for delta in old]
+    yield from _calls(index, index.remove, [(before - after, target) for before, after, target in changes])
+    yield from _calls(index, index.add, [(after - before, target) for before, after, target in changes])
 
 
-def _calls(index: _Index, statement: Statement, found: Sequence[tuple[frozenset[Any], _Place]]) -> Iterator[str]:
+def _calls(index: _Index, statement: Statement, found: Sequence[tuple[frozenset[Any], _Target]]) -> Iterator[str]:
     """The statement for the entries of each resource, once for each partition."""
     rows: dict[int, _Rows] = {}
     for entries, (partition, numbers, rid) in found:
@@ -122,6 +121,6 @@ def _calls(index: _Index, statement: Statement, found: Sequence[tuple[frozenset[
         yield one.call(statement, index, partition)
 
 
-def _place(span: Span, names: Names) -> _Place:
-    version = span.last.version
-    return names.partition(span.last.tenant), names.numbers(version.resource_type), str(version.rid)
+def _target(delta: ResourceDelta, symbols: SymbolTable) -> _Target:
+    version = delta.last.version
+    return symbols.partition(delta.last.tenant), symbols.parameter_numbers(version.resource_type), str(version.rid)

@@ -1,7 +1,7 @@
-"""Changes in, the statements that write their resources and versions out: rows of `resources` and `resource_versions`.
+"""The statements that write the rows of `resources` and `resource_versions`.
 
-What all rows of a statement share is a value of its own, the tenant and the instant of a plan: PostgreSQL reads it
-once.  Arrays are taken apart in the target list, since a FROM clause would store the bodies once more on their way.
+Values that all rows of a statement share, tenant and time, are parameters of their own, parsed once.  Arrays are
+unnested in the target list, because a FROM clause would materialise the bodies once more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TypeVar
 from ipf.ports import Change
 from ipf.records import quick
 from ipf.store.postgres.quoting import Statement, array, joined
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres.symbols import SymbolTable
 
 T = TypeVar("T")
-PIECE = 250
-"""Resources in one statement; most are far fewer."""
+BATCH_SIZE = 250
+"""The most resources in one statement."""
 
 INSERT_RESOURCES = Statement(
     "fhir_insert_resources",
@@ -29,7 +29,7 @@ SELECT $1, $2, unnest($3), unnest(string_to_array($4, E'\x1f')), unnest(string_t
        unnest($7)""",
 )
 
-# A row that is not at the version that was read: another writer was first.
+# A row that is no longer at the version that was read raises a conflict.
 UPDATE_RESOURCES = Statement(
     "fhir_update_resources",
     "bigint[], integer[], integer[], text, boolean[], bigint",
@@ -60,36 +60,36 @@ STATEMENTS = (INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS)
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The first and last change of one resource in a plan, and whether the first makes it."""
+class ResourceDelta:
+    """The first and last change of one resource in a plan; `is_new`: the first creates it."""
 
     first: Change
     last: Change
     is_new: bool
 
 
-def spans_of(changes: Sequence[Change]) -> list[Span]:
+def deltas_of(changes: Sequence[Change]) -> list[ResourceDelta]:
     """One for each resource, in order of rid."""
-    spans: dict[int, Span] = {}
+    deltas: dict[int, ResourceDelta] = {}
     for change in changes:
         version = change.version
-        known = spans.get(version.rid)
+        known = deltas.get(version.rid)
         if known is None:
-            spans[version.rid] = Span(change, change, version.version_id == 1)
+            deltas[version.rid] = ResourceDelta(change, change, version.version_id == 1)
         else:
-            spans[version.rid] = Span(known.first, change, known.is_new)
-    return [spans[rid] for rid in sorted(spans)]
+            deltas[version.rid] = ResourceDelta(known.first, change, known.is_new)
+    return [deltas[rid] for rid in sorted(deltas)]
 
 
-def resource_calls(spans: Sequence[Span], names: Names) -> Iterator[str]:
-    """The statements that make or update the rows of `resources`; in order of key, as all writers do."""
+def resource_calls(deltas: Sequence[ResourceDelta], symbols: SymbolTable) -> Iterator[str]:
+    """The statements that insert or update rows of `resources`, in order of key, as all writers do."""
     new = sorted(
-        [span.last for span in spans if span.is_new],
+        [delta.last for delta in deltas if delta.is_new],
         key=lambda change: (change.tenant, change.version.resource_type, change.version.id),
     )
-    for (partition, when), changes in _together(new, names):
-        for some in pieces(changes):
-            versions = [change.version for change in some]
+    for (partition, when), changes in _by_partition_and_time(new, symbols):
+        for batch in batches(changes):
+            versions = [change.version for change in batch]
             yield INSERT_RESOURCES.call(
                 partition,
                 when,
@@ -99,11 +99,11 @@ def resource_calls(spans: Sequence[Span], names: Names) -> Iterator[str]:
                 array([str(v.version_id) for v in versions]),
                 _booleans(v.deleted for v in versions),
             )
-    for part in pieces([span for span in spans if not span.is_new]):
-        versions = [span.last.version for span in part]
+    for part in batches([delta for delta in deltas if not delta.is_new]):
+        versions = [delta.last.version for delta in part]
         yield UPDATE_RESOURCES.call(
             array([str(v.rid) for v in versions]),
-            array([str(span.first.version.version_id - 1) for span in part]),
+            array([str(delta.first.version.version_id - 1) for delta in part]),
             array([str(v.version_id) for v in versions]),
             joined([v.last_updated for v in versions]),
             _booleans(v.deleted for v in versions),
@@ -111,10 +111,10 @@ def resource_calls(spans: Sequence[Span], names: Names) -> Iterator[str]:
         )
 
 
-def version_calls(changes: Sequence[Change], names: Names) -> Iterator[str]:
+def version_calls(changes: Sequence[Change], symbols: SymbolTable) -> Iterator[str]:
     """The statements that add the rows of `resource_versions`."""
-    for (partition, when), some in _together(changes, names):
-        versions = [change.version for change in some]
+    for (partition, when), group in _by_partition_and_time(changes, symbols):
+        versions = [change.version for change in group]
         yield INSERT_VERSIONS.call(
             partition,
             when,
@@ -122,22 +122,24 @@ def version_calls(changes: Sequence[Change], names: Names) -> Iterator[str]:
             array([str(v.version_id) for v in versions]),
             joined([v.method for v in versions]),
             _booleans(v.deleted for v in versions),
-            joined([change.correlation_id for change in some]),
+            joined([change.correlation_id for change in group]),
             joined([v.body.decode() for v in versions]),
         )
 
 
-def pieces(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The same in order, no more than fit in a statement of bounded size."""
-    for start in range(0, len(rows), PIECE):
-        yield rows[start : start + PIECE]
+def batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The rows in batches of `BATCH_SIZE`."""
+    for start in range(0, len(rows), BATCH_SIZE):
+        yield rows[start : start + BATCH_SIZE]
 
 
-def _together(changes: Iterable[Change], names: Names) -> Iterable[tuple[tuple[int, datetime], list[Change]]]:
-    """Those of one partition and one instant: nearly always all of them."""
+def _by_partition_and_time(
+    changes: Iterable[Change], symbols: SymbolTable
+) -> Iterable[tuple[tuple[int, datetime], list[Change]]]:
+    """Changes grouped by partition and time; nearly always one group."""
     found: dict[tuple[int, datetime], list[Change]] = {}
     for change in changes:
-        key = names.partition(change.tenant), change.version.last_updated
+        key = symbols.partition(change.tenant), change.version.last_updated
         found.setdefault(key, []).append(change)
     return found.items()
 

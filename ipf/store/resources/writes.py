@@ -1,12 +1,11 @@
 """A plan in, the statements of one commit out: resources, versions, index differences, receipts, subscriptions, events.
 
-All of them travel in one string that ends with COMMIT: one round trip; those of many changes go one after another, each
-of bounded size.  Rows are sorted by key, so that writers who meet take locks in the same order.  Events are numbered
-last: the row of a subscription is locked from that statement to the COMMIT right behind it, which keeps the numbers
-without gaps and the wait short.
+They are sent as one string that ends with COMMIT, in one round trip; those of many changes one by one, each of bounded
+size.  Rows are sorted by key, so that concurrent writers take locks in the same order.  Events are numbered last: the
+row of a subscription is locked only from that statement to the COMMIT behind it, and the numbers have no gaps.
 
-Several versions of one resource may be in one plan: each gets its row in the history, the last becomes current, and the
-index goes from what was before the first to what is after the last.
+A plan may hold several versions of one resource: each gets a row in the history, the last becomes current, and the
+index goes from the state before the first to the state after the last.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Iterator, Sequence
 
 from ipf.ports import Writes
 from ipf.store.postgres.quoting import Statement, Value, array, joined
-from ipf.store.postgres.symbols import Names, Parameter
+from ipf.store.postgres.symbols import Parameter, SymbolTable
 from ipf.store.resources import write_index, write_rows
 from ipf.store.resources.grants import grants_calls
-from ipf.store.resources.write_rows import pieces, resource_calls, spans_of, version_calls
+from ipf.store.resources.write_rows import batches, deltas_of, resource_calls, version_calls
 
 INSERT_RECEIPTS = Statement(
     "fhir_insert_receipts",
@@ -28,8 +27,8 @@ INSERT INTO receipts (partition_id, key, correlation_id)
 SELECT unnest($1), unnest(string_to_array($2, E'\x1f')), unnest(string_to_array($3, E'\x1f')::uuid[])""",
 )
 
-# A subscription whose status changes starts afresh: no backoff, no count of failures; a lease that is held ends first.
-# What is asked for anew may have another endpoint, and other writers: whoever holds a lease has lost it.
+# A change of status resets backoff and failure count; a lease that is held ends first.  A Subscription that becomes
+# `requested` may have another endpoint and other writers, so it revokes the lease.
 PUT_SUBSCRIPTIONS = Statement(
     "fhir_put_subscriptions",
     "text, text, text, text, text, text, text, text",
@@ -67,7 +66,7 @@ CROSS JOIN (SELECT epoch FROM subscription_epoch WHERE single) e
 ON CONFLICT (rid) DO UPDATE SET url = excluded.url, served = excluded.served, epoch = excluded.epoch""",
 )
 
-# The rows written after it, in the same transaction, carry the epoch that it makes.
+# Rows written later in the same transaction carry the new epoch.
 BUMP_EPOCH = Statement(
     "fhir_bump_epoch",
     "boolean",
@@ -116,8 +115,8 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-def parameters_of(writes: Writes) -> set[Parameter]:
-    """The search parameters whose numbers the statements need."""
+def written_parameters(writes: Writes) -> set[Parameter]:
+    """The search parameters of the index entries that are written or removed."""
     found: dict[str, set[str]] = {}
     for change in writes.changes:
         codes = found.setdefault(change.version.resource_type, set())
@@ -128,7 +127,7 @@ def parameters_of(writes: Writes) -> set[Parameter]:
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 
-def units_of(writes: Writes) -> set[tuple[str, str]]:
+def written_units(writes: Writes) -> set[tuple[str, str]]:
     """(tenant, unit text) of the quantities that are written."""
     return {
         (change.tenant, entry[3]) for change in writes.changes if change.after.quantities
@@ -136,54 +135,63 @@ def units_of(writes: Writes) -> set[tuple[str, str]]:
     }  # fmt: skip
 
 
-def names_of(writes: Writes) -> tuple[set[str], set[Parameter], set[tuple[str, str]]]:
-    """Tenants, search parameters and units that must have numbers."""
+def required_symbols(writes: Writes) -> tuple[set[str], set[Parameter], set[tuple[str, str]]]:
+    """The tenants, search parameters and units that must be in the symbol table."""
     groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
-    return {item.tenant for group in groups for item in group}, parameters_of(writes), units_of(writes)
+    return {item.tenant for group in groups for item in group}, written_parameters(writes), written_units(writes)
 
 
-def commit_calls(writes: Writes, names: Names) -> Iterator[str]:
+def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     """The statements, in the order in which they must run."""
     if writes.receipts:
-        rows = sorted((names.partition(item.tenant), item.key, item.correlation_id) for item in writes.receipts)
+        rows = sorted((symbols.partition(item.tenant), item.key, item.correlation_id) for item in writes.receipts)
         partitions, keys, correlation_ids = zip(*rows, strict=True)
         yield INSERT_RECEIPTS.call(array(map(str, partitions)), joined(keys), joined(correlation_ids))
     if writes.changes:
-        spans = spans_of(writes.changes)
-        yield from resource_calls(spans, names)
-        for some in pieces(writes.changes):
-            yield from version_calls(some, names)
-        for part in pieces(spans):
-            yield from write_index.index_calls(part, names)
-    yield from _epoch_calls(writes, names)
-    yield from grants_calls(writes.creators, names)
+        deltas = deltas_of(writes.changes)
+        yield from resource_calls(deltas, symbols)
+        for changes in batches(writes.changes):
+            yield from version_calls(changes, symbols)
+        for part in batches(deltas):
+            yield from write_index.index_calls(part, symbols)
+    yield from _epoch_calls(writes, symbols)
+    yield from grants_calls(writes.creators, symbols)
     for request in writes.reindex:
         stale = ",".join(f"{name}.{code}" for name, code in request.stale)
-        yield ADD_REINDEX.call(names.partition(request.tenant), ",".join(request.types), stale, request.reason)
+        yield ADD_REINDEX.call(symbols.partition(request.tenant), ",".join(request.types), stale, request.reason)
     if writes.events:
         yield _events_call(writes)
 
 
-def _epoch_calls(writes: Writes, names: Names) -> Iterator[str]:
-    """What every writer must know of: a new epoch, and the rows that carry it."""
+def _epoch_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
+    """A new epoch for the other writers, and the rows that carry it."""
     has_definition = any(request.is_definition for request in writes.reindex)
     if writes.subscriptions or writes.topics or has_definition:
         yield BUMP_EPOCH.call(has_definition)
     if writes.subscriptions:
         states = sorted(writes.subscriptions, key=lambda state: state.rid)
         put: list[tuple[Value, ...]] = [
-            (s.rid, names.partition(s.tenant), s.id, s.status, s.error, s.channel_type, s.heartbeat_seconds, s.ends_at)
+            (
+                s.rid,
+                symbols.partition(s.tenant),
+                s.id,
+                s.status,
+                s.error,
+                s.channel_type,
+                s.heartbeat_seconds,
+                s.ends_at,
+            )
             for s in states
         ]
         yield PUT_SUBSCRIPTIONS.call(*_columns(put))
     if writes.topics:
-        rows = sorted((t.rid, names.partition(t.tenant), t.url, t.served) for t in writes.topics)
+        rows = sorted((t.rid, symbols.partition(t.tenant), t.url, t.served) for t in writes.topics)
         yield PUT_TOPICS.call(*_columns(rows))
 
 
-def index_calls(writes: Writes, names: Names) -> Iterator[str]:
+def index_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     """The statements for the index entries alone, of versions that are stored already."""
-    yield from write_index.index_calls(spans_of(writes.changes), names)
+    yield from write_index.index_calls(deltas_of(writes.changes), symbols)
 
 
 def _columns(rows: Sequence[Sequence[Value]]) -> list[str]:

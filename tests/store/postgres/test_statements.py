@@ -1,4 +1,4 @@
-"""Every SQL constant prepares, and the hot ones walk indexes."""
+"""Every SQL constant prepares, and the frequent ones use index scans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipf.store.resources import resources
 from tests import postgres
 
 # Statements that read a whole table on purpose.
-_WHOLE = {"inbox_counts", "names_all", "fhir_counts", "fhir_next_rids", "fhir_ask", "names_add_partitions",
+_WHOLE = {"inbox_counts", "names_all", "fhir_counts", "fhir_next_rids", "fhir_look_up", "names_add_partitions",
           "names_add_parameters", "fhir_bump_epoch", "fhir_subscriptions", "delivery_requested"}  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class StatementsTest(TestCase):
         """By rid and number together, not among all of the rid, also where few resources have many versions.
 
         With these rows and their statistics PostgreSQL reads all versions of the rid that something beside `resources`
-        names, where a statement lets it: a Subscription's state, or an index row (see `asks.CURRENT_VERSION`).
+        names, where a statement lets it: a Subscription's state, or an index row (see `lookup.CURRENT_VERSION`).
         """
         database = await postgres.database(self, "fhir", size=1)
         await database.many(_FEW_WITH_MANY_VERSIONS)
@@ -89,4 +89,4 @@ class StatementsTest(TestCase):
                 seen.add(statement.name)
                 if statement.name not in _SEVERAL_VERSIONS:
                     self.assertIn("version_id =", scan["Index Cond"], f"{statement.name}: {scan}")
-        self.assertLessEqual({"fhir_read", "fhir_ask", "fhir_match", "fhir_news", "delivery_lease"}, seen)
+        self.assertLessEqual({"fhir_read", "fhir_look_up", "fhir_match", "fhir_changes", "delivery_lease"}, seen)

@@ -13,7 +13,7 @@ from ipf.store.resources import resources
 
 ALL_TENANTS = {
     "fhir_counts": "health and tests: numbers by type",
-    "fhir_update_resources": "rows by rid, which `fhir_ask` found within the tenant",
+    "fhir_update_resources": "rows by rid, which `fhir_look_up` found within the tenant",
     "fhir_insert_events": "subscriptions by rid, which the matching index keeps by tenant",
     "reindex_open": "whether there is a job at all",
     "reindex_take": "the reindex stage serves all; a job says its tenant",

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ipf.fhir.search.query import parse_criteria
 from ipf.ports import Lookup
 from ipf.ports.search import Query, Sort
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql
 from tests import postgres
@@ -61,7 +61,7 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         self.assertEqual((ids(page.matches), page.total, page.next), (["p0", "none"], 6, None))
 
     async def test_full_table_plans(self) -> None:
-        """With 50,000 resources and statistics, asking walks the indexes."""
+        """With 50,000 resources and statistics, the lookup uses index scans."""
         await self.create(identified("p", "1"))
         await self.database.many(
             "INSERT INTO resources SELECT -n, 1, 'Patient', 'x' || n, 1, now(), false FROM generate_series(1, 50000) n;"
@@ -76,7 +76,7 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
         await self.database.many("ANALYZE")
         await self._see_one_version_alone()
         for call, indexes in (
-            ("fhir_ask('{1}', 'Patient', 'p', '{1}', '{1}', 'v1', '{}', '')",
+            ("fhir_look_up('{1}', 'Patient', 'p', '{1}', '{1}', 'v1', '{}', '')",
              ("index_text_pkey", "resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
             ("fhir_read(1, 'Patient', 'p')", ("resources_partition_id_resource_type_id_key", "resource_versions_pkey")),
             ("fhir_update_resources('{1}', '{1}', '{2}', '2024-01-01Z', '{f}', 1)", ("resources_pkey",)),
@@ -90,9 +90,11 @@ class PostgresFhirStoreTest(contract.FhirStoreContract):
 
     async def _see_one_version_alone(self) -> None:
         """Of a resource with 300 versions that an identifier or an id finds, the current one is read and no other."""
-        sql = SearchSql("default", parse_criteria("Patient?identifier=s|v1"), cast(Names, cast(Any, _FirstNumbers())))
+        sql = SearchSql(
+            "default", parse_criteria("Patient?identifier=s|v1"), cast(SymbolTable, cast(Any, _FirstNumbers()))
+        )
         for query in (
-            "EXECUTE fhir_ask('{1}', 'Patient', 'x1', '{1}', '{1}', E'v1\\ts', '{}', '')",
+            "EXECUTE fhir_look_up('{1}', 'Patient', 'x1', '{1}', '{1}', E'v1\\ts', '{}', '')",
             "EXECUTE fhir_match('{1}', '{1}', E'v1\\ts')",
             sql.page(21).text,
         ):

@@ -8,12 +8,11 @@ from twisted.internet import defer
 
 from ipf.errors import Problem
 from ipf.fhir.search.query import parse_criteria
-from ipf.store.postgres import connection
-from ipf.store.postgres import prepared as shapes
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres import connection, prepared
+from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources import search_run
 from ipf.store.resources.resources import PostgresFhirStore
-from ipf.store.resources.search import SearchSql, parameters_of
+from ipf.store.resources.search import SearchSql, query_parameters
 from tests import postgres
 from tests.contracts import search as contract
 from tests.contracts.resources import identified
@@ -36,14 +35,14 @@ class PostgresSearchTest(contract.SearchContract):
     timeout = 300
 
     async def setUp(self) -> None:
-        self.patch(shapes, "OFTEN", 1)  # what can be prepared is
+        self.patch(prepared, "PREPARE_FROM", 1)
         self.database = await postgres.database(self, "fhir")
         self.store = PostgresFhirStore(self.database)
 
-    async def test_shapes_are_prepared(self) -> None:
+    async def test_repeated_statements_are_prepared(self) -> None:
         """Searches that differ in their values share a statement, and a connection keeps a bounded number of them."""
-        self.patch(shapes, "OFTEN", 2)
-        self.patch(connection, "MOST_PREPARED", 2)
+        self.patch(prepared, "PREPARE_FROM", 2)
+        self.patch(connection, "MAX_PREPARED", 2)
         database = await postgres.database(self, "fhir", size=1)
         self.store = PostgresFhirStore(database)
         await self.create(*(identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(3)))
@@ -67,7 +66,7 @@ class PostgresSearchTest(contract.SearchContract):
 
     async def test_many_at_the_other_end(self) -> None:
         """Chains over more resources than are put into the statement one by one, on tables without statistics."""
-        self.patch(search_run, "FEW_IDS", 100)
+        self.patch(search_run, "MAX_CHAIN_IDS", 100)
         people = [identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(350)]
         await self.create(*people)
         seen = [
@@ -82,12 +81,12 @@ class PostgresSearchTest(contract.SearchContract):
 
     async def test_orders_that_are_walked(self) -> None:
         """The same orders where so many match that the index of dates is read in its order."""
-        self.patch(search_run, "MOST_SORTED", 1)
+        self.patch(search_run, "MAX_SORTED", 1)
         await self.test_orders_are_paged_by_key()
 
     async def test_several_dates_of_one_resource(self) -> None:
         """The first counts ascending, the last descending; each resource comes once."""
-        self.patch(search_run, "MOST_SORTED", 0)
+        self.patch(search_run, "MAX_SORTED", 0)
         spans = {"a": ["2020", "2022"], "b": ["2021"], "c": [], "d": ["2021-06", "2021-07", "2019"]}
         await self.create(*(
             {"resourceType": "Goal", "id": id_, "target": [{"dueDate": one} for one in dates]}
@@ -105,17 +104,17 @@ class PostgresSearchTest(contract.SearchContract):
         page = await self.store.search("default", query, page.next)
         self.assertEqual([one.id for one in page.matches], ["p4", "p5", "p6"])
 
-    async def test_plans_walk_indexes(self) -> None:
+    async def test_plans_use_index_scans(self) -> None:
         """With many rows and statistics, the three searches that count most read no table as a whole."""
         await self.create(identified("p", "1"))
-        names = Names(self.database)
+        symbols = SymbolTable(self.database)
         queries = [parse_criteria(text) for text in (
             "Patient?identifier=urn:mrn|7", "Observation?patient=7&code=http://loinc.org|c1&date=ge2020",
             "Observation?subject=Patient/7,Patient/9&_sort=-date",
         )]  # fmt: skip
-        parameters = set().union(*(parameters_of(query) for query in queries))
-        await names.add(("default",), parameters)
-        subject, code, date = (names.parameter("Observation", one) for one in ("subject", "code", "date"))
+        parameters = set().union(*(query_parameters(query) for query in queries))
+        await symbols.ensure(("default",), parameters)
+        subject, code, date = (symbols.parameter("Observation", one) for one in ("subject", "code", "date"))
         rows = "FROM generate_series(1, 40000) n"
         for insert in (
             f"resources SELECT -n, 1, 'Observation', 'x' || n, 1, now(), false {rows}",
@@ -127,7 +126,7 @@ class PostgresSearchTest(contract.SearchContract):
             await self.database.many(f"INSERT INTO {insert}")
         await self.database.many("ANALYZE")
         for query in queries:
-            settings, _, select = SearchSql("default", query, names).page(21).text.rpartition(";\n")
+            settings, _, select = SearchSql("default", query, symbols).page(21).text.rpartition(";\n")
             plan = "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
             for table in ("resources", "resource_versions", "index_text", "index_date"):
                 self.assertNotIn(f"Seq Scan on {table}", plan, plan)

@@ -1,4 +1,4 @@
-"""Which searches are answered by one walk of the index, and how their other tests are put to it."""
+"""Searches that one index scan answers, and how their other tests are evaluated."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any, cast
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.search.query import parse_criteria
-from ipf.store.postgres.symbols import Names
+from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.search import PLANNER, SearchSql
 
 
-class _Numbers:
+class _Symbols:
+    """A symbol table with one number."""
+
     def partition(self, tenant: str) -> int:
         return 1
 
@@ -21,10 +23,10 @@ class _Numbers:
 
 def page(criteria: str) -> str:
     """The SQL of the first page."""
-    return SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers()))).page(21).text
+    return SearchSql("default", parse_criteria(criteria), cast(SymbolTable, cast(Any, _Symbols()))).page(21).text
 
 
-class WalkTest(TestCase):
+class IndexScanTest(TestCase):
     """`resources` is joined behind the limit only where the index answers alone."""
 
     def test_what_the_index_answers_alone(self) -> None:
@@ -47,10 +49,10 @@ class WalkTest(TestCase):
             self.assertEqual(sql.count("OFFSET 0"), fenced, sql)
             self.assertEqual(sql.startswith(PLANNER), planned, sql)
 
-    def test_counts_and_chains_walk_too(self) -> None:
+    def test_counts_and_chains(self) -> None:
         """Whatever the order of the page is."""
         for criteria in ("Patient?identifier=urn:mrn|&_sort=birthdate", "Patient?gender=male&birthdate=1980"):
-            sql = SearchSql("default", parse_criteria(criteria), cast(Names, cast(Any, _Numbers())))
+            sql = SearchSql("default", parse_criteria(criteria), cast(SymbolTable, cast(Any, _Symbols())))
             self.assertNotIn("resources", sql.count().text)
             self.assertIn("LIMIT 9) d JOIN resources r", sql.ids(9).text)
 

@@ -1,12 +1,11 @@
-"""Pages that the index finds alone: one walk gives the numbers of the page's resources, their rows are read after it.
+"""Searches that the index answers alone: one index scan yields the rids of a page, their rows are read afterwards.
 
-Index entries are those of live resources, so a search whose tests all look at entries needs `resources` only for the
-rows that it answers.  That is half of what PostgreSQL would have to plan, and planning is the larger part of a small
-page (measured: 20 resources of a patient 0.36 ms with all tables at once, 0.24 ms so).
+Index entries exist for live resources only, so a search whose tests all concern entries reads `resources` only for the
+rows of its page.  That halves what PostgreSQL has to plan, which is the larger part of the cost of a small page.
 
-What is walked: one token when the query has one (`search.driver`), else what is computed as a set (`family=Smi`).  When
-it is likely to select few, the other tests are put to each of its rows, whatever the statistics say or do not say yet:
-PostgreSQL takes tables that were never analysed for empty, and would try every pair of two sets.
+The scan is over one token if the query has one (`search.driver`), else over a set of rids (`family=Smi`).  When the
+scan is likely to select few rows, the other tests probe each of them, whatever the statistics say: PostgreSQL takes
+tables that were never analysed for empty and would join sets by comparing every pair.
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ _COMBINED = (AllOf, AnyOf, Not)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """FROM and WHERE of the walk, whose rows are `d.rid` without repeats.
+class IndexScan:
+    """FROM and WHERE of the scan, whose rows are distinct `d.rid`.
 
-    `probes_only`: all further tests look up single entries, so that nested loops are the best plan.  `stable`: and
-    that is so for all values.
+    `probes_only`: all other tests look up single entries, so nested loops are the best plan.  `stable`: for all values.
     """
 
     source: str
@@ -51,17 +49,17 @@ class Walk:
 
     @property
     def condition(self) -> str:
-        """What its rows must pass."""
+        """The condition on its rows."""
         return " AND ".join(self.where) or "true"
 
-    def numbers(self, behind: Sequence[str], order: str, limit: str) -> str:
-        """SELECT of the first `limit` rids in this order, where `behind` holds."""
-        where = " AND ".join([self.condition, *behind])
+    def select_rids(self, after: Sequence[str], order: str, limit: str) -> str:
+        """SELECT of the first `limit` rids in this order, where `after` holds."""
+        where = " AND ".join([self.condition, *after])
         return f"SELECT d.rid FROM {self.source} d WHERE {where} ORDER BY {order} LIMIT {limit}"
 
 
-def walk_of(query: Query, driver: int | None, conditions: Conditions, is_selective: bool) -> Walk | None:
-    """The walk that answers a query; None when it takes rows of `resources`, or has none of these.
+def index_scan_of(query: Query, driver: int | None, conditions: Conditions, is_selective: bool) -> IndexScan | None:
+    """The scan that answers a query; None when a test needs rows of `resources`, or no term can be scanned.
 
     `is_selective`: the driver is an identifier or a reference.
     """
@@ -78,17 +76,17 @@ def walk_of(query: Query, driver: int | None, conditions: Conditions, is_selecti
     stable = probes_only and (conditions.fenced or not others)
     conditions.fenced = False
     if isinstance(test, TextEquals):
-        return Walk("index_text", (conditions.driven(test, type_), *where), probes_only, stable)
-    return Walk(f"({conditions.distinct(test, type_)})", tuple(where), probes_only, stable)
+        return IndexScan("index_text", (conditions.driven(test, type_), *where), probes_only, stable)
+    return IndexScan(f"({conditions.distinct(test, type_)})", tuple(where), probes_only, stable)
 
 
 def _set_of(query: Query) -> int | None:
     """The term whose rids are computed first: the longest beginning of a text, else any that is a set."""
-    able = [(min(map(_rank, found)), n) for n, term in enumerate(query.terms) if (found := _sets(term.test))]
+    able = [(min(map(_selectivity, found)), n) for n, term in enumerate(query.terms) if (found := _sets(term.test))]
     return max(able)[1] if able else None
 
 
-def _rank(test: Test) -> int:
+def _selectivity(test: Test) -> int:
     return len(test.prefix) if isinstance(test, TextPrefix) else -1 if isinstance(test, Present) else 0
 
 
