@@ -46,14 +46,14 @@ class PostgresSearchTest(contract.SearchContract):
         database = await postgres.database(self, "fhir", size=1)
         self.store = PostgresFhirStore(database)
         await self.create(*(identified(f"p{n}", f"{n}") | {"gender": "male"} for n in range(3)))
-        for criteria, prepared in (
+        for criteria, count in (
             ("Patient?identifier=urn:mrn|1", 0), ("Patient?identifier=urn:mrn|2", 1), ("Patient?_id=p1", 1),
             ("Patient?_id=p2", 2), ("Patient?gender=male&identifier=urn:mrn|0", 2),
             ("Patient?gender=male&identifier=urn:mrn|1", 2), ("Patient?identifier=urn:mrn|1", 2),
         ):  # fmt: skip
             self.assertEqual(await self.found(criteria), [f"p{criteria[-1]}"])
             rows = await database.many("SELECT name FROM pg_prepared_statements WHERE name LIKE 'shape%'")
-            self.assertEqual(len(rows), prepared, criteria)
+            self.assertEqual(len(rows), count, criteria)
 
     async def test_a_value_that_cannot_be_stored_costs_no_connection(self) -> None:
         """It is refused before one is taken."""
