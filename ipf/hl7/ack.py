@@ -1,8 +1,8 @@
-r"""Acknowledgements: MSH with the applications swapped, MSA, and ERR wherever something was not accepted.
+r"""Acknowledgements: MSH with the applications swapped, MSA, and ERR for a refused message.
 
-Everything that is echoed goes back as it was sent: the sender's separators, version, processing id, control id and
-character set.  ERR carries the v2.5 fields (location, code, severity, message for a person) for every version, since
-older receivers skip fields they do not know; below v2.5 the old ERR-1 and MSA-3 say the same.
+Separators, version, processing id, control id and character set are those of the message.  ERR has the fields of v2.5
+(location, code, severity, user message) in every version, since older receivers skip unknown fields; below v2.5 it has
+also ERR-1 and MSA-3.
 
 Source: HL7 v2.9 sections 2.9 (acknowledgement), 2.14.5 (ERR), 2.14.8 (MSA), tables 0008, 0155, 0357, 0516.
 """
@@ -49,12 +49,12 @@ _WANTED = {
 
 
 def acknowledgement_code(accept: str, application: str, code: str) -> str | None:
-    """The code to answer with, or None when the sender wants no answer.
+    """The acknowledgement code, or None when the sender wants no acknowledgement.
 
     `accept` is MSH-15, `application` MSH-16, `code` the outcome in original mode (AA, AE or AR).
 
     ==============  ============  ======================================================================
-    MSH-15          MSH-16        answer
+    MSH-15          MSH-16        acknowledgement
     ==============  ============  ======================================================================
     empty           empty         original mode: AA, AE or AR, always
     AL, SU or ER    any           CA, CE or CR where MSH-15 asks for it in this outcome; else as below
@@ -62,11 +62,10 @@ def acknowledgement_code(accept: str, application: str, code: str) -> str | None
     NE or empty     NE or empty   none
     ==============  ============  ======================================================================
 
-    One field filled in is enough for enhanced mode (HL7 v2.9 section 2.9.2: original mode is the one where both are
-    absent), and the empty one then counts as NE.  `MSH-15 = NE, MSH-16 = AL` is original mode in enhanced words.
-    At most one answer is sent (as Mirth does): taking ownership is all that this side can promise while the sender
-    waits, and a sender that got its accept acknowledgement is not sent a second one that says the same.  A value that
-    is not in table 0155 counts as AL: rather an answer too many than a sender that waits.
+    One field is enough for enhanced mode (HL7 v2.9 section 2.9.2: in original mode both are absent); the empty one then
+    counts as NE.  `MSH-15 = NE, MSH-16 = AL` is original mode expressed in enhanced mode.  At most one acknowledgement
+    is sent, as in Mirth, since the server can only promise storage while the sender waits.  A value outside table 0155
+    counts as AL, so that no sender waits in vain.
     """
     if not accept and not application:
         return code
@@ -88,8 +87,9 @@ def acknowledge(
 ) -> bytes:
     """The acknowledgement message, without MLLP framing.
 
-    `header`: of the message that is answered; None when it could not be read.  `text`: for a person, no patient data.
-    `error_code`: HL7 table 0357.  `location`: such as `MSH-10` or `PID-3.1`.  `control_id`: our own MSH-10.
+    `header`: of the acknowledged message; None when it could not be read.  `text`: user message, without patient data.
+    `error_code`: HL7 table 0357.  `location`: such as `MSH-10` or `PID-3.1`.  `control_id`: MSH-10 of the
+    acknowledgement.
     """
     if header is None:
         return _write(code, text, error_code, location, control_id, _timestamp(now))
@@ -101,9 +101,9 @@ def acknowledge(
 
 
 def accepted(header: Header, *, now: datetime, control_id: str) -> bytes | None:
-    """The acknowledgement of a message that is safe (AA), in the mode it asks for; None when its sender wants none.
+    """The acknowledgement of a stored message (AA), in its acknowledgement mode; None when its sender wants none.
 
-    The bytes are those of `acknowledge`; what the headers of one sender have in common is made once.
+    The bytes equal those of `acknowledge`; the parts that a sender repeats are cached.
     """
     frame = _acceptance(header) if header.pattern is None else _known_acceptance(header.pattern)
     if frame is None:
@@ -121,7 +121,7 @@ _known_acceptance = lru_cache(maxsize=256)(_acceptance)
 
 
 def _around(header: Header, code: str) -> tuple[str, str, str]:
-    """What stands before our MSH-7, between that and our MSH-10, and from there to MSA-2."""
+    """The text before MSH-7, between MSH-7 and MSH-10, and from there to MSA-2."""
     separator = header.separators.field
     trigger = header.trigger
     kind = header.separators.component.join(("ACK", trigger, "ACK")) if trigger else "ACK"
@@ -141,14 +141,14 @@ def _around(header: Header, code: str) -> tuple[str, str, str]:
 def _write(
     code: str, text: str | None, error_code: str | None, location: str | None, control_id: str, timestamp: str
 ) -> bytes:
-    """The acknowledgement of something that had no header to answer to."""
+    """The acknowledgement of a message without a readable header."""
     msh = f"MSH|^~\\&|||||{timestamp}||ACK|{control_id}|P|{FALLBACK_VERSION}\rMSA|{code}|"
     blank = Header(["MSH", "|", "^~\\&"], DEFAULT_SEPARATORS, "utf-8")
     return (msh + (_details(blank, text, error_code, location) if code not in ACCEPTED else "") + "\r").encode()
 
 
 def _details(header: Header, text: str | None, error_code: str | None, location: str | None) -> str:
-    """What follows MSA-2: MSA-3 for old versions, and the ERR segment."""
+    """The text after MSA-2: MSA-3 for old versions, and the ERR segment."""
     separators = header.separators
     number = error_code or "207"
     meaning = escape(_TABLE_0357.get(number, "Application internal error"), separators)
@@ -185,7 +185,7 @@ def _location(location: str | None, component: str) -> str:
 
 
 def _old_location(location: str | None, number: str, meaning: str, component: str, subcomponent: str) -> str:
-    """ERR-1 as it was before v2.5 (ELD): segment, sequence, field, code."""
+    """ERR-1 before v2.5 (ELD): segment, sequence, field, code."""
     place = [*_place(location), "", "", ""][:3]
     return component.join((*place, subcomponent.join((number, meaning, "HL70357"))))
 
@@ -199,7 +199,7 @@ def _older_than_2_5(version: str) -> bool:
 
 
 class _Seconds:
-    """The time in an acknowledgement is that of its second: written once for all that go out in it."""
+    """The time of acknowledgements, formatted once a second."""
 
     def __init__(self) -> None:
         self._began = datetime.min.replace(tzinfo=UTC)

@@ -1,10 +1,9 @@
-"""Which characters a message is written in: MSH-18 names to Python codecs, and decoding that never loses a message.
+"""Character sets: MSH-18 codes to Python codecs, and decoding that never fails.
 
-MSH-18 holds codes of HL7 table 0211.  Its first repetition is the character set of the message (blank: ASCII); further
-ones are sets that ISO 2022 escapes may switch to, as in `~ISO IR87`, the usual form in Japan: where one of them is of
-ISO 2022 and an escape is there, its codec reads the message, since its own single-byte set is ASCII as well.
-Order tried: MSH-18, else UTF-8; then the listener's configured fallback; then UTF-8 with U+FFFD for what cannot be
-read.  The original bytes are kept by the caller in any case, and are what a replay uses.
+MSH-18 holds codes of HL7 table 0211.  Its first repetition is the character set of the message (blank: ASCII).  Further
+repetitions are sets for ISO 2022 escapes, as in `~ISO IR87`, the usual form in Japan; when the message has such an
+escape, the codec of ISO 2022 decodes it.  Order: MSH-18, else UTF-8; then the fallback of the listener; then UTF-8 with
+U+FFFD for invalid bytes.  The caller keeps the original bytes, and a replay uses these.
 
 Source: HL7 v2.9 section 2.14.9.18 (MSH-18), table 0211 (https://terminology.hl7.org/CodeSystem-v2-0211.html).
 """
@@ -20,9 +19,9 @@ DEFAULT_CODEC = "utf-8"
 DEFAULT_FALLBACK = "iso8859-1"
 
 _ESCAPE = b"\x1b"
-_JAPANESE = "iso2022_jp_ext"  # what all Japanese codes of the table may switch to: JIS X 0201, 0208 and 0212
+_JAPANESE = "iso2022_jp_ext"  # covers all Japanese codes of the table: JIS X 0201, 0208 and 0212
 _TABLE_0211 = {
-    "ASCII": "utf-8",  # a superset; senders say ASCII and send UTF-8
+    "ASCII": "utf-8",  # a superset; senders declare ASCII and send UTF-8
     "8859/1": "iso8859-1",
     "8859/2": "iso8859-2",
     "8859/3": "iso8859-3",
@@ -54,7 +53,7 @@ _NORMALISED = {"".join(filter(str.isalnum, name)).upper(): codec for name, codec
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Text, the codec that read it, and a warning when it is not what MSH-18 said or not everything could be read."""
+    """Text, its codec, and a warning when the codec differs from MSH-18 or bytes were invalid."""
 
     text: str
     codec: str
@@ -63,9 +62,9 @@ class Decoded:
 
 @lru_cache(maxsize=256)
 def codec_of(name: str) -> str | None:
-    """Python codec of a table 0211 code, or of a name in common use (`UTF-8`, `ISO-8859-1`, `windows-1252`).
+    """Python codec of a table 0211 code, or of a common name (`UTF-8`, `ISO-8859-1`, `windows-1252`).
 
-    None for a name that nobody knows.
+    None for an unknown name.
     """
     key = "".join(filter(str.isalnum, name)).upper()
     if not key:
@@ -79,7 +78,7 @@ def codec_of(name: str) -> str | None:
 
 
 def sniff(raw: bytes) -> str | None:
-    """Codec of a message in UTF-16 or with a byte order mark; None for all others, where MSH can be read as ASCII."""
+    """Codec of a message in UTF-16 or with a byte order mark; None for all others, whose MSH is ASCII-compatible."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
     if raw[:3] == b"\xef\xbb\xbf":
@@ -107,7 +106,7 @@ def decode(raw: bytes, names: Sequence[str] = (), fallback: str = DEFAULT_FALLBA
 
 
 def decode_with(raw: bytes, codec: str) -> Decoded:
-    """Text of `raw` in a codec that was chosen before; unreadable bytes become U+FFFD, with a warning."""
+    """Text of `raw` in a given codec; invalid bytes become U+FFFD, with a warning."""
     try:
         return Decoded(raw.decode(codec), codec)
     except LookupError:

@@ -1,17 +1,17 @@
-r"""Escape sequences of HL7 v2 text: `\F\` and its kin to the characters they stand for, and back.
+r"""Escape sequences of HL7 v2 text: decoding and encoding.
 
 ==================  =============================================================================================
 `\F\ \S\ \T\ \R\`   the message's own field, component, subcomponent and repetition separators
 `\E\`               the escape character
 `\P\`               the truncation character (v2.7 on)
 `\Xhh..\`           bytes given in hexadecimal, in the character set of the message
-`\.br\ \.sp\ ..`    formatting of FT fields: a line break (`\.sp3\` three); others are layout and left out
-`\H\ \N\`           highlighting on and off: left out
-`\Cxxyy\ \Mxxyyzz\` ISO 2022 set switching: the escape sequence itself is not text and is left out
-`\Zdd..\`           locally defined: kept as it was written, since only the site knows what it means
+`\.br\ \.sp\ ..`    formatting of FT fields: a line break (`\.sp3\` three); others are layout and omitted
+`\H\ \N\`           highlighting on and off: omitted
+`\Cxxyy\ \Mxxyyzz\` ISO 2022 set switching: the escape sequence itself is not text and is omitted
+`\Zdd..\`           locally defined: kept unchanged, since its meaning is local
 ==================  =============================================================================================
 
-An escape character that begins no sequence known here is text; nothing is ever lost.
+An escape character without a known sequence is text; nothing is lost.
 
 Source: HL7 v2.9 section 2.7 (use of escape sequences in text fields).
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 NULL = '""'
-"""HL7's null, "delete this value", as it is sent."""
+"""The HL7 null value ("delete this value")."""
 
 _HEX = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
 _BREAK = re.compile(r"\.(?:br|sp|ce|sk)\s*\+?(\d{0,3})\Z", re.IGNORECASE)
@@ -34,7 +34,7 @@ _LONGEST = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Separators:
-    """MSH-1 and MSH-2 of one message.  A character that the sender did not state is the usual one."""
+    """MSH-1 and MSH-2 of one message.  A missing character has its default."""
 
     field: str = "|"
     component: str = "^"
@@ -54,14 +54,14 @@ DEFAULT_SEPARATORS = Separators()
 
 @lru_cache(maxsize=64)
 def separators_of(field: str, encoding: str) -> Separators:
-    """Separators from MSH-1 and MSH-2 as sent; what is left out at the end of MSH-2 (v2.1, v2.2) is the usual one."""
+    """Separators from MSH-1 and MSH-2 as sent; characters missing at the end of MSH-2 (v2.1) have defaults."""
     given = encoding[:5]
     stated = dict(zip(("component", "repetition", "escape", "subcomponent", "truncation"), given, strict=False))
     return Separators(field, **stated)
 
 
 def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str = "utf-8") -> str:
-    """The characters that `text` stands for."""
+    """`text` with its escape sequences decoded."""
     mark = separators.escape
     if not mark or mark not in text:
         return text
@@ -70,7 +70,7 @@ def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str 
     index = 1
     while index < len(pieces):
         meant = _meaning(pieces[index], separators, codec) if index + 1 < len(pieces) else None
-        if meant is None:  # no sequence begins here: the character is text, and may still begin one further on
+        if meant is None:  # no sequence: the character is text, and the next one may begin a sequence
             out.append(mark)
             out.append(pieces[index])
             index += 1
@@ -100,12 +100,12 @@ class Encoding:
 
 @lru_cache(maxsize=64)
 def encoding_of(separators: Separators, codec: str) -> Encoding:
-    """The same object for messages that are written alike."""
+    """One object for messages with the same separators and codec."""
     return Encoding(separators, codec)
 
 
 def escape(text: str, separators: Separators = DEFAULT_SEPARATORS) -> str:
-    r"""`text` made safe to stand in a field; line ends become `\.br\`."""
+    r"""`text` encoded for a field; line ends become `\.br\`."""
     mark = separators.escape
     if not mark:
         return text.translate(dict.fromkeys(map(ord, _special(separators) + "\r\n\x0b\x1c"), " "))
@@ -134,7 +134,7 @@ def _escapes(separators: Separators) -> dict[int, str]:
 
 
 def _meaning(code: str, separators: Separators, codec: str) -> str | None:
-    """What stands between two escape characters; None when it is no escape sequence."""
+    """The meaning of the text between two escape characters; None when it is no escape sequence."""
     if len(code) == 1:
         return _single(code, separators)
     if not code or len(code) > _LONGEST:

@@ -1,18 +1,16 @@
-"""MLLP framing: bytes from a socket in, whole messages out.  Pure: no socket, no clock.
+"""MLLP framing: chunks of bytes in, whole messages out.  No socket, no clock.
 
-A frame is `VT message FS CR` (0x0B ... 0x1C 0x0D).  :class:`Framer` is fed whatever chunks the network made and gives
-back what became complete.  Work and memory are linear in the bytes fed: a chunk is looked at once, an unfinished frame
-is held once, and never more than the limit of it.
+A frame is `VT message FS CR` (0x0B ... 0x1C 0x0D).  :class:`Framer` takes the chunks of a stream and returns
+events.  Work is linear in the bytes: each chunk is scanned once.  An unfinished frame is held once, up to the limit.
 
-What real senders do, and what is made of it:
+Deviations of senders:
 
-* CR, LF, space, tab and NUL between frames are ignored.  Anything else there is counted and reported as :class:`Junk`.
+* CR, LF, space, tab and NUL between frames are ignored.  Other bytes there are counted and reported as :class:`Junk`.
 * FS that is not followed by CR is content (HAPI and Mirth wait for the pair too).  A cut may fall between the two.
-* VT inside a frame is content, as in HAPI and Mirth, with one exception: VT followed by `MSH` means that the sender
-  gave up one frame and began the next.  Read as content it would mix two patients into one message; so the part before
-  it is reported as :class:`Unfinished`, and the message after it as a frame.
-* A frame above the limit is read on to its end block without being kept, and reported as :class:`Oversize`; the next
-  frame is read as usual.
+* VT inside a frame is content, as in HAPI and Mirth, with one exception: VT followed by `MSH` begins a new frame.  As
+  content it would mix two patients in one message.  The part before it is reported as :class:`Unfinished`.
+* A frame above the limit is discarded up to its end block, and reported as :class:`Oversize`.  The next frame is read
+  as usual.
 
 Source: HL7 Transport Specification: MLLP, release 1 and 2
 (https://www.hl7.org/documentcenter/public/wg/inm/mllp_transport_specification.PDF).
@@ -34,7 +32,7 @@ _FILLERS = b"\r\n \t\x00"
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """A frame above the limit came to its end.  `head`: its first bytes; `size`: bytes between VT and FS."""
+    """A frame above the limit, at its end.  `head`: its first bytes; `size`: bytes between VT and FS."""
 
     head: bytes
     size: int
@@ -42,7 +40,7 @@ class Oversize:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A frame that its sender gave up for another one."""
+    """A frame that its sender abandoned."""
 
     head: bytes
     size: int
@@ -50,7 +48,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Junk:
-    """Bytes outside any frame.  `head`: the first of them; `size`: how many there were, fillers not counted."""
+    """Bytes outside any frame.  `head`: the first of them; `size`: their number, without fillers."""
 
     head: bytes
     size: int
@@ -66,7 +64,7 @@ def frame(message: bytes) -> bytes:
 
 
 class Framer:
-    """Cuts one connection's byte stream into messages.  `limit`: largest message in bytes that is kept whole."""
+    """Splits the byte stream of a connection into messages.  `limit`: maximum size of a message in bytes."""
 
     __slots__ = ("_buffer", "_cut_end", "_dropped", "_inside", "_junk", "_junk_size", "limit")
 
@@ -81,12 +79,12 @@ class Framer:
 
     @property
     def inside(self) -> bool:
-        """A frame has begun and has not ended."""
+        """Whether a frame is unfinished."""
         return self._inside
 
     @property
     def pending(self) -> int:
-        """Bytes of the unfinished frame that came so far, those not kept included."""
+        """Bytes of the unfinished frame, with those discarded."""
         return len(self._buffer) + self._dropped
 
     @property
@@ -96,13 +94,13 @@ class Framer:
 
     @property
     def junk_size(self) -> int:
-        """Bytes outside of frames since the last one that were not reported yet."""
+        """Bytes outside frames that are not reported yet."""
         return self._junk_size
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """What became complete with this chunk, in order of arrival."""
+        """Events of this chunk, in order of arrival."""
         if not self._inside and not self._junk_size and chunk[:1] == START:
-            end = len(chunk) - 2  # the usual chunk is one frame; single bytes are found much faster than pairs
+            end = len(chunk) - 2  # the usual chunk is one frame; a search for a single byte is faster than for a pair
             whole = chunk.find(_FS) == end and chunk[-1:] == b"\r" and chunk.find(START, 1) < 0
             if whole and 0 < end <= self.limit + 1:
                 return [chunk[1:end]]
@@ -114,7 +112,7 @@ class Framer:
         return events
 
     def finish(self) -> list[Event]:
-        """The connection ended, or is given up: what was left over."""
+        """The events for the rest of the stream, when the connection ends."""
         events: list[Event] = []
         self._report_junk(events)
         if self._inside:
@@ -129,7 +127,7 @@ class Framer:
         self._cut_end = False
 
     def _outside(self, chunk: bytes, position: int, events: list[Event]) -> int:
-        """Skip to the next VT; returns where to go on."""
+        """Skip to the next VT; returns the next offset."""
         start = chunk.find(START, position)
         between = chunk[position : start if start >= 0 else len(chunk)].translate(None, _FILLERS)
         if between:
@@ -148,10 +146,10 @@ class Framer:
             self._junk_size = 0
 
     def _content(self, chunk: bytes, position: int, events: list[Event]) -> int:
-        """Take content up to the end block, or all there is; returns where to go on."""
+        """Take content up to the end block, or all of it; returns the next offset."""
         if self._cut_end and chunk[position : position + 1] == b"\r":
             if self._dropped:
-                self._dropped -= 1  # the FS was counted, not kept
+                self._dropped -= 1  # the FS was counted, not held
             else:
                 del self._buffer[-1]
             self._end(events)
@@ -179,7 +177,7 @@ class Framer:
         self._dropped += stop - position - len(kept)
 
     def _allowance(self, chunk: bytes, stop: int) -> int:
-        """One byte more than the limit may be held while it is open whether an FS begins the end block."""
+        """One byte above the limit may be held until the byte after an FS is known."""
         return 1 if stop == len(chunk) and chunk[-1:] == b"\x1c" else 0
 
     def _end(self, events: list[Event]) -> None:

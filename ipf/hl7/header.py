@@ -1,8 +1,7 @@
-"""MSH alone, read from the bytes in about a microsecond: all that is needed to store a message and to acknowledge it.
+"""The MSH of a message, read from its bytes: enough to store and acknowledge the message.
 
-`scan_header` reads what is there and fails only where there is no MSH; `read_header` also insists on the parts without
-which a message cannot be told from others.  Values keep the sender's escapes where an acknowledgement echoes them
-(:attr:`Header.fields`), and are unescaped where the house uses them.
+`scan_header` fails only without an MSH; `read_header` also requires the parts that identify a message.
+:attr:`Header.fields` are as sent, for the acknowledgement; all other values are unescaped.
 
 Source: HL7 v2.9 section 2.14.9 (MSH); interface specification "Ingested message"; decisions section 4.
 """
@@ -26,8 +25,8 @@ class Header:
 
     Unescaped, empty when absent or null: `source_system` (MSH-3.1), `source_id` (MSH-10), `message_code`, `trigger` and
     `structure` (MSH-9.1 to 9.3), `message_type` (`ADT_A01`).  `codec`: Python codec of the message.
-    `pattern`: the header that all messages share which differ from this one in MSH-7 and MSH-10 alone, where both are
-    empty; None where none is kept.  It is shared and must not be changed.
+    `pattern`: the header with MSH-7 and MSH-10 empty, which is shared by messages that differ only in these; None: not
+    cached.  It must not be changed.
     """
 
     __slots__ = (
@@ -57,7 +56,7 @@ class Header:
         self.source_id = self.first(10)
 
     def filled(self, time: str, control_id: str) -> Header:
-        """This pattern with MSH-7 and MSH-10 as a message has them, as sent."""
+        """The pattern with MSH-7 and MSH-10 of a message, as sent."""
         made = _new_header(Header)
         made.fields = fields = self.fields.copy()
         fields[7] = time
@@ -107,7 +106,7 @@ class Header:
 
     @property
     def control_id(self) -> str:
-        """MSH-10 as sent, which is what MSA-2 gives back."""
+        """MSH-10 as sent, for MSA-2."""
         return self.field(10)
 
     @property
@@ -138,7 +137,7 @@ class Header:
 
     @property
     def is_acknowledgement(self) -> bool:
-        """An acknowledgement itself, which must never be acknowledged."""
+        """Whether the message is an acknowledgement, which must not be acknowledged."""
         return self.message_code in _ACKNOWLEDGEMENTS
 
 
@@ -146,9 +145,9 @@ _new_header = Header.__new__
 
 
 def scan_header(raw: bytes) -> Header:
-    """MSH of `raw` with whatever is in it.  Problem MALFORMED when there is no MSH with its separators.
+    """The MSH of `raw`.  Problem MALFORMED without an MSH and its separators.
 
-    A sender's headers differ in time and control id alone, so the rest is read once (`_pattern`).
+    Headers of a sender usually differ only in time and control id, so the rest is cached (`_pattern`).
     """
     if raw[:3] != b"MSH":
         raw = as_bytes_of_msh(raw)
@@ -192,7 +191,7 @@ def read_header(raw: bytes) -> Header:
 
 
 def missing_part(header: Header) -> Problem | None:
-    """What keeps this message from being told from others, if anything."""
+    """The missing part of the identity of a message, if any."""
     if not header.message_code:
         return Problem(Category.REQUIRED, "the message type is missing", "MSH-9.1")
     if not header.trigger:
@@ -205,7 +204,7 @@ def missing_part(header: Header) -> Problem | None:
 
 
 def as_bytes_of_msh(raw: bytes) -> bytes:
-    """`raw` from its MSH on, as ASCII-compatible bytes: white space, byte order marks and UTF-16 are seen through.
+    """`raw` from its MSH, as ASCII-compatible bytes: skips white space and byte order marks, and decodes UTF-16.
 
     Problem MALFORMED when there is no MSH.
     """
@@ -221,7 +220,7 @@ def as_bytes_of_msh(raw: bytes) -> bytes:
 
 
 def _decoded(line: bytes) -> tuple[str, str]:
-    """An MSH that is not all ASCII, as text, and its codec; MSH-18, which is ASCII, says which."""
+    """An MSH with characters outside ASCII, as text, and its codec by MSH-18."""
     fields = line.split(line[3:4])
     stated = fields[17].partition(line[5:6] or b"~")[0] if len(fields) > 17 else b""
     decoded = decode(line, [stated.decode("ascii", "replace")] if stated and stated != b'""' else [])
@@ -234,7 +233,7 @@ def _codec(stated: str, separators: Separators) -> str:
 
 @lru_cache(maxsize=64)
 def _separators(separator: str, encoding: str) -> Separators:
-    """Usable: a field separator that is no letter, digit or blank, at least the component separator, all different."""
+    """Valid separators: distinct, at least field and component separator, the first no letter, digit or blank."""
     characters = separator + encoding[:5]
     if not separator or not encoding or len(set(characters)) < len(characters) or not _punctuation(characters):
         raise Problem(Category.MALFORMED, "the separators in MSH-1 and MSH-2 cannot be read", "MSH-1")

@@ -1,13 +1,12 @@
-"""An HL7 v2 message as a tree that is made while it is walked.
+"""An HL7 v2 message as a tree, parsed on demand.
 
-Bytes come in, and stay as they came (:attr:`Message.raw`).  Parsing reads MSH, decodes once, and cuts segments; a
-segment is split into fields when one is asked for, a field into components when they are, and segments are put into
-groups (`structure.py`) only when that makes a difference.
+`Message.raw` are the original bytes.  Parsing reads MSH, decodes the text once, and splits it into segments.  Fields
+and components are split on first access, and segments are put into groups (`structure.py`) on first access to a group.
 
-Every level answers the same questions: `children(name)`, `text`, `is_null(name)`, `kind`, `name`, `raw`.  Of the name
-of a field or component only the number after its last `_` or `.` counts, so `PID_3`, `PID.3` and `CX_1` all work, and
-fields beyond those that the standard knows are reached like any other.  What is absent is an empty list; so is HL7's
-null (`""`, "delete this value"), which `is_null` tells apart.
+All levels have `children(name)`, `text`, `is_null(name)`, `kind`, `name`, `raw`.  In names of fields and components
+only the number after the last `_` or `.` counts, so `PID_3`, `PID.3` and `CX_1` all work, also beyond the fields of the
+standard.  An absent child and the HL7 null value (`""`, "delete this value") give an empty list; `is_null` tells them
+apart.
 
 Source: HL7 v2.9 sections 2.5 (message construction), 2.5.3.1 (null), 2.6.2 (segments), 2.7 (escapes).
 """
@@ -18,19 +17,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ipf.hl7.arrangement import Arrangement, arrangement_of, is_site_segment
 from ipf.hl7.charset import decode, decode_with, sniff
 from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
 from ipf.hl7.segments import split_segments
-from ipf.hl7.structure import Group, Structure, arrange, structure, structure_name
+from ipf.hl7.structure import Group, Structure, arrange, is_site_segment, structure, structure_name
 
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
 _HEADERS = ("MSH", "BHS", "FHS")
 
 
 class Node(Protocol):
-    """What maps and FHIRPath walk."""
+    """A node for maps and FHIRPath."""
 
     @property
     def kind(self) -> str:
@@ -53,7 +51,7 @@ class Node(Protocol):
 
 @lru_cache(maxsize=8192)
 def number_of(name: str) -> int:
-    """Position that a name such as `PID_3`, `PID.3`, `CX_1` or `3` means; 0 = none."""
+    """Number in a name such as `PID_3`, `PID.3`, `CX_1` or `3`; 0 = none."""
     digits = name[max(name.rfind("_"), name.rfind(".")) + 1 :]
     return int(digits) if digits.isdecimal() and len(digits) < 6 else 0
 
@@ -81,7 +79,7 @@ class Subcomponent:
         return self.encoding.value(self.raw)
 
     def children(self, name: str) -> list[Subcomponent]:
-        """A part of a part is the part itself: data types that are nested deeper than the encoding can write."""
+        """The subcomponent itself, for data types nested deeper than the encoding allows."""
         return [self] if number_of(name) == 1 else []
 
     def is_null(self, name: str) -> bool:
@@ -90,7 +88,7 @@ class Subcomponent:
 
 
 class Component:
-    """One component; its subcomponents are split when asked for."""
+    """One component; its subcomponents are split on first access."""
 
     __slots__ = ("_number", "_parent", "_parts", "encoding", "raw")
     kind = "component"
@@ -109,7 +107,7 @@ class Component:
 
     @property
     def literal(self) -> bool:
-        """It is the whole of a primitive field."""
+        """Whether it is the whole of a primitive field."""
         return self._parent.literal
 
     @property
@@ -142,14 +140,14 @@ class Component:
 
 
 class Field:
-    """One repetition of a field; its components are split when asked for."""
+    """One repetition of a field; its components are split on first access."""
 
     __slots__ = ("_number", "_parts", "_segment", "encoding", "literal", "raw")
     kind = "field"
 
     def __init__(self, raw: str, encoding: Encoding, segment: str, number: int, literal: bool = False) -> None:
         self.raw = raw
-        self.literal = literal  # a primitive: separators in it are a sender's missing escapes, not structure
+        self.literal = literal  # a primitive: separators in it are text that the sender did not escape
         self.encoding = encoding
         self._segment = segment
         self._number = number
@@ -170,7 +168,7 @@ class Field:
     @property
     def text(self) -> str | None:
         """Value of the first subcomponent of the first component."""
-        if self.raw.isalnum():  # no separators, which are punctuation
+        if self.raw.isalnum():  # no separators
             return self.raw
         first = self.parts[0]
         if not self.literal:
@@ -193,7 +191,7 @@ class Field:
 
 
 class Segment:
-    """One segment; its fields are split when one is asked for."""
+    """One segment; its fields are split on first access."""
 
     __slots__ = ("_fields", "encoding", "name", "raw")
     kind = "segment"
@@ -239,7 +237,7 @@ class Segment:
         return 0 < number < len(self.fields) and self.fields[number] == NULL
 
     def _is_literal(self, number: int) -> bool:
-        """OBX-5 of a primitive type, and NTE-3: free text whose `^` and `&` senders forget to escape."""
+        """OBX-5 of a primitive type, and NTE-3: free text, in which senders often do not escape `^` and `&`."""
         if number == 5 and self.name == "OBX":
             return self.fields[2] in _LITERAL_VALUES
         return number == 3 and self.name == "NTE"
@@ -249,20 +247,9 @@ _NO_SEPARATORS = Separators("", "", "", "", "")
 
 
 class Message:
-    """One message.  `parse` makes it; `raw` are the bytes as they came."""
+    """One message.  `parse` makes it; `raw` are the original bytes."""
 
-    __slots__ = (
-        "_arrangement",
-        "_by_name",
-        "_known",
-        "_lines",
-        "_structure",
-        "_tree",
-        "_warnings",
-        "encoding",
-        "header",
-        "raw",
-    )  # fmt: skip
+    __slots__ = ("_by_name", "_lines", "_structure", "_tree", "_warnings", "encoding", "header", "raw")
     kind = "message"
 
     def __init__(self, raw: bytes, header: Header, encoding: Encoding, lines: list[str], warnings: list[str]) -> None:
@@ -274,15 +261,13 @@ class Message:
         self._by_name: dict[str, list[Segment]] | None = None
         self._tree: Group | None = None
         self._structure: Structure | None = None
-        self._arrangement: Arrangement | None = None
-        self._known: dict[str, list[Segment]] | None = None
 
     @classmethod
     def parse(cls, raw: bytes, charset: str | None = None) -> Message:
-        """Read a message.  `charset`: Python codec chosen when it was received; None = by MSH-18.
+        """Parse a message.  `charset`: Python codec chosen on receipt; None = by MSH-18.
 
-        Problem MALFORMED when it does not begin with a usable MSH.  Characters that cannot be read become U+FFFD, with
-        an entry in `warnings`.
+        Problem MALFORMED when it does not begin with a valid MSH.  Invalid bytes become U+FFFD, with an entry in
+        `warnings`.
         """
         header = scan_header(raw)
         wide = sniff(raw) if raw[:3] != b"MSH" else None
@@ -320,7 +305,7 @@ class Message:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was odd: about characters, and, once groups were asked for, about the order of segments."""
+        """Warnings about characters and, after access to groups, about misplaced segments."""
         return tuple(self._warnings)
 
     @property
@@ -334,7 +319,7 @@ class Message:
         return self._segments()
 
     def segments(self, name: str) -> list[Segment]:
-        """All segments of this name wherever they stand, in order of arrival."""
+        """All segments of this name, at any depth, in order of arrival."""
         return list(self._named(name))
 
     def _named(self, name: str) -> list[Segment]:
@@ -348,55 +333,28 @@ class Message:
         return by_name
 
     def children(self, name: str) -> list[Any]:
-        """Groups or segments that stand directly in the message.
+        """Groups or segments directly below the message.
 
-        Of segments that the structure does not have (Z segments) all are given, wherever they came; and of a message
-        whose structure nobody knows all segments stand directly in it.
+        Z segments are found at any depth.  In a message of unknown structure all segments are direct children.
         """
-        known = self._known
-        if known is None:
-            known = self._known = self._arranged_segments()
-        found = known.get(name)
-        if found is not None:
-            return found
-        arrangement = self._arrangement
-        if arrangement is not None:  # most of what a map asks for is not there
-            return self.tree().children(name) if name in arrangement.groups else []
-        return self._arranged(name)
-
-    def _arranged_segments(self) -> dict[str, list[Segment]]:
-        """Segments that stand directly in the message, when where they stand is known of messages before it."""
-        defined = self._definition()
-        segments = self._segments()
-        self._arrangement = arrangement = None if defined is None else arrangement_of(defined, segments)
-        if arrangement is None:
-            return {}
-        return {name: [segments[number] for number in numbers] for name, numbers in arrangement.segments.items()}
-
-    def _arranged(self, name: str) -> list[Any]:
-        """The same of a message with a segment that is out of place, or that is long, or of no known structure."""
         defined = self._structure or self._definition()
         by_name = self._by_name or self._index()
-        if defined is None or name in defined.only_at_root:
-            return by_name.get(name, [])
-        if is_site_segment(defined, name):
+        if defined is None or name in defined.only_at_root or is_site_segment(defined, name):
             return by_name.get(name, [])
         tree = self._tree or self.tree()
         if name not in by_name and name not in defined.group_names:
-            return []  # most of what a map asks for is not there
+            return []  # the usual case
         return tree.children(name)
 
     def is_null(self, name: str) -> bool:
-        """Never: only fields and their parts can be null."""
+        """Always false: only fields and their parts can be null."""
         return False
 
     def tree(self) -> Group:
-        """The message as groups; a structure that nobody knows gives one flat group."""
+        """The message as groups; a message of unknown structure is one flat group."""
         if self._tree is None:
             defined = self._definition()
-            if self._arrangement is not None:
-                self._tree = self._arrangement.tree(self._segments())
-            elif defined is None:
+            if defined is None:
                 self._tree = Group(self.structure)
                 for segment in self._segments():
                     self._tree.add(segment)

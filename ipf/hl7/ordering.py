@@ -1,4 +1,4 @@
-"""Which messages must not overtake each other: a number that they share, made from the bytes in a few microseconds.
+"""Ordering keys: messages with the same key are converted in order of arrival.
 
 Source: decisions section 4 (`IPF_ORDERING`); HL7 v2.9 section 3.4.2.3 (PID-3).
 """
@@ -12,15 +12,15 @@ from ipf.hl7.header import Header, as_bytes_of_msh
 from ipf.ports import DEFAULT_TENANT
 
 _NUMBER = blake2b(digest_size=8)
-_LONGEST_START = 4096  # bytes of a PID segment in which PID-3 is looked for
+_LONGEST_START = 4096  # bytes of a PID segment to search for PID-3
 
 
 def ordering_key(raw: bytes, header: Header, ordering: str, tenant: str = DEFAULT_TENANT) -> int | None:
-    """63-bit number that messages share which must not overtake each other; None = in no order.
+    """63-bit key of messages that must stay in order; None = unordered.
 
     `patient`: sending application and the first repetition of PID-3 (its id and assigning authority; PID-2 where PID-3
-    is empty, as before v2.3).  `sender`: sending application.  A message without a patient has no order, and those of
-    different tenants have none among them.
+    is empty, as before v2.3).  `sender`: sending application.  Messages without a patient, and messages of different
+    tenants, are unordered.
     """
     if ordering == "none":
         return None

@@ -1,6 +1,6 @@
-"""The text of a message in, its segments out, whatever ends them.
+"""Segments of a message text.
 
-Source: HL7 v2.9 section 2.5.2 (segments end with CR); senders end them with CR LF or LF as well.
+Source: HL7 v2.9 section 2.5.2 (segments end with CR); senders also use CR LF or LF.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 def split_segments(text: str, separator: str) -> list[str]:
-    """Segments of a message: CR ends them; CR LF does, and LF where a segment begins after it."""
+    """Segments of a message: separated by CR, CR LF, or LF before the beginning of a segment."""
     if "\n" not in text:
         lines = text.split("\r")
         if not lines[-1]:

@@ -1,14 +1,12 @@
-"""Segments to groups: where each segment of a message stands in its message structure.
+"""Message structures: the group of each segment.
 
-The structures are facts of the standard, in `fhir/v2/structures.json` (see `generate.py` beside it), written in HL7's
-own abstract syntax and parsed here when one is first asked for.  Placement is lenient, as an interface must be: a
-segment that the structure does not expect where it came is still placed, with a warning, and an unknown one (Z
-segments above all) stays in the group where it came.
+The structures are facts of the standard, in `fhir/v2/structures.json` (see `generate.py` beside it), in the abstract
+message syntax of HL7, and are parsed on demand.  Placement is lenient: an unexpected segment is placed with a warning,
+and an unknown one (such as a Z segment) stays in the group in which it occurs.
 
-A cursor walks the structure as the segments come.  For each segment the innermost open group is asked first, then the
-one around it, and so on: (1) does it stand at or after the cursor, directly or as the beginning of a group?  (2) the
-same, but groups whose required beginning is missing may be entered too; (3) did the cursor pass it already?  Then it
-is out of order.
+A cursor moves through the structure.  For each segment the groups are tried from the innermost open one outwards: (1)
+the segment occurs at or after the cursor, directly or at the beginning of a group; (2) the same, with groups whose
+required first segment is missing; (3) the segment occurs before the cursor, so it is out of order.
 
 Source: HL7 v2.9 section 2.12 (chapter formats, abstract message syntax), table 0354.
 """
@@ -36,7 +34,7 @@ Path = tuple[tuple[int, "Item"], ...]
 
 
 class Named(Protocol):
-    """What is placed: anything with a segment name."""
+    """Anything with a segment name."""
 
     @property
     def name(self) -> str:
@@ -45,7 +43,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One alternative of a slot: a segment, or a group when `group` is there."""
+    """One alternative of a slot: a segment, or a group when `group` is set."""
 
     name: str
     group: Definition | None = None
@@ -80,7 +78,7 @@ class Definition:
         self.first = frozenset(begins)
 
     def path(self, name: str, start: int, lenient: bool) -> Path | None:
-        """The way to a segment from slot `start` on; lenient = also into groups that do not begin with it."""
+        """Path to a segment from slot `start`; lenient = also into groups that do not begin with it."""
         key = (name, start, lenient)
         if key not in self._paths:
             if len(self._paths) > 2000:
@@ -101,7 +99,7 @@ class Definition:
         return None
 
     def segment_names(self) -> Iterator[tuple[str, int]]:
-        """Each segment with its depth (0 = not in a group); one that stands in several places comes several times."""
+        """Each segment with its depth (0 = not in a group), once for each occurrence."""
         for slot in self.slots:
             for item in slot.alternatives:
                 if item.group is None:
@@ -155,7 +153,7 @@ class Group:
         return self._by_name.get(name, [])
 
     def is_null(self, name: str) -> bool:
-        """Never: only fields and their parts can be null."""
+        """Always false: only fields and their parts can be null."""
         return False
 
     def add(self, node: Any) -> None:
@@ -165,7 +163,7 @@ class Group:
 
 
 class _Open:
-    """A group that the cursor is in: its definition and the slot of what came last."""
+    """An open group: its definition and the slot of its last child."""
 
     __slots__ = ("definition", "group", "slot")
 
@@ -175,12 +173,17 @@ class _Open:
         self.slot = -1
 
     def next_slot(self) -> int:
-        """Where the search goes on: the same slot when it may repeat."""
+        """The next slot to try: the same one when it may repeat."""
         return self.slot if self.slot >= 0 and self.definition.slots[self.slot].repeats else self.slot + 1
 
 
+def is_site_segment(structure: Structure, name: str) -> bool:
+    """Whether it is a local segment (Z segment), which the structure does not have."""
+    return len(name) == 3 and name[:1] == "Z" and name not in structure.all_names
+
+
 def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, list[str]]:
-    """The tree of a message, and a warning for each segment that came where the structure does not have it."""
+    """The tree of a message, and a warning for each misplaced segment."""
     root = Group(structure.name)
     opened = [_Open(root, structure.root)]
     warnings: list[str] = []
@@ -197,7 +200,7 @@ def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, lis
 
 
 def _go_on(opened: list[_Open], segment: Named, *, lenient: bool) -> bool:
-    """Place the segment at or after the cursor, and move the cursor there."""
+    """Place the segment at or after the cursor, and move the cursor."""
     for depth in range(len(opened) - 1, -1, -1):
         here = opened[depth]
         path = here.definition.path(segment.name, here.next_slot(), lenient)
@@ -215,7 +218,7 @@ def _go_on(opened: list[_Open], segment: Named, *, lenient: bool) -> bool:
 
 
 def _put_back(opened: list[_Open], segment: Named) -> bool:
-    """Place a segment that the cursor passed; the cursor stays."""
+    """Place a segment before the cursor; the cursor stays."""
     for here in reversed(opened):
         path = here.definition.path(segment.name, 0, True)
         if path is not None:

@@ -1,13 +1,13 @@
-r"""The words of a message, by which operators find it again.
+r"""Words of a message, for full-text search.
 
-What arrives: the bytes of a message, and the codec it was received with.  What leaves: its words as a set: every run of
-characters between delimiters of the message and white space, in lower case, without marks above letters and without
-punctuation at its ends (`12-345`, `kari.hansen@example.org`, `R07.4`); and the parts of runs that hold punctuation
-(`kari`, `hansen`).  A word has at most 64 characters; longer runs, embedded documents above all, are left out, and so
-is what lies beyond the first half million characters.
+What arrives: the bytes of a message, and its codec.  What leaves: a set of words: every run of characters between
+delimiters and white space, in lower case, without diacritics and without punctuation at its ends (`12-345`,
+`kari.hansen@example.org`, `R07.4`); and the parts of runs with punctuation (`kari`, `hansen`).  A word has at most 64
+characters; longer runs (such as embedded documents) are omitted, and so is text after the first half million
+characters.
 
-A field that is searched for by itself is a word that begins with 0x01 and a letter: `t` tenant, `s` source system, `m`
-message type, `p` patient identifier (PID-3 and MRG-1; `value`, and `authority|value`).
+A word with a prefix of 0x01 and a letter is a field: `t` tenant, `s` source system, `m` message type, `p` patient
+identifier (PID-3 and MRG-1; `value`, and `authority|value`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MARKS = re.compile("[\u0300-\u036f]")
 
 
 def words_of(raw: bytes, codec: str) -> set[str]:
-    """The words of a message; of at most 4,000 runs."""
+    """The words of a message, from at most 4,000 runs."""
     return {word for run in runs_of(read(raw, codec)) for word in words_of_run(run)}
 
 
 def runs_of(text: str) -> Iterable[str]:
-    """The different runs between delimiters and white space of a message, folded; at most 4,000."""
+    """The distinct runs between delimiters and white space of a message, folded; at most 4,000."""
     marks = _delimiters(text)
     if text.isascii():
         found = set(text.lower().translate(_blanks(marks)).split())
@@ -48,7 +48,7 @@ def runs_of(text: str) -> Iterable[str]:
 
 
 def words_of_run(run: str) -> Iterable[str]:
-    """The words that a run stands for: itself without punctuation at its ends, and its parts."""
+    """The words of a run: the run without punctuation at its ends, and its parts."""
     if run.isalnum():
         return (run,) if len(run) <= LONGEST else ()
     if len(run) > 2 * LONGEST:
@@ -66,7 +66,7 @@ def patients_of(raw: bytes, codec: str) -> set[str]:
 
 
 def patients_in(text: str) -> set[str]:
-    """The same of a message's text."""
+    """The same for the text of a message."""
     marks = _delimiters(text)
     found: set[str] = set()
     for line, number in _identifying(text, marks[0]):
@@ -82,7 +82,7 @@ def patients_in(text: str) -> set[str]:
 
 
 def _identifying(text: str, separator: str) -> Iterable[tuple[str, int]]:
-    """Segments that hold patient identifiers, each with the number of the field."""
+    """Segments with patient identifiers, and the number of the field."""
     for name, number in _IDENTIFIERS.items():
         at = text.find(name + separator)
         while at >= 0:
@@ -91,8 +91,8 @@ def _identifying(text: str, separator: str) -> Iterable[tuple[str, int]]:
             at = text.find(name + separator, at + 1)
 
 
-def asked_words(text: str) -> list[str]:
-    """The words of a question; each ends in `*` when any word that begins so will do."""
+def query_words(text: str) -> list[str]:
+    """The words of a query; `*` at the end of a word makes it a prefix."""
     words: list[str] = []
     for run in _runs(_USUAL).findall(folded(text)):
         begins = run.endswith("*")
@@ -102,14 +102,14 @@ def asked_words(text: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def holds_words(raw: bytes, codec: str, asked: Iterable[str]) -> bool:
-    """Whether a message holds all these words of a question, without reading all words out of it."""
+def contains_words(raw: bytes, codec: str, words: Iterable[str]) -> bool:
+    """Whether a message contains all words of a query; stops at the first miss."""
     text = read(raw, codec)
     delimiters, plain = _delimiters(text), folded(text)
-    return all(_holds(plain, word, delimiters) for word in asked)
+    return all(_contains(plain, word, delimiters) for word in words)
 
 
-def _holds(plain: str, word: str, delimiters: str) -> bool:
+def _contains(plain: str, word: str, delimiters: str) -> bool:
     stem = word.rstrip("*")
     at = plain.find(stem)
     if at < 0:
@@ -118,14 +118,14 @@ def _holds(plain: str, word: str, delimiters: str) -> bool:
 
 
 def folded(text: str) -> str:
-    """Lower case, without marks above letters."""
+    """Lower case, without diacritics."""
     if text.isascii():
         return text.lower()
     return _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold()))
 
 
 def read(raw: bytes, codec: str) -> str:
-    """The beginning of a message as text; what is no character of its codec is U+FFFD."""
+    """The beginning of a message as text; invalid bytes become U+FFFD."""
     part = raw[:_READ]
     try:
         return part.decode(codec or "utf-8", "replace")
@@ -142,7 +142,7 @@ def _delimiters(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _finder(word: str, delimiters: str) -> re.Pattern[str]:
-    """Finds one word: a whole run but for its ends, or a part of one."""
+    """A pattern for one word: a whole run without punctuation at its ends, or a part of a run."""
     stem, begins = re.escape(word.rstrip("*")), word.endswith("*")
     if word.rstrip("*").isalnum():
         return re.compile(f"(?<![^\\W_]){stem}" + ("" if begins else "(?![^\\W_])"))
@@ -152,7 +152,7 @@ def _finder(word: str, delimiters: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _blanks(delimiters: str) -> dict[int, str]:
-    """Makes delimiters and control characters blanks."""
+    """Translation of delimiters and control characters to blanks."""
     return {ord(mark): " " for mark in delimiters} | dict.fromkeys(range(32), " ")
 
 

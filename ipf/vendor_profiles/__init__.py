@@ -1,6 +1,6 @@
-"""Vendor profiles: archives that bundle the maps, quirks, audit enrichments and regression cases of one source vendor.
+"""Vendor profiles: archives with the maps, quirks, audit enrichments and regression cases for one source vendor.
 
-`archive` reads the bytes, `manifest` what they say, `quirks` and `sources` are what a profile may ask for, `cases` runs
-its regression cases, `profile` puts one together, `shelf` chooses the profile of a message, and `folder` keeps what was
-accepted.  Contract: interface specification "Vendor profile (installable archive)"; docs/profiles.md.
+`archive` unpacks an archive, `manifest` parses its manifest, `quirks` and `source_fields` define its options, `cases`
+runs its regression cases, `profile` validates it, `registry` selects the profile of a message, and `folder` holds the
+accepted archives.  Contract: interface specification "Vendor profile (installable archive)"; docs/profiles.md.
 """

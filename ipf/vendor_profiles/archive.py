@@ -1,10 +1,10 @@
-"""The archive of a profile: bytes in, files by name out; nothing touches the disk.
+"""Archive of a profile: bytes in, files by name out; in memory only.
 
-A plain tar or one in gzip (`application/x-gtar`), with `manifest.yaml` at its root or in its only folder.  Links,
-devices, absolute names, `..` and repeated names are refused, and so is what unpacks to more than MOST_BYTES: a
-compressed bomb is given up on as soon as it has grown so large, not when it is unpacked.
+A tar file, plain or with gzip (`application/x-gtar`), with `manifest.yaml` at its root or in its only folder.  Refused
+are links, devices, absolute names, `..`, repeated names, and archives that unpack to more than MOST_BYTES; unpacking
+stops at that size.
 
-Problem MALFORMED: this is no archive (400).  Problem TOO_LARGE: it, or what is in it, is too large (413).
+Problem MALFORMED: no valid archive (400).  Problem TOO_LARGE: the archive or its content is too large (413).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ENTRIES = frozenset({MANIFEST, "README.md", "maps", "tests"})
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`files`: content by name, as `maps/a.fml`.  `digest`: SHA-256 of the bytes that came."""
+    """`files`: content by name, such as `maps/a.fml`.  `digest`: SHA-256 of the archive."""
 
     files: dict[str, bytes]
     digest: str
 
 
 def read_archive(content: bytes, findings: Findings) -> Archive:
-    """Unpack into memory.  Problem MALFORMED or TOO_LARGE; what else is wrong goes into `findings`."""
+    """Unpack into memory.  Problem MALFORMED or TOO_LARGE; other mistakes go into `findings`."""
     if len(content) > MOST_PACKED:
         raise Problem(Category.TOO_LARGE, f"the archive has more than {MOST_PACKED} bytes")
     plain = _unzipped(content) if content[:2] == b"\x1f\x8b" else content
@@ -58,7 +58,9 @@ def read_archive(content: bytes, findings: Findings) -> Archive:
 
 
 def pack(folder: Path) -> bytes:
-    """The archive of a folder with a manifest: the same folder gives the same bytes.  Problem REQUIRED without one."""
+    """The archive of a folder with a manifest; the same folder gives the same bytes.  Problem REQUIRED without a
+    manifest.
+    """
     if not (folder / MANIFEST).is_file():
         raise Problem(Category.REQUIRED, f"there is no {MANIFEST} in {folder}")
     packed = io.BytesIO()
@@ -77,7 +79,7 @@ def pack(folder: Path) -> bytes:
 
 
 def _unzipped(content: bytes) -> bytes:
-    """Piece by piece, so that no more than the bound is ever made."""
+    """Decompress in pieces, up to the limit."""
     source = zlib.decompressobj(wbits=31)
     pieces, size = [], 0
     waiting = content
@@ -112,7 +114,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, files: dict[str, bytes]
 
 
 def _clean(name: str) -> str | None:
-    """The name without `./`; None when it leads out of the archive, or cannot be a name of a file."""
+    """The name without `./`; None for an invalid name, or one outside the archive."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\x00" in name or len(name) > LONGEST_NAME:
         return None
@@ -120,7 +122,7 @@ def _clean(name: str) -> str | None:
 
 
 def _rooted(files: dict[str, bytes], findings: Findings) -> dict[str, bytes]:
-    """Names from the folder of the manifest on; what stands beside it and is not known is warned of."""
+    """Names relative to the folder of the manifest; other files give warnings."""
     if MANIFEST not in files:
         tops = {name.partition("/")[0] for name in files}
         top = next(iter(tops)) if len(tops) == 1 else ""

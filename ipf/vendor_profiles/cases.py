@@ -1,10 +1,10 @@
-"""Regression cases of a profile: a message, and what must become of it.
+"""Regression cases of a profile: a message, and its expected result.
 
-`tests/name.hl7` is the message.  Beside it stands what is expected: `name.json`, resources that the maps must make, or
-`name.error`, a text that must be part of the reason why the message is refused or cannot be mapped (blank: any reason).
+`tests/name.hl7` is the message.  The expectation is `name.json`, the expected resources, or `name.error`, a text that
+the error must contain (blank: any error).
 
-Of resources only what is written down is compared: members that are not named may be there, `null` means that a member
-must not be there, and elements of a list may stand in any order.  A Bundle with `total` says how many there are in all.
+A comparison covers the members of the expectation only: other members may be present, `null` requires that a member is
+absent, and lists are compared in any order.  `total` of a Bundle is the expected number of resources.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXCERPT = 300
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How one case ended; `message` says why it failed."""
+    """Result of one case; `message`: the reason of a failure."""
 
     path: str
     message_type: str
@@ -46,17 +46,17 @@ class Case:
 
 
 class Refused(Exception):
-    """The message is refused when it comes, or cannot be mapped."""
+    """The message is refused on receipt, or cannot be mapped."""
 
 
 def run_case(
     path: str, message_type: str, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
 ) -> Case:
-    """One case through the profile: received, read and mapped as a message of it is."""
+    """Run one case: receive, apply quirks, and map its message."""
     stem = path.removesuffix(SUFFIX)
     wanted, reason = files.get(f"{stem}.json"), files.get(f"{stem}.error")
     if (wanted is None) == (reason is None):
-        return Case(path, message_type, False, f"expects nothing: beside it stand either {stem}.json or {stem}.error")
+        return Case(path, message_type, False, f"needs either {stem}.json or {stem}.error")
     try:
         bundle = _mapped(files[path], message_type, library, quirks)
     except Refused as refused:
@@ -76,7 +76,7 @@ def run_case(
 
 
 def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[str, str]) -> Json:
-    """The Bundle of a message.  Refused says why there is none."""
+    """The Bundle of a message.  Raises Refused."""
     try:
         message = _received(frame, quirks)
     except Problem as problem:
@@ -87,7 +87,7 @@ def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[s
         bundle = library.transform(normalized(message, quirks)).bundle
     except Problem as problem:
         raise Refused(f"not mapped: {problem}") from problem
-    except Exception as error:  # as the converter does: a fault of ours fails the message, not the process
+    except Exception as error:  # as in the converter: an internal error fails the message, not the process
         raise Refused(f"not mapped: unexpected {type(error).__name__}") from error
     entries = bundle.get("entry", []) if bundle.get("resourceType") == "Bundle" else None
     if not isinstance(entries, list) or not all(isinstance(one, dict) and "resource" in one for one in entries):
@@ -112,7 +112,9 @@ def _received(frame: bytes, quirks: Mapping[str, str]) -> Claimed:
 
 
 def compare(wanted: Any, bundle: Json) -> str:
-    """What is missing from a Bundle; empty = nothing.  `wanted`: a Bundle, a list of resources, or a resource."""
+    """The first difference between expectation and Bundle; empty = none.  `wanted`: a Bundle, a list of resources, or a
+    resource.
+    """
     made = [entry.get("resource") for entry in bundle.get("entry", ())]
     if isinstance(wanted, dict) and wanted.get("resourceType") == "Bundle":
         total = wanted.get("total")
@@ -129,11 +131,11 @@ def compare(wanted: Any, bundle: Json) -> str:
         alike = [other for other in made if isinstance(other, dict) and other["resourceType"] == one["resourceType"]]
         if not any(matches(one, other) for other in alike):
             return _difference(one, alike)
-    return "one resource was expected several times, and is there less often"
+    return "one resource was expected more often than it is present"
 
 
 def matches(wanted: Any, found: Any) -> bool:
-    """Whether all that is wanted is there."""
+    """Whether `found` has all members of `wanted`."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
             name not in found if value is None else name in found and matches(value, found[name])
@@ -145,14 +147,14 @@ def matches(wanted: Any, found: Any) -> bool:
 
 
 def _numbers(wanted: Any, found: Any) -> bool:
-    """Decimals and whole numbers are compared by value."""
+    """Numbers are compared by value."""
     if isinstance(wanted, bool) or isinstance(found, bool) or isinstance(wanted, str) or isinstance(found, str):
         return False
     return bool(wanted == found)
 
 
 def all_matched(wanted: Sequence[Any], found: Sequence[Any]) -> bool:
-    """Whether each that is wanted has one of its own among those found (augmenting paths)."""
+    """Whether each wanted item has its own match among those found (augmenting paths)."""
     owner: dict[int, int] = {}
 
     def place(number: int, seen: set[int]) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong with a profile, and where: file of the archive, place in that file, a sentence."""
+"""Findings of a validation: file of the archive, position in the file, message."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`path`: file in the archive, "" = the archive.  `pointer`: into the manifest (JSON pointer), or `line:column`.
+    """`path`: file in the archive, "" = the archive.  `pointer`: JSON pointer into the manifest, or `line:column`.
 
-    `line`: of the file; 0 = not known.  An error keeps the profile from being loaded, a warning does not.
+    `line`: line of the file; 0 = unknown.  An error prevents that the profile is used, a warning does not.
     """
 
     path: str
@@ -39,33 +39,33 @@ class Finding:
         place = self.path or "archive"
         if self.line and not self.pointer[:1].isdigit():
             place += f":{self.line}"
-        if self.path.startswith("tests/"):  # for the log: what a case found may be of a person
+        if self.path.startswith("tests/"):  # for the log: the difference may hold patient data
             return f"{place}: {self.message.partition(': ')[0]}"
         return f"{place}{' ' if self.pointer[:1] == '/' else ':' if self.pointer else ''}{self.pointer}: {self.message}"
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found so far."""
+    """Findings so far."""
 
     items: list[Finding] = field(default_factory=list)
 
     def error(self, path: str, pointer: str, message: str, line: int = 0) -> None:
-        """Something that must be put right."""
+        """Add an error."""
         self._add(Finding(path, pointer, message, ERROR, line))
 
     def warning(self, path: str, pointer: str, message: str, line: int = 0) -> None:
-        """Something that whoever wrote the profile should know."""
+        """Add a warning."""
         self._add(Finding(path, pointer, message, WARNING, line))
 
     def _add(self, finding: Finding) -> None:
         if len(self.items) < MOST:
             self.items.append(finding)
         elif len(self.items) == MOST:
-            self.items.append(Finding("", "", f"there is more: these are the first {MOST} problems"))
+            self.items.append(Finding("", "", f"only the first {MOST} problems are listed"))
 
     def problem(self, path: str, problem: Problem) -> None:
-        """What a map or table was refused with; the line of a map that has one."""
+        """Add an error of a map or table, with its line if known."""
         if isinstance(problem, FmlError):
             file = (problem.place or "").rsplit(":", 2)[0]
             self.error(file or path, f"{problem.line}:{problem.column}", problem.text, problem.line)
@@ -75,5 +75,5 @@ class Findings:
 
     @property
     def errors(self) -> list[Finding]:
-        """Those that keep the profile from being loaded."""
+        """The errors."""
         return [one for one in self.items if one.severity == ERROR]

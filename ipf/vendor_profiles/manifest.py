@@ -1,7 +1,7 @@
-"""`manifest.yaml`: what a profile says of itself, which messages are its own, and what it does with them.
+"""`manifest.yaml`: identity of a profile, its messages, maps, quirks and audit settings.
 
-Every mistake is a finding with the file, the JSON pointer and the line; a key that is not known is a mistake, too, so
-that a typing error is not a quirk that never happens.  Keys and their meaning: docs/profiles.md.
+Every mistake is a finding with file, JSON pointer and line.  An unknown key is a mistake too, so that a misspelt quirk
+is noticed.  Keys and their meaning: docs/profiles.md.
 
 Source: interface specification "Vendor profile (installable archive)".
 """
@@ -41,7 +41,7 @@ _VENDOR = ("name", "productLine", "productVersion", "fhirVersions", "hl7Versions
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """Whose messages these are."""
+    """Vendor and product of the source system."""
 
     name: str = ""
     product_line: str = ""
@@ -52,7 +52,7 @@ class Vendor:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Messages of the profile: those of this port whose `resolver` gives one of `facilities` (none: any)."""
+    """Messages of the profile: those on this port for which `resolver` gives one of `facilities` (empty: any)."""
 
     id: str
     port: int | None
@@ -65,7 +65,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class MappingItem:
-    """The map of one message type (`ADT_A04`), and the regression cases that it must pass."""
+    """The map of one message type (`ADT_A04`), and its regression cases."""
 
     message_type: str
     map: str
@@ -76,7 +76,7 @@ class MappingItem:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the audit record of a message says more: the system that it came from, and named source fields."""
+    """Additions to the audit record of a message: the source system, and named source fields."""
 
     agent_system: str = ""
     enrichments: tuple[tuple[str, SourceField], ...] = ()
@@ -84,7 +84,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest without mistakes."""
+    """A valid manifest."""
 
     id: str
     version: str
@@ -97,11 +97,11 @@ class Manifest:
 
 
 def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
-    """What the file says, as far as it can be read; None when nothing can.  It counts only without errors."""
+    """Parse a manifest; None when it cannot be read.  It is valid only without errors in `findings`."""
     if len(content) > LONGEST_MANIFEST:
         findings.error(MANIFEST, "", f"has more than {LONGEST_MANIFEST} bytes")
         return None
-    from ipf.vendor_profiles.yaml_reader import read_yaml  # few sites have a profile, and need a YAML library
+    from ipf.vendor_profiles.yaml_reader import read_yaml  # on demand: few installations have profiles
 
     root = read_yaml(content, MANIFEST, findings)
     if root is None:
@@ -128,7 +128,7 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
 
 
 class _Parser:
-    """Nodes as values; what does not fit is a finding, and something harmless is given back."""
+    """Nodes to values; a mistake becomes a finding, and the value a harmless default."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
@@ -142,7 +142,7 @@ class _Parser:
     def known(self, node: Mapping, names: tuple[str, ...]) -> None:
         for name, value in node.items.items():
             if name not in names:
-                message = f"is not a key of a profile here; known are {', '.join(names)}"
+                message = f"is not a known key here; known are {', '.join(names)}"
                 self._findings.error(MANIFEST, value.pointer, message, node.lines[name])
 
     def required(self, node: Mapping, name: str) -> Node | None:
@@ -158,7 +158,7 @@ class _Parser:
         return node
 
     def mappings(self, node: Node | None) -> Iterator[Mapping]:
-        """Of a list of maps."""
+        """The maps of a list."""
         if isinstance(node, Sequence):
             for one in node.items:
                 found = self.mapping(one)

@@ -1,10 +1,9 @@
-"""Quirks: ways of a vendor that the standard does not have, each hooked into the receiving or the mapping of a message.
+"""Quirks: deviations of a vendor from the standard, applied on receipt or before mapping.
 
-Every quirk is a row of KNOWN with its strategies; the first is what happens without a profile.  Those of receiving
-change how a message is read when it comes; those of mapping change what the maps see.  The bytes as they came are what
-is stored, shown and replayed.
+Every quirk is a row of KNOWN with its strategies; the first is the default.  Quirks of receipt change how a message is
+read; quirks of mapping change the message that the maps get.  Stored, shown and replayed are always the original bytes.
 
-Free text (OBX-5, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never touched.
+Free text (OBX-5, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never changed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ipf.ports import Claimed
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
-    """`strategies`: their names, the standard's way first."""
+    """`strategies`: their names, the default first."""
 
     name: str
     strategies: tuple[str, ...]
@@ -36,16 +35,16 @@ KNOWN: dict[str, Quirk] = {
         Quirk(
             "default-charset",
             ("listener", "utf-8", "windows-1252", "iso-8859-1", "iso-8859-2", "iso-8859-15"),
-            "characters of a message that MSH-18 says nothing of and that is no UTF-8",
+            "characters of a message without MSH-18 that is no UTF-8",
         ),
-        Quirk("null-values", ("delete", "ignore"), 'what "" means: delete the value, or nothing at all'),
+        Quirk("null-values", ("delete", "ignore"), 'meaning of "": delete the value, or no value'),
         Quirk("padded-values", ("keep", "trim"), "blanks at the ends of values"),
-        Quirk("repetitions", ("keep", "distinct"), "repetitions of a field that say the same"),
-        Quirk("timestamps", ("hl7", "iso-8601", "day-first", "month-first"), "how times are written"),
+        Quirk("repetitions", ("keep", "distinct"), "equal repetitions of a field"),
+        Quirk("timestamps", ("hl7", "iso-8601", "day-first", "month-first"), "format of times"),
         Quirk(
             "assigning-authority",
             ("as-sent", "sending-facility", "sending-application"),
-            "whose a patient or visit number without an authority is",
+            "authority of a patient or visit number without one",
         ),
     )
 }
@@ -57,7 +56,7 @@ Edit = Callable[[str, "FieldPosition"], str]
 
 @dataclass(frozen=True, slots=True)
 class FieldPosition:
-    """Where a field stands, and what its message is written with."""
+    """A field of a message, with the separators and the header of the message."""
 
     segment: str
     field: int
@@ -66,9 +65,9 @@ class FieldPosition:
 
 
 def control_id(quirks: Mapping[str, str], frame: bytes) -> str:
-    """The control id of a message that has none; empty = it is refused, as it would be without a profile.
+    """The control id for a message without one; empty = refuse it, as without a profile.
 
-    The same bytes give the same one, so a message that is sent again is known.
+    The same bytes give the same id, so a repeated message is recognized.
     """
     if quirks.get("missing-control-id") != "content-hash":
         return ""
@@ -76,13 +75,13 @@ def control_id(quirks: Mapping[str, str], frame: bytes) -> str:
 
 
 def fallback_charset(quirks: Mapping[str, str]) -> str | None:
-    """Codec for bytes that are not what MSH-18 says; None = the listener's."""
+    """Codec for bytes that are invalid in the codec of MSH-18; None = that of the listener."""
     strategy = quirks.get("default-charset", "listener")
     return None if strategy == "listener" else strategy
 
 
 def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
-    """The message as the maps are to see it; the same object when no quirk is about mapping."""
+    """The message for the maps; the same object without quirks of mapping."""
     edits = edits_for(quirks)
     if not edits:
         return message
@@ -93,7 +92,7 @@ def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
 
 
 def edits_for(quirks: Mapping[str, str]) -> tuple[Edit, ...]:
-    """What is done to each field, in this order: values are trimmed before they are compared or read."""
+    """The edits of each field, in order: values are trimmed before they are compared or parsed."""
     edits: list[Edit] = []
     if quirks.get("padded-values") == "trim":
         edits.append(_trimmed)
@@ -127,7 +126,7 @@ def _edited(line: str, segment: str, message: Message, edits: tuple[Edit, ...]) 
 
 
 def _each(text: str, at: FieldPosition, change: Callable[[str], str]) -> str:
-    """A field with each of its subcomponents changed."""
+    """A field with each subcomponent changed."""
     separators = (at.separators.repetition, at.separators.component, at.separators.subcomponent)
     return _split(text, [one for one in separators if one], change)
 
@@ -153,7 +152,7 @@ def _distinct(text: str, at: FieldPosition) -> str:
     return separator.join(dict.fromkeys(text.split(separator)))
 
 
-# Group names are parts of the time; only a value that is such a time as a whole is read as one.
+# Group names are parts of the time; a pattern must match the whole value.
 _CLOCK = r"(?:[T ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?P<fraction>\.\d{1,4})?)?)?"
 _YEAR, _MONTH, _DAY = r"(?P<year>[12]\d{3})", r"(?P<month>0?[1-9]|1[0-2])", r"(?P<day>0?[1-9]|[12]\d|3[01])"
 _ISO = re.compile(rf"{_YEAR}-{_MONTH}-{_DAY}{_CLOCK}(?P<zone>Z|[+-]\d\d:?\d\d)?")
@@ -181,7 +180,7 @@ def _hl7_time(found: re.Match[str]) -> str:
 
 
 def _authority(number: int) -> Edit:
-    """CX-4 of numbers that have none: the whole of MSH-3 or MSH-4, as an HD inside a component."""
+    """Set CX-4 of identifiers without an authority: MSH-3 or MSH-4, as an HD inside a component."""
 
     def edit(text: str, at: FieldPosition) -> str:
         if (at.segment, at.field) not in _NUMBERS:

@@ -1,7 +1,8 @@
-"""Source fields that a manifest may name: those that tell the sender, and those for the audit trail.
+"""Source fields in a manifest: for the sender of a message, and for the audit trail.
 
-A field is `SEG-n` or `SEG-n.c`; the first repetition counts.  The audit trail may hold identifiers, places and the
-administrative frame of a message, never names, addresses or results: so only the segments and fields below are taken.
+A field is `SEG-n` or `SEG-n.c`; the first repetition counts.  The audit trail may hold identifiers, locations and
+administrative data of a message, but no names, addresses or results.  So only the segments and fields below are
+allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class SourceField:
 
 
 def resolver_of(text: str) -> str | None:
-    """`msh-4` for every way in which it is written; None for what resolves nothing."""
+    """`msh-4` for every notation of it; None for an unknown resolver."""
     if text.strip().lower() == LISTENER:
         return LISTENER
     found = _RESOLVER.fullmatch(text.strip())
@@ -49,12 +50,12 @@ def resolver_of(text: str) -> str | None:
 
 
 def resolved(resolver: str, header: Header, listener: str) -> str:
-    """The facility that a message comes from: the first component of the field, or the name of the listener."""
+    """The facility of a message: the first component of the field, or the name of the listener."""
     return listener if resolver == LISTENER else header.first(int(resolver[-1]))
 
 
 def source_field(text: str) -> SourceField | None:
-    """The field of a text such as `PV1-3.4`; None when it is none."""
+    """The field of a text such as `PV1-3.4`; None when it is invalid."""
     found = _FIELD.fullmatch(text.strip().upper())
     return SourceField(found[1], int(found[2]), int(found[3] or 0)) if found is not None else None
 

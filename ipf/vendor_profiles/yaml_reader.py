@@ -1,7 +1,7 @@
 """Reads YAML into the tree of `yaml_tree`.
 
-Only the composer of the library is used, so nothing is ever constructed from a tag; anchors and aliases are refused (a
-few lines of them can stand for a tree of any size), and so are keys that are there twice.
+Uses the composer of the library only, so no tag constructs an object.  Anchors and aliases are refused, since a few
+lines of them can expand to a tree of any size, and so are duplicate keys.
 
 Source: https://yaml.org/spec/1.1/
 """
@@ -19,7 +19,7 @@ MOST_DEPTH = 20
 
 
 def read_yaml(content: bytes, path: str, findings: Findings) -> Node | None:
-    """The one document of a file; None when it cannot be read, which then is in `findings`."""
+    """The document of a file; None, with findings, when it cannot be read."""
     try:
         text = content.decode("utf-8-sig")
         if not _is_plain(text, path, findings):
@@ -39,7 +39,9 @@ def read_yaml(content: bytes, path: str, findings: Findings) -> Node | None:
 
 
 def _is_plain(text: str, path: str, findings: Findings) -> bool:
-    """Whether it has a bounded depth, and no anchors; told while it is read, since deep nesting costs its square."""
+    """Whether the depth is bounded and there are no anchors; checked during parsing, since deep nesting has quadratic
+    cost.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         at = event.start_mark

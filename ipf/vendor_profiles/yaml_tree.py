@@ -1,6 +1,6 @@
-"""A YAML file as a tree that knows its lines: texts, lists and maps, each with its JSON pointer and line.
+"""A YAML file as a tree of texts, lists and maps, each with its JSON pointer and line.
 
-A scalar is its text as it was written, so that a version of `1.10` stays one.
+A scalar keeps its text, so the version `1.10` is not a number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text; `is_null`: nothing, `~` or `null` was written."""
+    """A text; `is_null`: empty, `~` or `null`."""
 
     text: str
     pointer: str
@@ -30,7 +30,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Keys, which are texts, in their order."""
+    """Keys (texts) and values, in order."""
 
     items: dict[str, Node]
     lines: dict[str, int]
@@ -42,7 +42,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def texts(node: Node) -> Iterator[Scalar]:
-    """The texts of a list; of a text itself."""
+    """The texts of a list, or a single text."""
     if isinstance(node, Scalar):
         yield node
     elif isinstance(node, Sequence):

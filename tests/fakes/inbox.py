@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ipf.errors import Category, Problem
-from ipf.hl7.words import asked_words, folded, patients_of, words_of
+from ipf.hl7.words import folded, patients_of, query_words, words_of
 from ipf.ports import (
     OPEN_STATES,
     Backoff,
@@ -283,7 +283,7 @@ def selected(row: Row, wanted: MessageFilter) -> bool:
         and (wanted.received_to is None or received < wanted.received_to)
         and (not wanted.error or wanted.error.lower() in error.lower())
         and (not wanted.patient or folded(wanted.patient) in patients_of(message.raw, message.charset))
-        and (not wanted.text or _holds(words_of(message.raw, message.charset), asked_words(wanted.text)))
+        and (not wanted.text or _holds(words_of(message.raw, message.charset), query_words(wanted.text)))
     )
 
 

@@ -9,14 +9,13 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, TestCase
 
 from ipf.config.paths import folder
-from ipf.hl7 import arrangement
 from ipf.hl7.message import Message
 from ipf.hl7.structure import parse_syntax, structure, structure_name
 from tests.hl7.samples import MSH, SAMPLES
 
 
-def _arrangement(group: Any) -> str:
-    return " ".join(f"{node.name}({_arrangement(node)})" if node.kind == "group" else node.name for node in group.nodes)
+def _tree_text(group: Any) -> str:
+    return " ".join(f"{node.name}({_tree_text(node)})" if node.kind == "group" else node.name for node in group.nodes)
 
 
 def message(kind: str, version: str, segments: str) -> str:
@@ -78,7 +77,7 @@ class TreeTests(TestCase):
     def test_trees(self) -> None:
         for kind, version, segments, expected, warnings in TREES:
             found = Message.parse(message(kind, version, segments).encode())
-            self.assertEqual(_arrangement(found.tree()), f"MSH {expected}", (kind, version, segments))
+            self.assertEqual(_tree_text(found.tree()), f"MSH {expected}", (kind, version, segments))
             self.assertEqual(len(found.warnings), warnings, (segments, found.warnings))
 
     def test_children_of_the_message(self) -> None:
@@ -100,44 +99,10 @@ class TreeTests(TestCase):
         found.children("PID")
         self.assertIsNone(found._tree)
 
-
-class ShapeTests(TestCase):
-    """Messages whose order is known are not arranged again, and give what they gave."""
-
-    def test_children_are_those_of_an_arranged_message(self) -> None:
-        texts = [message(kind, version, segments) for kind, version, segments, _, _ in TREES] + list(SAMPLES.values())
-        texts.append(message("ADT^A01", "2.5.1", "EVN PID ZPD PV1 IN1 ZIN IN1 ZIN ZX"))
-        for text in texts:
-            for _ in range(2):  # the second is of a shape that is known
-                known, arranged = Message.parse(text.encode()), Message.parse(text.encode())
-                names = {one.name for one in known.all_segments} | {"NTE", "ZZY", "nonsense"}
-                for name in sorted(names | GROUPS):
-                    self.assertEqual(_told(known.children(name)), _told(arranged._arranged(name)), (text, name))
-                self.assertEqual(_arrangement(known.tree()), _arrangement(arranged.tree()))
-
     def test_a_group_is_the_same_each_time(self) -> None:
         found = Message.parse(SAMPLES["dense admission"].encode())
         self.assertIs(found.children("INSURANCE")[0], found.children("INSURANCE")[0])
         self.assertIs(found.children("INSURANCE")[0], found.tree().children("INSURANCE")[0])
-
-    def test_few_shapes_are_kept(self) -> None:
-        kept = len(arrangement._arrangements)
-        long = "EVN PID PV1 " + "OBX " * arrangement.LONGEST
-        self.assertEqual(
-            len(Message.parse(message("ADT^A01", "2.5.1", long).encode()).children("OBX")), arrangement.LONGEST
-        )
-        self.assertEqual(len(arrangement._arrangements), kept)
-        for number in range(arrangement.LIMIT + 1):
-            order = " ".join("OBX" if number >> bit & 1 else "AL1" for bit in range(9))
-            Message.parse(message("ADT^A01", "2.5.1", f"EVN PID PV1 {order}").encode()).children("PID")
-        self.assertLessEqual(len(arrangement._arrangements), arrangement.LIMIT)
-
-
-GROUPS = {"INSURANCE", "PROCEDURE", "PATIENT", "PATIENT_RESULT", "ORDER", "RESOURCES", "OBSERVATION"}
-
-
-def _told(nodes: Any) -> list[str]:
-    return [f"{node.name}({_arrangement(node)})" if node.kind == "group" else node.raw for node in nodes]
 
 
 class TableTests(TestCase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.hl7.words import asked_words, holds_words, patients_of, words_of
+from ipf.hl7.words import contains_words, patients_of, query_words, words_of
 
 HEAD = "MSH|^~\\&|LAB|X\r"
 
@@ -23,17 +23,17 @@ class WordsTest(TestCase):
             self.assertEqual((holds - found, lacks & found), (set(), set()), text)
 
     def test_looking_for_words_is_as_reading_them(self) -> None:
-        """`holds_words` and `words_of` say the same of every question."""
+        """`contains_words` and `words_of` say the same of every question."""
         text = HEAD + "PID|1||12-345^^^GEN||O'Brien^Ana-María (x)|kari.hansen@example.org~_a_|R07.4,|--7--"
         raw = text.encode()
         words = words_of(raw, "utf-8")
         asked = ["12-345", "12", "345", "12-34", "2-345", "o'brien", "brien", "brie", "x", "r07.4", "r07", "07.4"]
         asked += ["ana", "ana-maria", "maria", "kari.hansen@example.org", "kari.hansen", "a", "7", "gen", "pi", "lab"]
         for word in asked:
-            self.assertEqual(holds_words(raw, "utf-8", [word]), word in words, word)
+            self.assertEqual(contains_words(raw, "utf-8", [word]), word in words, word)
             begins = any(one.startswith(word) for one in words)
-            self.assertEqual(holds_words(raw, "utf-8", [word + "*"]), begins, word + "*")
-        self.assertFalse(holds_words(raw, "utf-8", ["gen", "absent"]))
+            self.assertEqual(contains_words(raw, "utf-8", [word + "*"]), begins, word + "*")
+        self.assertFalse(contains_words(raw, "utf-8", ["gen", "absent"]))
 
     def test_other_delimiters_and_characters(self) -> None:
         found = words_of("MSH$%!?#$LAB\rPID$1$$77%a!78$$Åse".encode("cp1252"), "cp1252")
@@ -60,4 +60,4 @@ class WordsTest(TestCase):
             ("* % ()", []),
             ("x" * 65, []),
         ):
-            self.assertEqual(asked_words(text), words, text)
+            self.assertEqual(query_words(text), words, text)

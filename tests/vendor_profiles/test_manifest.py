@@ -40,7 +40,7 @@ class ManifestTests(TestCase):
         for text, pointer, line, words in (
             ("quirks: {nul-values: ignore}", "/quirks/nul-values", 2, "is no quirk; known are missing-control-id"),
             ("quirks: {null-values: drop}", "/quirks/null-values", 2, "is no strategy of null-values; known are"),
-            ("quirk: {}", "/quirk", 2, "is not a key of a profile"),
+            ("quirk: {}", "/quirk", 2, "is not a known key"),
             ("mappings:\n  - {messageType: A04, map: maps/a.fml}", "/mappings/0/messageType", 3, "such as ADT^A04"),
             ("mappings:\n- {messageType: ADT^A04}", "/mappings/0/map", 3, "is missing"),
             ("mappings:\n- {messageType: ADT^A04, map: maps/a}\n- {messageType: ADT^A04^X, map: maps/b}",
@@ -89,7 +89,7 @@ class ManifestTests(TestCase):
         """Very many mistakes are not all told."""
         _, findings = read("a:\n" * 5000)
         self.assertEqual(len(findings.items), 201)
-        self.assertIn("there is more", findings.items[-1].message)
+        self.assertIn("only the first", findings.items[-1].message)
 
     def test_what_is_not_served_is_said(self) -> None:
         """The other types of ingest are known, with whatever keys they have, and no mistake."""

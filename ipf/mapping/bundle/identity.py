@@ -1,16 +1,17 @@
-"""What the resources of a message are found again by, so that its transaction can be sent again and again.
+"""Identifiers that find the resources of a message again, so that its transaction is idempotent.
 
-An entry gets, when the map gave none, a `request` that finds its resource by its identifier, so that
-a second message about the same patient updates what the first one stored instead of adding to it:
+An entry without a `request` from the map gets one that finds its resource by identifier.  So a second message about the
+same patient updates the stored resource:
 
-- what a message is about (Patient, Encounter ...) is updated: `PUT Type?identifier=system|value`;
+- subjects of messages (Patient, Encounter ...) are updated: `PUT Type?identifier=system|value`;
 - shared reference data (Practitioner, Organization, Location ...) is created once: `POST` with `ifNoneExist`;
-- what has no identifier of its own in HL7 v2 (an allergy, a diagnosis, a next of kin) gets one that is computed:
-  system `urn:ipf:derived`, value = hash of the patient's identifier, the type, and what names it among its kind.
+- types without an identifier in HL7 v2 (allergies, diagnoses, next of kin) get a computed one: system
+  `urn:ipf:derived`, value = hash of the patient identifier, the type, and the natural key.
 
 `transaction` makes the entries.
 
-Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction, https://hl7.org/fhir/R4/search.html#escaping.
+Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction,
+https://hl7.org/fhir/R4/search.html#escaping.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RULES: dict[str, str] = {
     "OperationOutcome": CREATE,
     "Parameters": CREATE,
 }
-"""How an entry of a type is written when the map does not say; every other type is updated by its identifier."""
+"""Default request by type; every other type is updated by its identifier."""
 
 REPEATABLE = frozenset(("Observation", "DiagnosticReport"))
 """Types of which one message may say several under one natural key (the same test twice, without a time): these are
@@ -70,12 +71,12 @@ _OWNERS = ("patient", "subject", "beneficiary", "individual")
 
 
 def request(resource: Json, *, is_once: bool = False) -> Json:
-    """How a resource is written so that writing it twice does no harm.  `is_once`: never over what is there."""
+    """An idempotent request for a resource.  `is_once`: never overwrite an existing resource."""
     return request_and_condition(resource, is_once=is_once)[0]
 
 
 def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
-    """The same, and the search or URL that the resource is found by; empty when nothing does."""
+    """The same, with its search or URL; empty when the request is not conditional."""
     resource_type = resource["resourceType"]
     if "id" in resource:
         url = f"{resource_type}/{resource['id']}"
@@ -93,15 +94,15 @@ def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
 
 @lru_cache(maxsize=4096)
 def _shared_search(resource_type: str, system: str | None, value: str) -> tuple[str, str]:
-    """The search for a doctor, a ward or an organization, which come again and again; with its type before it, too."""
+    """The search for a practitioner, a ward or an organization; also with its type before it."""
     search = f"{_BY_TOKEN}{_token(system, value)}"
     return search, f"{resource_type}?{search}"
 
 
 def match_identifier(resource: Json) -> Json | None:
-    """The identifier that finds the resource again: the first with system and value, else the first with a value.
+    """The identifier for the search: the first with system and value, else the first with a value.
 
-    One that is no longer in use (`use` old) only counts when there is no other.
+    An identifier with use `old` counts only when there is no other.
     """
     held = resource.get("identifier")
     if not held:
@@ -121,7 +122,7 @@ def match_identifier(resource: Json) -> Json | None:
 
 
 def plain_identifier(resource: Json) -> Json | None:
-    """The same where it is the first, as it mostly is; else None."""
+    """The same when it is the first identifier, the usual case; else None."""
     held = resource.get("identifier")
     if held and type(held) is list:
         first: Json = held[0]
@@ -131,7 +132,7 @@ def plain_identifier(resource: Json) -> Json | None:
 
 
 def token(identifier: Json) -> str:
-    """`system|value` for a search URL; without a system `|value`, which finds only identifiers without one."""
+    """`system|value` for a search URL; without a system `|value`, which matches only identifiers without one."""
     return _token(identifier.get("system"), identifier["value"])
 
 
@@ -140,7 +141,7 @@ def _token(system: str | None, value: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""FHIR's escapes for `\ , | $`, then those of a URL."""
+    r"""FHIR escapes for `\\ , | $`, then those of a URL."""
     if _SAFE.fullmatch(text):
         return text
     return quote(_SPECIAL.sub(r"\\\1", text), safe=":/")
@@ -150,7 +151,7 @@ _escaped_system = lru_cache(maxsize=1024)(_escaped)
 
 
 class Deriver:
-    """Gives a computed identifier to what has none, or replaces a natural key by its hash."""
+    """Computes identifiers for resources without one, and replaces natural keys by their hashes."""
 
     def __init__(self, entries: list[Json], run: Run) -> None:
         self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
@@ -162,9 +163,9 @@ class Deriver:
         self._seen: dict[str, int] = {}
 
     def derive(self) -> dict[int, Json]:
-        """Patients first, since the keys of others are made from theirs; then encounters; then the rest.
+        """Patients first, since other keys depend on theirs; then encounters; then the rest.
 
-        The plain identifiers, by the id() of their resources.
+        Returns the plain identifiers by id() of their resources.
         """
         todo, found = [], {}
         urns = self._run.urns
@@ -196,7 +197,7 @@ class Deriver:
             _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
 
     def _numbered(self, resource_type: str, material: list[str], natural: str) -> str:
-        """Hash of a natural key; the second of a repeatable type has another one, the same whenever it is sent."""
+        """Hash of a natural key; the second of a repeatable type gets another, stable one."""
         value = _digest(*material, natural)
         if resource_type in REPEATABLE:
             count = self._seen[value] = self._seen.get(value, 0) + 1
@@ -205,7 +206,7 @@ class Deriver:
         return value
 
     def _owner_key(self, resource: Json) -> str:
-        """Who the resource is about: the match key of that patient; of a patient the key of the message."""
+        """The subject: the match key of the patient; for a patient the key of the message."""
         resource_type = resource["resourceType"]
         if RULES.get(resource_type) == CREATE_ONCE:
             return ""
@@ -219,7 +220,7 @@ class Deriver:
                 break
         if owner is not self._patient:
             return self._key_of(owner)
-        if not self._patient_key:  # patients have their identifiers by now
+        if not self._patient_key:  # identifiers of patients are complete here
             self._patient_key = self._key_of(owner)
         return self._patient_key
 
@@ -233,7 +234,7 @@ class Deriver:
         return "" if identifier is None else token(identifier)
 
     def _referred(self, reference: Any) -> Json | None:
-        """The resource of this Bundle that a Reference element points at."""
+        """The resource of this Bundle that a Reference refers to."""
         if type(reference) is not dict or "reference" not in reference:
             return None
         near = self._near.get(reference["reference"])
@@ -244,7 +245,7 @@ class Deriver:
         return self._by_url.get(reference["reference"])
 
     def _fingerprint(self, resource: Json) -> str:
-        """The content without what differs from message to message: a reference becomes what it points at."""
+        """The content without parts that differ from message to message: references become their targets."""
         return dumps(self._stable(resource)).decode()
 
     def _stable(self, value: Any) -> Any:
@@ -283,7 +284,7 @@ def _lacks_identity(resource: Json) -> bool:
 
 
 def _natural_key(resource: Json) -> Json | None:
-    """An identifier that the map filled with the natural key in plain text."""
+    """The identifier that the map filled with a natural key in plain text."""
     identifier = match_identifier(resource)
     return identifier if identifier is not None and identifier.get("system") == DERIVED else None
 

@@ -1,11 +1,10 @@
-"""From the Bundle that a map made to entries that a store can take, and to a Bundle when somebody asks for one.
+"""From the Bundle of a map to entries for the store, and to a transaction Bundle on demand.
 
-Each entry gets a `fullUrl` and, when the map gave none, a request that finds its resource again (`identity`).  The same
-identifier twice becomes one entry, with all references pointing at it.
+Each entry gets a `fullUrl` and, without one from the map, a request that finds its resource again (`identity`).
+Entries with the same identifier become one entry, and references to them are rewritten.
 
-Nearly all maps leave the requests to the engine.  Then the entries are made at once, and nothing is written as text
-that would only be read again: neither requests nor their searches.  A map that writes a request of its own gets a
-Bundle, and its entries are read from there.
+Most maps leave the requests to the engine.  Their entries are made directly, without text of requests and searches.  A
+map with a request of its own gets a Bundle, and its entries are read from there.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction
 """
@@ -41,9 +40,9 @@ _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch
 
 
 class Transaction:
-    """What a map made, finished.  `entries`: None when a map wrote a request; they are in the Bundle then.
+    """The finished result of a map.  `entries`: None when a map wrote a request; they are in the Bundle then.
 
-    `references`: every reference to an entry; None: they may stand elsewhere too (a map kept one in a variable).
+    `references`: every reference to an entry; None: there may be others (a map kept one in a variable).
     """
 
     __slots__ = ("_bundle", "_is_finished", "_numbers", "_urls", "entries", "references")
@@ -58,18 +57,18 @@ class Transaction:
 
     @property
     def merged(self) -> dict[int, str]:
-        """The fullUrl by id() of each resource that was made."""
+        """The fullUrl by id() of each resource."""
         return {number: self._urls[place] for number, place in self._numbers.items()}
 
     def bundle(self) -> Json:
-        """The Bundle that the map filled, with its entries finished.  To be asked for before these are stored."""
+        """The transaction Bundle.  Call it before the entries are stored."""
         if not self._is_finished:
             self._is_finished = True
             _finish(self._bundle, [_as_json(entry) for entry in self.entries or ()])
         return self._bundle
 
     def hold(self, entries: list[Entry], numbers: dict[int, int]) -> None:
-        """Take entries that are all the engine's own; `numbers`: which of them each resource is in, by its id()."""
+        """Take entries made by the engine; `numbers`: entry by id() of resource."""
         self.entries, self._numbers, self._is_finished = tuple(entries), numbers, False
         self._urls = [entry.full_url or "" for entry in entries]
 
@@ -79,7 +78,7 @@ class Transaction:
         _finish(self._bundle, entries)
 
     def link(self, run: Run, *, is_renamed: bool) -> None:
-        """Note the references to entries; `is_renamed`: not all of them say the name of their entry yet."""
+        """Record the references to entries; `is_renamed`: some of them do not have the name of their entry yet."""
         found: list[Link] = []
         number_of, urls = self._numbers.get, self._urls
         for holder, name, resource in run.references:
@@ -97,14 +96,14 @@ class Transaction:
 
 
 def complete(bundle: Json, run: Run) -> Transaction:
-    """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is left as it is."""
+    """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is not changed."""
     made = finished(bundle, run)
     made.bundle()
     return made
 
 
 def finished(bundle: Json, run: Run) -> Transaction:
-    """The same, but the Bundle is finished only when the transaction is asked for it."""
+    """The same, but the Bundle is finished on demand."""
     made = Transaction(bundle)
     if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
         return made
@@ -123,7 +122,7 @@ def finished(bundle: Json, run: Run) -> Transaction:
 
 
 def _are_usual(entries: list[Json]) -> bool:
-    """Whether a map left all to the engine, and gave no id that is none (whoever stores the Bundle says so)."""
+    """Whether the map left all requests to the engine, and set no invalid id (the store reports it)."""
     for entry in entries:
         if len(entry) > 1 or ("id" in entry["resource"] and not _is_id(entry["resource"]["id"])):
             return False
@@ -131,19 +130,19 @@ def _are_usual(entries: list[Json]) -> bool:
 
 
 def _stands_alone(entry: Json) -> bool:
-    """Whether an entry without a resource asks for something, such as a deletion."""
+    """Whether an entry without a resource has a request, such as a deletion."""
     return "request" in entry and bool(entry["request"].get("ifNoneExist") != BY_IDENTIFIER)
 
 
 def _wants_identifier(entry: Json) -> bool:
-    """Whether the map asked for BY_IDENTIFIER; its placeholder is then taken away."""
+    """Whether the map set BY_IDENTIFIER; removes the placeholder."""
     if entry["request"].get("ifNoneExist") != BY_IDENTIFIER or "resource" not in entry:
         return False
     del entry["request"]
     return True
 
 
-# ------------------------------------------------------------------------------------------------ the usual way
+# ------------------------------------------------------------------------- requests of the engine
 
 
 def _entries(
@@ -180,7 +179,7 @@ def _entries(
 
 
 def _request(resource: Json, known: Json | None, is_once: bool) -> tuple[Method, str | None, Query | None, str]:
-    """Method, id, condition, and a text that is equal for those that mean one resource (empty: no other does)."""
+    """Method, id, condition, and a text that is equal for entries of one resource (empty: the only one)."""
     resource_type = resource["resourceType"]
     if "id" in resource:
         own = resource["id"]
@@ -205,7 +204,7 @@ def _query(resource_type: str, system: str, value: str) -> Query:
 
 
 _shared = lru_cache(maxsize=4096)(_query)
-"""The search for a doctor, a ward or an organization, which come again and again."""
+"""The search for a practitioner, a ward or an organization; they repeat often."""
 
 
 def _as_json(entry: Entry) -> Json:
@@ -215,11 +214,11 @@ def _as_json(entry: Entry) -> Json:
     return {"fullUrl": entry.full_url, "resource": resource, "request": request(resource, is_once=is_once)}
 
 
-# ---------------------------------------------------------------------------------- where a map wrote a request
+# ------------------------------------------------------------------------- requests of the map
 
 
 def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, int], bool]:
-    """The same as JSON; what a map says of an entry stands."""
+    """The same as JSON; members of an entry from the map stay."""
     kept: list[Json] = []
     by_condition: dict[str, int] = {}
     numbers: dict[int, int] = {}
@@ -252,7 +251,7 @@ def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], d
 
 
 def _condition(how: Json) -> str:
-    """What an entry is found by; empty when it is not conditional."""
+    """The condition of an entry; empty when it is not conditional."""
     once = how.get("ifNoneExist")
     if once:
         return f"{how['url']}?{once}"
@@ -271,13 +270,13 @@ def _finish(bundle: Json, entries: list[Json]) -> None:
 
 
 def _fill(resource: Json, twin: Json) -> None:
-    """What the second description of a thing adds to the first; where both speak, the first counts."""
+    """Add members of the second entry for a resource; the first entry wins."""
     for key, value in twin.items():
         resource.setdefault(key, value)
 
 
 def _put_in_order(resource: Json) -> None:
-    """resourceType, id and meta first.  In place, since others hold the resource."""
+    """resourceType, id and meta first.  In place, since others refer to the object."""
     rest = dict(resource)
     resource.clear()
     for key in ("resourceType", "id", "meta"):
@@ -287,7 +286,7 @@ def _put_in_order(resource: Json) -> None:
 
 
 def _rewrite_all(value: Any, urls: dict[str, str]) -> None:
-    """Replace references wherever they stand: only needed when a map kept one in a variable."""
+    """Replace references anywhere: only needed when a map kept one in a variable."""
     items = list(value.items()) if type(value) is dict else list(enumerate(value))
     for key, one in items:
         if type(one) in (dict, list):

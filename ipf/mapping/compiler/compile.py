@@ -70,7 +70,7 @@ class Compiler:
 
 
 class Program:
-    """A compiled map.  Pure: runs do not touch each other, and may be repeated."""
+    """A compiled map.  Runs share no state."""
 
     def __init__(self, compiler: Compiler, content: StructureMap) -> None:
         self.content = content
@@ -94,10 +94,10 @@ class Program:
     def run(
         self, source: Any, key: bytes, *, trace: bool = False, overrides: Overrides | None = None
     ) -> tuple[Json, Run]:
-        """Map `source`; the finished target and the state of the run.  Problem MAPPING names rule and place.
+        """Map `source`; returns the finished target and the state of the run.  Problem MAPPING names rule and place.
 
-        `key`: 1 to 64 bytes that identify the source; uuids are made from it.  `overrides`: answers of operators for
-        codes of this sender.
+        `key`: 1 to 64 bytes that identify the source; uuids are derived from it.  `overrides`: code mappings of
+        operators for this sender.
         """
         if trace:
             return self._tracing().run_traced(source, key, overrides)
@@ -125,7 +125,7 @@ class Program:
         return self._traced
 
     def run_traced(self, source: Any, key: bytes, overrides: Overrides | None = None) -> tuple[Json, Run]:
-        """As `run`, with `Run.trace` filled; its `finish` gives the elements their paths."""
+        """As `run`, with `Run.trace` filled; `Trace.finish` adds the paths."""
         run = Run(key, trace=Trace(), overrides=overrides)
         target = dict(self._template)
         try:
@@ -138,7 +138,7 @@ class Program:
         return target, run
 
     def _explain(self, source: Any, key: bytes, error: Exception) -> Problem:
-        """A closure failed on this data: run again with a trace, to name the rule.  No data gets into the text."""
+        """Run again with a trace after a failure, to name the rule.  The text holds no data of the message."""
         run = Run(key, trace=Trace())
         try:
             self._tracing()._execute(source, dict(self._template), run)
@@ -149,7 +149,7 @@ class Program:
         return self._problem(run, error)
 
     def _problem(self, run: Run, error: Exception) -> Problem:
-        """Names the rule that was begun last."""
+        """Names the rule that began last."""
         last = run.trace.at if run.trace is not None and run.trace.at is not None else None
         if last is None:
             last = RulePosition(self.content.url, self.content.file, self.group.name, "", 0, 0)

@@ -97,7 +97,7 @@ class GroupContext:
         return Expression.read(text, scope, item, focus, fail, self.groups.environment.host)
 
     def value(self, parameter: Parameter, scope: Scope, place: Place) -> Value:
-        """An argument, compiled."""
+        """A compiled argument."""
         if parameter.kind != "id":
             return constant(parameter.value, _LITERAL_KINDS.get(parameter.kind, STRING))
         name = str(parameter.value)
@@ -109,7 +109,7 @@ class GroupContext:
         return Value(itemgetter(slot), variable.kind, slot=slot, is_source=variable.is_source, is_variable=True)
 
     def _constant(self, expression: str, scope: Scope, place: Place) -> Value:
-        """A `let`: computed when the map is compiled, since it knows nothing of what is mapped."""
+        """A `let`, evaluated at compile time: it cannot depend on the source."""
         first = self.expression(expression, Scope(scope.layout), UNKNOWN, place).first()
         return constant(first([], None), UNKNOWN)
 
@@ -150,7 +150,7 @@ class GroupContext:
 
 
 def _is_made(name: str, rule: Rule) -> bool:
-    """Whether a rule has just made what this variable names, and put nothing but values into it."""
+    """Whether the rule has just made the variable, and has put only values into it."""
     made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
     inside = [one for one in rule.targets if one.context == name]
     return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)

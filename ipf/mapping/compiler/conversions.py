@@ -1,8 +1,8 @@
-"""Values of a source -> JSON values of a FHIR primitive type.
+"""Conversion of source values to JSON values of FHIR primitive types.
 
-A conversion takes text and gives the JSON value, or None when the text cannot be that type: a bad date in a message
-must not lose the rest of the message.  HL7 v2 timestamps keep their precision; where FHIR demands more than the
-sender gave (seconds, an offset) it is filled with zeros and the default offset.
+A conversion takes text and returns the JSON value, or None for a text that the type does not allow.  So an invalid date
+does not cost the rest of the message.  HL7 v2 timestamps keep their precision; missing seconds become zeros, and a
+missing offset becomes the default offset.
 
 Sources: https://hl7.org/fhir/R4/datatypes.html#primitive, HL7 v2.5.1 chapter 2A (DT, DTM, TM, NM, ID).
 """
@@ -53,7 +53,7 @@ def date(text: str) -> str | None:
 
 
 def zone_offset(name: str) -> Offset:
-    """The offset of the time zone `name`, which changes with summer time.  ValueError: there is no such zone."""
+    """The offset of the time zone `name`, which depends on daylight saving time.  ValueError: unknown zone."""
     try:
         zone = ZoneInfo(name)
     except (LookupError, OSError) as error:
@@ -74,7 +74,7 @@ def _offset_at(offset: Offset, local: str) -> str:
 
 
 def date_time(text: str, offset: Offset = "Z") -> str | None:
-    """DTM or FHIR dateTime -> dateTime: date precisions as they are, a time with seconds and an offset."""
+    """DTM or FHIR dateTime -> dateTime: dates keep their precision, a time gets seconds and an offset."""
     match = _DTM.fullmatch(text)
     if match is None:
         return _fhir_date_time(text, offset)
@@ -99,7 +99,7 @@ def _fhir_date_time(text: str, offset: Offset) -> str | None:
 
 
 def instant(text: str, offset: Offset = "Z") -> str | None:
-    """DTM or FHIR dateTime -> instant; a date without a time becomes its first moment, less than a day is refused."""
+    """DTM or FHIR dateTime -> instant; a date becomes its first moment, a year or month None."""
     value = date_time(text, offset)
     if value is None or "T" in value:
         return value
@@ -143,7 +143,7 @@ def _zone(given: str) -> str:
 
 
 def integer(text: str) -> int | None:
-    """`5`, `+5`, `5.0`, within the 32 bits that a FHIR integer has."""
+    """`5`, `+5`, `5.0`, within 32 bits."""
     if _INTEGER.fullmatch(text):
         value: JsonDecimal | int | None = int(text)
     else:
@@ -166,7 +166,7 @@ def unsigned(text: str) -> int | None:
 
 
 def decimal(text: str) -> JsonDecimal | None:
-    """NM or FHIR decimal with its digits; `+5` and `.5` are written as JSON demands."""
+    """NM or FHIR decimal with its digits; `+5` and `.5` become valid JSON numbers."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return _scientific(text)
@@ -193,12 +193,12 @@ def boolean(text: str) -> bool | None:
 
 
 def string(text: str) -> str | None:
-    """Text that is more than white space."""
+    """Text other than white space."""
     return text if text and not text.isspace() else None
 
 
 def code(text: str) -> str | None:
-    """A token: no white space around, single spaces inside."""
+    """A token: trimmed, with single spaces."""
     text = text.strip()
     if not text:
         return None
@@ -249,7 +249,7 @@ ZONED = ("dateTime", "instant")
 
 
 def conversions(offset: Offset) -> dict[str, Convert]:
-    """The table for a library whose messages without an offset were written in the zone `offset`."""
+    """The conversions for messages without an offset that were written in the zone `offset`."""
     if offset == "Z":
         return CONVERSIONS
     return {
@@ -260,7 +260,7 @@ def conversions(offset: Offset) -> dict[str, Convert]:
 
 
 def as_text(value: Any) -> str | None:
-    """Text of any source value: an HL7 v2 node, a JSON scalar, a FHIRPath value; None for structures and absence."""
+    """Text of a source value: an HL7 v2 node, a JSON scalar, a FHIRPath value; None for structures and None."""
     if type(value) is str:
         return value
     if value is None or type(value) in (dict, list):

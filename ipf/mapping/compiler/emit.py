@@ -1,12 +1,11 @@
-"""From blocks to one Python function for each group.
+"""Code generation: the blocks of a group become one Python function.
 
-A block knows how to write itself as Python statements; variables are known by their places in a frame (place 0 is the
-Run) and become local variables.  What is frequent is written out; what is rare is a closure of the frame, written as a
-call of it.  So a group of twenty
-rules is one function, and an absent field costs it two look-ups in a list instead of three calls.
+A block writes Python statements.  Variables have slots in the frame (slot 0 is the Run) and become local variables.
+Frequent constructs are written as statements, rare ones as calls of closures.  So a group of twenty rules is one
+function, and an absent field costs two list accesses.
 
-Nothing of a map's text becomes code: names of elements and literals enter as `repr` or as constants of the function,
-variables as places of the frame.
+No text of a map becomes code: element names and literals enter as `repr` or as constants of the function, variables as
+slots.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from ipf.mapping.runtime.run import Act
 Block = Callable[["Writer"], None]
 
 FRAME = "\0f\0"
-"""Stands in a line for the frame, as closures take it."""
+"""The frame, within a line."""
 
 
 def var(slot: int) -> str:
-    """Stands in a line for the variable at a place of the frame."""
+    """The variable in a slot, within a line."""
     return f"\0{slot}\0"
 
 
 _VARIABLE = re.compile("\0(\\d+)\0")
 
 MAX_DEPTH = 12
-"""Python refuses more than 20 loops inside each other; deeper blocks become functions of their own."""
+"""Python limits nested loops to 20; deeper blocks become functions."""
 
 
 class Writer:
-    """Lines of one function, its constants, and which nodes have been looked into already."""
+    """Lines of one function, its constants, and the nodes with raw parts at hand."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Any] = {"raw_parts": raw_parts}
@@ -50,7 +49,7 @@ class Writer:
 
     @property
     def last(self) -> int:
-        """The greatest place of a variable so far."""
+        """The highest slot so far."""
         return max([self._last, *map(int, _VARIABLE.findall("\n".join(self._lines)))])
 
     def line(self, text: str) -> None:
@@ -58,7 +57,7 @@ class Writer:
         self._lines.append("    " * self._depth + text)
 
     def constant(self, value: Any) -> str:
-        """An expression for a value: as a literal where that is short, else by name."""
+        """An expression for a value: a literal where that is short, else a name."""
         if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 200):
             return repr(value)
         name = self._names.get(id(value))
@@ -81,7 +80,7 @@ class Writer:
         self._depth -= 1
 
     def body(self, block: Block) -> None:
-        """A block inside a loop; as a call of its own function where Python would refuse the nesting."""
+        """A block inside a loop; a call of its own function where Python limits the nesting."""
         if self._depth > MAX_DEPTH:
             writer = Writer()
             block(writer)
@@ -91,9 +90,10 @@ class Writer:
             block(self)
 
     def has_child(self, node: str, number: int) -> tuple[str, str]:
-        """A condition that is false when a node surely has no child of this number, and an expression for what it has.
+        """A condition that is false when a node certainly has no child of this number, and an expression for the raw
+        child.
 
-        `node`: an expression for it, which means the same node as long as the block lasts.
+        `node`: an expression for the same node throughout the block.
         """
         known = next((one[node] for one in self._inspected if node in one), None)
         if known is None:
@@ -105,7 +105,7 @@ class Writer:
         return f"n{known} > {number} + k{known} and {raw}", raw
 
     def function(self, arguments: int = 0) -> Act:
-        """The function, compiled; `arguments` as in the function `function`."""
+        """The compiled function; `arguments` as in `function`."""
         body = "\n".join(self._lines) + "\n"
         source = _with_locals(body, arguments, self.last) if arguments else _with_frame(body)
         exec(compile(source, "<map>", "exec"), self.constants)
@@ -114,12 +114,12 @@ class Writer:
 
 
 def _with_frame(body: str) -> str:
-    """Variables are places of the frame, which is shared with the caller."""
+    """Variables are slots of the frame of the caller."""
     return "def run(f):\n    r = f[0]\n" + _VARIABLE.sub(r"f[\1]", body).replace(FRAME, "f")
 
 
 def _with_locals(body: str, arguments: int, last: int) -> str:
-    """Variables are Python's own; a closure that asks for the frame is given one that is made for it."""
+    """Variables are local; a closure gets a new frame."""
     last = max(arguments, last)
     names = [f"v{slot}" for slot in range(1, last + 1)]
     head = f"def run(f):\n    r, {', '.join(names[:arguments])} = f\n"
@@ -131,8 +131,8 @@ def _with_locals(body: str, arguments: int, last: int) -> str:
 def function(block: Block, arguments: int = 0) -> Act:
     """The function of one block.
 
-    `arguments`: it is a group's function, of a frame with the Run and so many arguments, and its variables are its own;
-    0: it reads and writes the variables in the frame of its caller.
+    `arguments`: number of arguments of a group function, with its own variables; 0: the function works on the frame of
+    its caller.
     """
     writer = Writer()
     block(writer)

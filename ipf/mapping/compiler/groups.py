@@ -23,9 +23,9 @@ from ipf.mapping.runtime.memo import MemoPlan
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """All that maps are compiled against.  `offset`: zone of source times that name none (`conversions.Offset`).
+    """Models, tables and settings for the compiler.  `offset`: zone of source times without an offset.
 
-    `host`: what FHIRPath in maps may ask for beyond its data: value sets (`memberOf`), profiles, other resources.
+    `host`: what FHIRPath in maps may access beyond its data: value sets (`memberOf`), profiles, other resources.
     """
 
     models: Models = field(default_factory=Models)
@@ -35,7 +35,7 @@ class Environment:
 
 
 class Unit:
-    """One map among the maps that it may refer to: resolves names of groups and types."""
+    """One map and its imports: resolves names of groups and types."""
 
     def __init__(
         self,
@@ -119,15 +119,15 @@ class Groups:
         return found
 
     def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:
-        """A group by name: of the map itself, then of the maps that it sees."""
+        """A group by name, in the map itself, then in its imports."""
         key = (unit.content.url, name)
-        if key not in self._found:  # few of the names that a map sees are asked for: no table of all of them
+        if key not in self._found:  # a map uses few of the visible names
             groups = (self._own(content).get(name) for content in unit.visible)
             self._found[key] = next(filter(None, groups), None)
         return self._found[key]
 
     def _own(self, content: StructureMap) -> Mapping[str, tuple[StructureMap, Group]]:
-        """The groups of one map by name; of two with one name the first."""
+        """The groups of one map by name; the first of two with one name."""
         found = self._groups.get(content.url)
         if found is None:
             found = self._groups[content.url] = {one.name: (content, one) for one in reversed(content.groups)}
@@ -153,7 +153,7 @@ class Groups:
         return self._planner.plan(content, group, kinds, made)
 
     def parameter_kinds(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
-        """Kind of each parameter: what is passed, unless what is declared says more."""
+        """Kind of each parameter: of the argument, unless the declaration is more specific."""
         declared = [unit.kind(one.type, group.place, is_source=one.mode == "source") for one in group.inputs]
         return [_more_exact(given, wanted) for given, wanted in zip(kinds, declared, strict=False)]
 

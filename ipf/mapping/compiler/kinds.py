@@ -1,4 +1,4 @@
-"""Kinds of the values that maps handle, and elements of kinds, as the compiler needs them."""
+"""Kinds: the static types of values in maps, and their elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of one model; both texts empty = unknown."""
+    """A type of one model; unknown when both are empty."""
 
     model: str
     name: str
@@ -25,7 +25,7 @@ class Kind:
 
     @property
     def is_known(self) -> bool:
-        """Whether elements of it can be looked up."""
+        """Whether its elements can be resolved."""
         return bool(self.model) and bool(self.name)
 
 
@@ -46,9 +46,9 @@ BUNDLE = fhir("Bundle")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One element of a kind, as the compiler needs it.
+    """One element of a kind.
 
-    `keys`: JSON name by kind, for a choice of types; else empty and `key` is the name.  `kinds`: what it may hold.
+    `keys`: JSON name by kind, for a choice of types; else empty, and `key` is the name.  `kinds`: possible types.
     """
 
     key: str

@@ -30,14 +30,14 @@ ABSTRACT = frozenset(("", "Resource", "DomainResource", "Element", "BackboneElem
 
 
 class Models:
-    """Every model that maps may speak of."""
+    """The models of a set of maps."""
 
     def __init__(self, structure_definitions: Iterable[Mapping[str, Any]] = ()) -> None:
         self._fhir = r4_definitions()
         self._logical = read_definitions(structure_definitions)
 
     def kind_of_url(self, url: str) -> Kind:
-        """The kind that a `uses` line names; a kind of an unknown model keeps its name, for matching groups."""
+        """The kind of a `uses` line; a kind of an unknown model keeps its name, for matching groups."""
         found = self._logical.by_url.get(url.partition("|")[0])
         if found is not None:
             return found
@@ -57,7 +57,7 @@ class Models:
         return fhir(name) if self._fhir.is_type(name) or name in self._fhir.primitive_types else None
 
     def is_modelled(self, kind: Kind) -> bool:
-        """Whether an element that is not found is a mistake in the map."""
+        """Whether all elements of the kind are known, so that an unknown one is a mistake in the map."""
         if kind.model == "fhir":
             return kind.name not in ABSTRACT and not self.is_primitive(kind)
         return self._logical.is_modelled(kind) and not self.is_primitive(kind)
@@ -97,8 +97,11 @@ Definition = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Logical:
-    """What the definitions say.  `members` by model and path; `roots`: the kinds that are defined as a whole;
-    `resources`: those whose JSON carries resourceType; `by_url`: kind by every canonical that names it."""
+    """Content of the StructureDefinitions.
+
+    `members` by model and path.  `roots`: the kinds with a definition.  `resources`: those with resourceType in JSON.
+    `by_url`: kind by canonical.
+    """
 
     members: dict[str, dict[str, Member]] = field(default_factory=dict)
     roots: set[Kind] = field(default_factory=set)
@@ -111,7 +114,7 @@ class Logical:
 
 
 def read_definitions(definitions: Iterable[Definition]) -> Logical:
-    """All of them together.  Problem MAPPING: one is no StructureDefinition."""
+    """Read StructureDefinitions, which may refer to each other.  Problem MAPPING: one is no StructureDefinition."""
     logical = Logical()
     by_url: dict[str, Definition] = {}
     for one in definitions:
@@ -128,7 +131,7 @@ def read_definitions(definitions: Iterable[Definition]) -> Logical:
 
 
 def _version(definition: Definition) -> str:
-    """`5.0`; empty for R4 and where none is said."""
+    """`5.0`; empty for R4 and without a version."""
     found = ".".join(str(definition.get("fhirVersion", "")).split(".")[:2])
     return "" if found == "4.0" else found
 
@@ -162,7 +165,7 @@ def _own_elements(definition: Definition) -> list[Mapping[str, Any]]:
 
 
 def _elements(definition: Definition, known: Mapping[str, Definition]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Elements by path; with only a differential, those of its bases first, under the name of this one."""
+    """Elements by path; of a differential, the elements of its bases first."""
     line = [definition]
     while "snapshot" not in line[-1]:
         base = known.get(str(line[-1].get("baseDefinition", "")))

@@ -1,7 +1,7 @@
-"""Rules, compiled: sources become loops, targets become actions, dependents become calls.
+"""Compilation of rules: sources become loops, targets become actions, dependents become calls.
 
 A rule runs its loops; for each item it runs its actions in the order written, then its dependents and nested rules.
-Variables live in places of the frame that are chosen here.
+Variables get their slots in the frame here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RuleCompiler:
         return body
 
     def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
-        """The same, which tells the trace that the rule is begun, and of each item that it is run for."""
+        """One rule as a block that records its start and each item in the trace."""
         place = rule.place
         at = RulePosition(
             self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column
@@ -83,7 +83,7 @@ class RuleCompiler:
         return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
-        """What is done for each item.  `step`: where the trace's step is, in a traced program."""
+        """The actions for each item.  `step`: slot of the trace step, in a traced program."""
         targets = TargetCompiler(self.context, rule, scope, step)
         if rule.is_simple:
             return [targets.simple(rule.targets[0], item)]
@@ -92,10 +92,8 @@ class RuleCompiler:
         actions += [self.rule(one, scope) for one in rule.rules]
         return actions + targets.flushes
 
-    # ---------------------------------------------------------------------------------------------- sources
-
     def _loop(self, source: Source, rule: Rule, scope: Scope) -> tuple[Loop | None, Variable]:
-        """How a source runs a body, and the variable for each item; no loop = the context itself, once."""
+        """The loop of a source, and the variable for each item; no loop = the context itself, once."""
         context = self.context.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         only_where = not _is_restricted(source) and not source.list_mode
@@ -114,7 +112,7 @@ class RuleCompiler:
     def _loop_over_children(
         self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind
     ) -> tuple[Loop, Variable]:
-        """`pid.PID_3.CX_1 as id where (...)`: a loop for each step, the condition and the variable in the last."""
+        """`pid.PID_3.CX_1 as id where (...)`: a loop for each step; condition and variable are in the last."""
         *way, last = source.element.split(".")
         only_text = bool(number_of(last)) and not needs_node(rule, source, scope.names)
         kind = TEXT if only_text else kind
@@ -147,7 +145,9 @@ class RuleCompiler:
         return lambda body: loops.each(fetch, variable.slot, body), variable
 
     def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
-        """Defaults, cardinality, where, check, log and list mode, in this order; and the kind of what is left."""
+        """Applies default, cardinality, where, check, log and list mode, in this order; returns also the resulting
+        kind.
+        """
         if source.default is not None or source.default_expression:
             kind = UNKNOWN
         if source.default is not None:
@@ -173,13 +173,13 @@ class RuleCompiler:
         return self.context.expression(text, scope, kind, source.place, source.variable)
 
     def _place(self, rule: Rule, source: Source) -> str:
-        """How a rule is named in a failure: map, group, rule and what it reads; never data."""
+        """The rule in an error message: map, group, rule and source; never data."""
         path = f"{source.context}.{source.element}".rstrip(".").replace("_", "-")
         return f"{self.unit.content.name}.{self.group.name}.rule '{rule.name}' at {path}"
 
 
 def _is_restricted(source: Source) -> bool:
-    """Whether the source asks for more than a condition and a list mode."""
+    """Whether the source has more than a condition and a list mode."""
     return bool(
         source.check
         or source.log_message

@@ -9,7 +9,7 @@ from ipf.mapping.compiler.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name in scope: its place in the frame, what is known of it, and whether it belongs to the source side.
+    """A name in scope: its slot in the frame, its kind, and its side.
 
     `is_json`: an item of a JSON source, which may be a primitive with extensions (`FhirNode`).
     """
@@ -22,7 +22,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Layout:
-    """Places in the frame of one group.  Place 0 is the Run."""
+    """Slots in the frame of one group.  Slot 0 is the Run."""
 
     size: int = 1
 
@@ -34,21 +34,21 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The names that a rule sees, and how its map names itself in errors."""
+    """The names that a rule can use."""
 
     layout: Layout
     names: dict[str, Variable] = field(default_factory=dict)
 
     def child(self) -> Scope:
-        """A scope for a rule: what it adds is not seen outside."""
+        """A scope for a rule, with its own additions."""
         return Scope(self.layout, dict(self.names))
 
     def declare(self, name: str, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
-        """A new variable; an older one of the same name is hidden."""
+        """A new variable; it hides an earlier one of the same name."""
         return self.bind(name, self.layout.new_slot(), kind, is_source=is_source, is_json=is_json)
 
     def bind(self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
-        """A name for a place that is there already.  Without a name it can only be used by its place."""
+        """A name for an existing slot; an empty name declares the slot only."""
         variable = Variable(slot, kind, is_source, is_json)
         if name:
             self.names[name] = variable

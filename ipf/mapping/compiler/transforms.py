@@ -1,7 +1,6 @@
-"""The transforms of the mapping language, compiled: arguments in, a closure that computes the value out.
+"""The transforms of the mapping language: compiled arguments in, a compiled `Value` out.
 
-Each function of the table takes compiled arguments and gives a compiled `Value`, whose kind tells the target side what
-it will get.  `create` is not here: it makes something in a place, so it belongs to the target.
+The kind of a Value is the type of its result.  `create` makes an element in a target, and is in `targets.actions`.
 
 Source: https://hl7.org/fhir/R4/terminologies-systems.html (map-transform), and
 https://hl7.org/fhir/R4/mapping-language.html#transforms.
@@ -29,7 +28,7 @@ from ipf.ports import Json
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What transforms may ask the compiler for.  `fail(text)` raises the error with its place in the map."""
+    """Models, tables and conversions for transforms.  `fail(text)` raises the error with its place in the map."""
 
     models: Models
     tables: ConceptTables
@@ -83,7 +82,7 @@ def _truncate(context: Context, arguments: Arguments) -> Value:
 
 
 def _escape(context: Context, arguments: Arguments) -> Value:
-    """`escape(x, 'to')`, `escape(x, 'from', 'to')`: what cannot be read as `from` is left out, with a warning."""
+    """`escape(x, 'to')`, `escape(x, 'from', 'to')`: text that is not valid in `from` is omitted, with a warning."""
     text = text_of(arguments[0])
     given = _literal(context, arguments[1], "the format") if len(arguments) > 2 else "text"
     wanted = _literal(context, arguments[-1], "the format")
@@ -98,8 +97,8 @@ def _escape(context: Context, arguments: Arguments) -> Value:
             return None
         try:
             return encode(decode(value)) or None
-        except ValueError:  # also what is no UTF-8, no hexadecimal, no base64
-            frame[0].warnings.append(f"a value that is no {given} was left out")
+        except ValueError:  # invalid UTF-8, hexadecimal or base64
+            frame[0].warnings.append(f"a value that is no {given} was omitted")
             return None
 
     return Value(escape, STRING)
@@ -121,7 +120,7 @@ DECODERS: dict[str, Callable[[str], bytes]] = {
     "base64": lambda text: b64decode("".join(text.split()), validate=True),
     "hex": bytes.fromhex,
 }
-"""Formats of `escape`, from and to the bytes that they stand for."""
+"""Formats of `escape`, from and to bytes."""
 
 
 def _cast(context: Context, arguments: Arguments) -> Value:
@@ -135,7 +134,7 @@ def _cast(context: Context, arguments: Arguments) -> Value:
 
 
 def converted(value: Value, name: str, convert: Convert) -> Get:
-    """A closure for the value as the FHIR primitive `name`; what cannot be that is left out, with a warning."""
+    """A closure for the value as the FHIR primitive `name`; an invalid value is omitted, with a warning."""
     text = text_of(value)
 
     def get(frame: Frame) -> Any:
@@ -144,7 +143,7 @@ def converted(value: Value, name: str, convert: Convert) -> Get:
             return None
         result = convert(given)
         if result is None and not given.isspace():
-            frame[0].warnings.append(f"a value that is no {name} was left out")
+            frame[0].warnings.append(f"a value that is no {name} was omitted")
         return result
 
     return get
@@ -180,7 +179,7 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     results: Mapping[str, Any] = table.results(wanted)
     fixed = table.fixed(wanted)
     without_match = table.without_match
-    # A name that is not known is no code that is not mapped.
+    # an unknown display or system is no unmapped code
     is_counted = wanted not in ("display", "system") and not table.is_partial
 
     member = "code" if wanted == "uri" else wanted
@@ -248,7 +247,7 @@ def _reference(context: Context, arguments: Arguments) -> Value:
 
 
 REFERENCE_TEXT = Kind("fhir", "uri-of-resource")
-"""Kind of what `reference` and `pointer` give: text that is rewritten when resources are merged."""
+"""Kind of `reference` and `pointer`: text that is rewritten when resources are merged."""
 
 
 def _uuid(context: Context, arguments: Arguments) -> Value:
@@ -259,7 +258,7 @@ def _uuid(context: Context, arguments: Arguments) -> Value:
 
 
 def _object(kind: str, names: Sequence[str], needed: str) -> Transform:
-    """A transform that fills the elements `names` of a data type; nothing without the element `needed`."""
+    """A transform that fills the elements `names` of a data type; None without the element `needed`."""
 
     def compile_object(context: Context, arguments: Arguments) -> Value:
         if not arguments or len(arguments) > len(names):
@@ -370,7 +369,7 @@ TRANSFORMS: dict[str, tuple[Transform, int, int]] = {
     "id": (_id, 2, 3),
     "cp": (_cp, 1, 3),
 }
-"""Transform by name, with the least and the greatest number of arguments."""
+"""Transform by name, with the minimum and maximum number of arguments."""
 
 
 def compile_transform(context: Context, name: str, arguments: Arguments) -> Value:

@@ -1,8 +1,7 @@
-"""Reading HL7 v2 nodes without making nodes: is a numbered part there, and what is its text?
+"""Access to children of HL7 v2 nodes without node objects: presence and text of a numbered child.
 
-A map of a message asks hundreds of such questions of each message, and most answers are "no" or a short text.  The
-usual cases are answered here from the parts as they were sent; whatever is unusual is left to the node.  The answers
-are those of `children(name)` and `text`; a test holds them together.
+A message map makes hundreds of these accesses, and most find nothing or a short text.  Usual cases work on the raw
+parts; the rest calls the node.  Results equal those of `children(name)` and `text`; a test compares them.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ MANY: Final = object()
 """The text of more than one child."""
 
 _UNUSUAL = {3: ("NTE",), 5: ("OBX",), 1: ("MSH", "BHS", "FHS"), 2: ("MSH", "BHS", "FHS")}
-"""By number of a field: segments in which it is not split as others are."""
+"""By number of a field: segments in which it is split in another way."""
 
 
 class _Unknown:
-    """Parts of a node that cannot be looked into: everything may be there."""
+    """Parts of a node of another model: any child may be present."""
 
     def __len__(self) -> int:
         return 1 << 30
@@ -39,7 +38,7 @@ _UNKNOWN = _Unknown()
 
 
 def raw_parts(node: Any) -> tuple[Any, int]:
-    """Parts of a node as sent, and what is added to a child's number to find it there."""
+    """Parts of a node as sent, and the offset from the number of a child to its index."""
     kind = type(node)
     if kind is Segment:
         return node.fields, 0
@@ -50,7 +49,7 @@ def raw_parts(node: Any) -> tuple[Any, int]:
 
 @cache
 def reader(name: str) -> Read:
-    """What `children(name)` gives of a node that was looked into: with what stands there as sent (not empty)."""
+    """`children(name)` of a node, given the raw child, which is not empty."""
     number = number_of(name)
     unusual = _UNUSUAL.get(number, ())
 
@@ -71,7 +70,7 @@ def reader(name: str) -> Read:
 
 @cache
 def text_reader(name: str, inner: str = "") -> Read:
-    """The texts of those children, or of the children `inner` of them."""
+    """The texts of those children, or of their children `inner`."""
     if inner:
         return _inner_text_reader(name, inner)
     unusual = _UNUSUAL.get(number_of(name), ())
@@ -93,7 +92,7 @@ def text_reader(name: str, inner: str = "") -> Read:
 
 
 def _inner_text_reader(name: str, inner: str) -> Read:
-    """`PV1_3.PL_4`: mostly one component of a field that does not repeat."""
+    """`PV1_3.PL_4`: usually a component of a field that does not repeat."""
     unusual, place = _UNUSUAL.get(number_of(name), ()), number_of(inner) - 1
 
     def read(node: Any, raw: Any) -> Sequence[str | None]:
@@ -132,7 +131,7 @@ def _first_text(raw: str, encoding: Encoding) -> str | None:
 
 @cache
 def children(name: str) -> Callable[[Any], Sequence[Any]]:
-    """What `children(name)` gives of any node."""
+    """A function equal to `children(name)` of any node."""
     number = number_of(name)
     if not number:
         return _children_named(name)
@@ -162,7 +161,7 @@ def presence(name: str) -> Callable[[Any], bool]:
 
 @cache
 def is_present(name: str, inner: str = "") -> Callable[[Any, Any], bool]:
-    """The same of a node that was looked into; with `inner`, whether one of its children has such a child."""
+    """The same, given the raw child; with `inner`, whether one of the children has such a child."""
     if inner:
         read = text_reader(name, inner)
         return lambda node, raw: bool(read(node, raw))
@@ -185,7 +184,7 @@ def is_present(name: str, inner: str = "") -> Callable[[Any, Any], bool]:
 
 @cache
 def only_text(name: str, inner: str = "") -> Callable[[Any, Any], Any]:
-    """Text of the only child, of a node that was looked into: None when it has none, MANY when there are several."""
+    """Text of the only child, given the raw child: None without a child, MANY for several."""
     read = text_reader(name, inner)
 
     def text(node: Any, raw: Any) -> Any:
@@ -199,7 +198,7 @@ def only_text(name: str, inner: str = "") -> Callable[[Any, Any], Any]:
 
 @cache
 def first_text(name: str, inner: str = "") -> Callable[[Any, Any], str | None]:
-    """Text of the first child, of a node that was looked into."""
+    """Text of the first child, given the raw child."""
     read = text_reader(name, inner)
 
     def text(node: Any, raw: Any) -> str | None:
@@ -219,7 +218,7 @@ def _types() -> dict[str, list[str]]:
 
 
 def types_of(name: str) -> tuple[str, ...]:
-    """Names that the type of `PID_5` goes by, the newest first; none when it is not known."""
+    """Names of the type of `PID_5`, the newest first; empty when unknown."""
     parts = _types().get(name[: max(name.rfind("_"), name.rfind("."), 0)], ())
     number = number_of(name)
     found = parts[number - 1] if 0 < number <= len(parts) else "-"

@@ -1,4 +1,4 @@
-"""Values of a map at compile time: how each is computed, its kind, and its source text where that is faster."""
+"""Values of a map at compile time: the closure that computes a value, its kind, and its source text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOTHING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A compiled expression.  `constant` is its value when that is known already, else NOTHING.
+    """A compiled expression.  `constant`: its value when that is known at compile time, else NOTHING.
 
-    `slot`: the frame's place of the variable that it is, or (a reference) that it is made from; else -1.  `is_source`:
-    that variable belongs to the source side.  `is_variable`: the value is that variable, unchanged.  `write`: how it is
-    written out, where that is better than a call of `get`.
+    `slot`: slot of the variable, or of the referenced resource; else -1.  `is_source`: that variable belongs to the
+    source side.  `is_variable`: the value is that variable, unchanged.  `write`: writes an expression that is faster
+    than a call of `get`.
     """
 
     get: Get
@@ -33,7 +33,7 @@ class Value:
 
 
 def constant(value: Any, kind: Kind) -> Value:
-    """A value known when the map is compiled."""
+    """A value known at compile time."""
     return Value(lambda frame: value, kind, value)
 
 

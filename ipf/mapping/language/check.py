@@ -1,6 +1,6 @@
-"""Whether the records of a map that came as JSON hold what they say: texts where texts belong, words of their lists.
+"""Type check of the records of a map that was read from JSON.
 
-The grammar cannot make anything else; a JSON file can.  ValueError names the record and the field.
+The grammar guarantees these types; a JSON file does not.  ValueError names the record and the field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS: Mapping[tuple[type, str], frozenset[str]] = {
 
 
 def check(record: Any) -> None:
-    """Look at a record and all that it holds.  ValueError."""
+    """Check a record and all records in it.  ValueError."""
     kind = type(record)
     for one in fields(record):
         value = getattr(record, one.name)
@@ -39,7 +39,7 @@ def check(record: Any) -> None:
 
 
 def _check_numbers(record: Any) -> None:
-    """What the types of the fields do not say."""
+    """Constraints beyond the types of the fields."""
     if isinstance(record, Rule) and not record.sources:
         raise ValueError("a rule has no source")
     if isinstance(record, Source):

@@ -1,8 +1,8 @@
 """ConceptMaps, compiled to dictionaries.
 
 What arrives: ConceptMap resources (R4), one or several in a JSON file, or the `conceptmap` blocks of a map.  What
-leaves: tables that `translate` asks by code, one dictionary per kind of answer, so that a translation at run time is
-one look-up.  A code that a table does not have yields nothing, or the table's fixed answer; it is never an error.
+leaves: tables for `translate`, one dictionary for each kind of result, so a translation is one lookup.  A code without
+a row gives None, or the fixed result of the table; it is never an error.
 
 Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/conceptmap-operation-translate.html.
 """
@@ -20,15 +20,14 @@ from ipf.mapping.language.model import ConceptTable
 from ipf.ports import Json
 
 PARTIAL = "urn:ipf:extension:partial"
-"""Extension (boolean) of a ConceptMap that need not have every code: one without a row has a meaning of its own in the
-maps, so it is not listed as unmapped."""
+"""Extension (boolean) of a partial ConceptMap: maps handle codes without a row, so these do not count as unmapped."""
 NO_MATCH = frozenset(("unmatched", "disjoint", "not-related-to"))
 
 
 class Table:
-    """One ConceptMap.  The first target of a code that is a match counts.
+    """One ConceptMap.  The first matching target of a code wins.
 
-    `without_match`: codes of which it says that nothing corresponds to them: no gap of the table.
+    `without_match`: codes that the table maps to nothing on purpose; they do not count as unmapped.
     """
 
     def __init__(self, resource: Mapping[str, Any]) -> None:
@@ -55,14 +54,14 @@ class Table:
             self._fixed = _coding(system, unmapped)
 
     def results(self, wanted: str) -> dict[str, Any]:
-        """Answer by source code: `code`, `system`, `display`, or the whole Coding for any other word."""
+        """Results by source code: `code`, `system`, `display`, or the whole Coding for any other word."""
         if wanted in ("code", "system", "display", "uri"):
             key = "code" if wanted == "uri" else wanted
             return {code: coding[key] for code, coding in self._codings.items() if key in coding}
         return dict(self._codings)
 
     def fixed(self, wanted: str) -> Any:
-        """The answer for codes that are not in the table; None when it has no such rule."""
+        """The result for codes without a row; None without such a rule."""
         if self._fixed is None:
             return None
         if wanted in ("code", "system", "display", "uri"):
@@ -86,10 +85,10 @@ def _coding(system: Any, target: Mapping[str, Any]) -> Json:
 
 
 class Overrides:
-    """Answers that operators gave for one sender's codes; they count before every table.  It never changes.
+    """Code mappings of operators for one sender; they take precedence over every table.  Immutable.
 
-    What arrives: rows of (ConceptMap url, source code, Coding; None = the code has no target, and that is right so).
-    `serial` tells these overrides from all others, so that results remembered with them are not mixed up.
+    What arrives: rows of (ConceptMap url, source code, Coding; None = the code has no target on purpose).  `serial`
+    identifies these overrides, for the keys of memoized results.
     """
 
     def __init__(self, rows: Iterable[tuple[str, str, Json | None]]) -> None:
@@ -105,7 +104,7 @@ _serials = count(1)
 class ConceptTables:
     """All tables that a map may name: by url, else by id or name; `#name` only those of the map itself.
 
-    `further`: finds a ConceptMap by canonical where none of these has it (those of packages, read when they are named).
+    `further`: finds other ConceptMaps by canonical (those of packages, read on demand).
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class ConceptTables:
             self.add(resource)
 
     def add(self, resource: Mapping[str, Any]) -> None:
-        """A ConceptMap; one with the same url replaces the one before."""
+        """Add a ConceptMap; it replaces one with the same url."""
         table = Table(resource)
         self._by_url[table.url] = table
         self.resources[table.url] = resource
@@ -129,7 +128,7 @@ class ConceptTables:
             self._by_name[name] = table
 
     def find(self, name: str) -> Table | None:
-        """By canonical (a `|version` is ignored), id or name."""
+        """By canonical (`|version` is ignored), id or name."""
         plain = name.partition("|")[0]
         found = self._by_url.get(plain) or self._by_name.get(plain) or self._by_url.get(name)
         if found is None:
@@ -139,7 +138,7 @@ class ConceptTables:
         return found
 
     def with_more(self, resources: Iterable[Mapping[str, Any]]) -> ConceptTables:
-        """These tables and others, which go first."""
+        """These tables and others, which take precedence."""
         made = ConceptTables(further=self._further)
         made._by_url, made._by_name, made.resources = dict(self._by_url), dict(self._by_name), dict(self.resources)
         for resource in resources:
@@ -147,7 +146,7 @@ class ConceptTables:
         return made
 
     def with_local(self, tables: Iterable[ConceptTable]) -> ConceptTables:
-        """These tables, and those written inside a map."""
+        """These tables, and those of a map."""
         made = ConceptTables(further=self._further)
         made._by_url = {**self._by_url, **{one.url: Table(to_resource(one)) for one in tables}}
         made._by_name = self._by_name
@@ -155,7 +154,7 @@ class ConceptTables:
 
 
 def to_resource(table: ConceptTable) -> Json:
-    """A `conceptmap` block as a ConceptMap resource (contained: its id is the name without '#')."""
+    """A `conceptmap` block as a contained ConceptMap resource: its id is the name without `#`."""
     systems = dict(table.prefixes)
     groups: dict[tuple[str, str], list[Json]] = {}
     for row in table.rows:
@@ -189,7 +188,7 @@ def _group(systems: Mapping[str, str], key: tuple[str, str], elements: list[Json
 def load_tables(
     folder: Path, further: Callable[[str], Mapping[str, Any] | None] = lambda canonical: None
 ) -> ConceptTables:
-    """Every ConceptMap in the `*.json` files of a folder.  Problem MAPPING names the file that is wrong."""
+    """Every ConceptMap in the `*.json` files of a folder.  Problem MAPPING names the invalid file."""
     tables = ConceptTables(further=further)
     for path in sorted(folder.glob("*.json")):
         name = f"{folder.name}/{path.name}"

@@ -1,7 +1,6 @@
-"""A place in the tokens of a map, and the questions a grammar asks there.
+"""A position in the tokens of a map, and the lookahead of the grammar.
 
-Every refusal goes through `expected`, so that all errors say the same four things: file, line, column, and what was
-expected there.
+All errors are raised by `expected`, and state file, line, column and the expected token.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LITERALS = frozenset(("string", "number", "date"))
 
 
 class Cursor:
-    """Walks over the tokens of one text; `until`: the first of these is the last that is read."""
+    """Reads the tokens of one text; `until`: the first of these is the last token."""
 
     def __init__(self, text: str, file: str, until: Callable[[Token], bool] | None = None) -> None:
         self.text = text
@@ -34,15 +33,15 @@ class Cursor:
 
     @property
     def place(self) -> Place:
-        """Where the next token stands."""
+        """Position of the next token."""
         return self.token.place
 
     def ahead(self, distance: int) -> Token:
-        """A token further on; the last one when there are not so many."""
+        """A later token; the last one at the end."""
         return self._tokens[min(self._index + distance, len(self._tokens) - 1)]
 
     def take(self) -> Token:
-        """Pass one token."""
+        """Consume one token."""
         token = self.token
         if token.kind != "end":
             self._index += 1
@@ -53,14 +52,14 @@ class Cursor:
         return self.token.text in texts and self.token.kind in ("symbol", "name")
 
     def skip(self, text: str) -> bool:
-        """Pass the token if it is this one."""
+        """Consume the token if it is this one."""
         if self.at(text):
             self._index += 1
             return True
         return False
 
     def need(self, text: str) -> Token:
-        """Pass this token, or fail."""
+        """Consume this token, or fail."""
         if not self.at(text):
             self.expected(f"'{text}'")
         return self.take()
@@ -71,38 +70,38 @@ class Cursor:
         raise FmlError(f"expected {what}, found {found}", self.file, self.token.place)
 
     def name(self, what: str) -> str:
-        """Pass an identifier, plain or between back-ticks."""
+        """Consume an identifier, plain or in backticks."""
         if self.token.kind not in ("name", "quoted"):
             self.expected(what)
         return self.take().text
 
     def word_or_string(self, what: str) -> str:
-        """Pass an identifier or a string."""
+        """Consume an identifier or a string."""
         if self.token.kind not in ("name", "quoted", "string"):
             self.expected(what)
         return self.take().text
 
     def string(self, what: str) -> str:
-        """Pass a string."""
+        """Consume a string."""
         if self.token.kind not in ("string", "markdown"):
             self.expected(what)
         return self.take().text
 
     def dotted(self, what: str) -> list[str]:
-        """Pass `a.b.c`."""
+        """Consume `a.b.c`."""
         names = [self.name(what)]
         while self.skip("."):
             names.append(self.name("an element name after '.'"))
         return names
 
     def at_literal(self) -> bool:
-        """Whether a literal comes next."""
+        """Whether a literal follows."""
         if self.at("-"):
             return self.ahead(1).kind == "number"
         return self.token.kind in LITERALS or self.at("true", "false")
 
     def literal(self) -> Parameter:
-        """Pass a string, number, boolean or date."""
+        """Consume a string, number, boolean or date."""
         sign = "-" if self.skip("-") else ""
         token = self.take()
         if token.kind == "string":
@@ -115,14 +114,14 @@ class Cursor:
         return Parameter("boolean", token.text == "true")
 
     def bracketed(self) -> str:
-        """Pass `(expression)`: what follows the bracket is not part of it, even if FHIRPath could read on (`as`)."""
+        """Consume `(expression)`; nothing after the bracket belongs to it, even if FHIRPath could continue (`as`)."""
         self.need("(")
         text = self.expression()
         self.need(")")
         return text
 
     def expression(self) -> str:
-        """Pass a FHIRPath expression, and give its text without brackets around the whole of it."""
+        """Consume a FHIRPath expression; returns its text without outer brackets."""
         start = self.token
         try:
             _, end = parse_prefix(self.text, start.start)
@@ -142,14 +141,14 @@ def _date(text: str) -> Parameter:
 
 
 def _without_brackets(text: str, covered: list[Token]) -> str:
-    """Source text of an expression; `(a = b)` is stored as `a = b`, but `(a) or (b)` as it is."""
+    """Source text of an expression: `(a = b)` becomes `a = b`, `(a) or (b)` stays."""
     while len(covered) > 2 and covered[0].text == "(" and _closing(covered) == len(covered) - 1:
         covered = covered[1:-1]
     return text[covered[0].start : covered[-1].end]
 
 
 def _closing(covered: list[Token]) -> int:
-    """Index of the bracket that closes the first token's."""
+    """Index of the bracket that closes the first token."""
     depth = 0
     for index, token in enumerate(covered):
         if token.kind == "symbol" and token.text in "()":

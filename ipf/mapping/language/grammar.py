@@ -1,8 +1,8 @@
 """The FHIR Mapping Language: text in, :class:`ipf.mapping.language.model.StructureMap` out.
 
-Reads the R4 form (`map "url" = "name"`) and the R5 form (`/// url = "..."`), by recursive descent over tokens: one
-function a production.  Nesting is bounded, time is linear in the text.  Whatever is wrong is an `FmlError` that names
-file, line, column and what was expected; nothing else is raised.
+Reads the R4 form (`map "url" = "name"`) and the R5 form (`/// url = "..."`) by recursive descent, one function for each
+production.  Nesting is bounded, time is linear in the text.  Every mistake is an `FmlError` with file, line, column and
+the expected token.
 
 Source: https://hl7.org/fhir/R4/mapping-language.html, https://hl7.org/fhir/R5/mapping-language.html,
 https://hl7.org/fhir/R5/mapping.g4.
@@ -47,7 +47,7 @@ HEADERS = ("url", "name", "title", "status", "description")
 
 
 def parse(text: str, file: str = "") -> StructureMap:
-    """Read one map.  `file` is only named in errors.  Raises FmlError."""
+    """Read one map.  `file`: for error messages.  Raises FmlError."""
     cursor = Cursor(text, file)
     header = _header(cursor)
     structures: list[Structure] = []
@@ -84,12 +84,12 @@ def parse(text: str, file: str = "") -> StructureMap:
 
 
 def parse_header(text: str, file: str = "") -> StructureMap:
-    """What stands before the first declaration: a map without structures and groups.  Raises FmlError."""
+    """The header of a map, without structures and groups.  Raises FmlError."""
     return StructureMap(**_header(Cursor(text, file, _is_declaration)), file=file)
 
 
 def _is_declaration(token: Token) -> bool:
-    """Whether a token surely is no part of a header; there it is not worth a look at the rest of the text."""
+    """Whether a token certainly ends the header."""
     return token.place.column == 1 and token.kind == "name" and token.text in _DECLARATIONS
 
 

@@ -1,4 +1,4 @@
-"""The rules of a group: `sources -> targets then ... "name";`.  Half of the grammar; the rest is in `grammar`."""
+"""The rules of a group: `sources -> targets then ... "name";`.  The other half of the grammar is in `grammar`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _without_first_line(comment: str) -> str:
 
 
 def _rule(cursor: Cursor, depth: int) -> tuple[Rule, str]:
-    """One rule, and the remark that follows it on its last line."""
+    """One rule, and the comment after it on its last line."""
     place = cursor.place
     sources = [_source(cursor)]
     while cursor.skip(","):
@@ -72,7 +72,7 @@ def _rule(cursor: Cursor, depth: int) -> tuple[Rule, str]:
 
 
 def _simplified(rule: Rule) -> Rule:
-    """`src.a -> tgt.b` as the reference implementations write it: both sides get the automatic variable."""
+    """`src.a -> tgt.b` as the reference implementations read it: both sides get the automatic variable."""
     if len(rule.sources) != 1 or len(rule.targets) != 1 or rule.rules or rule.dependents:
         return rule
     source, target = rule.sources[0], rule.targets[0]
@@ -147,7 +147,7 @@ def _target(cursor: Cursor) -> Target:
 
 
 def _transform(cursor: Cursor) -> tuple[str, tuple[Parameter, ...]]:
-    """What follows '=' in a target."""
+    """The right side of `=` in a target."""
     if cursor.at("("):
         return "evaluate", (Parameter("string", cursor.bracketed()),)
     if cursor.at_literal():
@@ -161,7 +161,7 @@ def _transform(cursor: Cursor) -> tuple[str, tuple[Parameter, ...]]:
 
 
 def _call(cursor: Cursor) -> tuple[str, tuple[Parameter, ...]]:
-    """`name(parameters)` where name is a transform."""
+    """`name(parameters)`, where name is a transform."""
     if cursor.token.text not in TRANSFORMS:
         cursor.expected("a transform (" + ", ".join(sorted(TRANSFORMS)) + ")")
     name = cursor.take().text

@@ -1,7 +1,7 @@
-"""Text of a map -> tokens with places and comments.
+"""Tokens of a map, with positions and comments.
 
-One regular expression finds every token; the only error of this module is a character or a string that it cannot read.
-Time is linear in the text.
+One regular expression matches every token; the only error is an invalid character or string.  Time is linear in the
+text.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 class Token(NamedTuple):
-    """One word of a map.
+    """One token.
 
-    `text`: as it is meant (strings without quotes and escapes).  `start` and `end`: offsets in the map's text.
-    `comment`: the comments between the token before and this one.
+    `text`: its value (strings without quotes and escapes).  `start` and `end`: offsets in the text of the map.
+    `comment`: the comments before it.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Token(NamedTuple):
 
 
 class FmlError(Problem):
-    """The text is no map: says file, line, column, and what was expected there.  Category MAPPING."""
+    """A mistake in a map: file, line, column, and the expected token.  Category MAPPING."""
 
     def __init__(self, text: str, file: str, place: Place) -> None:
         super().__init__(Category.MAPPING, text, f"{file or 'map'}:{place.line}:{place.column}")
@@ -59,7 +59,7 @@ class FmlError(Problem):
 
 
 def unescape(text: str) -> str:
-    """Content of a string literal with its escapes resolved.  An escape that is none of ours keeps its backslash,
+    """Content of a string literal with its escapes resolved.  An unknown escape keeps its backslash,
     so that regular expressions may be written either way (`\\d` and `\\\\d`)."""
     if "\\" not in text:
         return text
@@ -84,7 +84,7 @@ def quote(text: str, mark: str = '"') -> str:
 
 
 def tokens(text: str, file: str, until: Callable[[Token], bool] | None = None) -> list[Token]:
-    """All tokens, then one of kind `end`; `until`: no more after the first of these."""
+    """All tokens, then one of kind `end`; `until`: stop after the first of these."""
     if until is None:
         return list(_tokens(text, file))
     found: list[Token] = []
@@ -110,7 +110,7 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
         elif kind != "space":
             comment = "\n".join(comments) if comments else ""
             comments = []
-            meaning = _meaning(kind, content) if kind in _WITH_MARKS else intern(content)  # the same few words again
+            meaning = _meaning(kind, content) if kind in _WITH_MARKS else intern(content)  # few distinct words
             yield Token(kind, meaning, position, end, Place(line, position - line_start + 1), comment)
         if kind in _OVER_LINES and "\n" in content:
             line += content.count("\n")

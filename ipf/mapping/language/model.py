@@ -1,8 +1,7 @@
-"""A StructureMap as frozen records: what the grammar reads, what the printer writes, what the compiler compiles.
+"""A StructureMap as frozen records, for the grammar, the printer and the compiler.
 
-The records follow the elements of the StructureMap resource one to one, so that text and JSON are two spellings of the
-same thing.  `place` (line and column of the text) takes no part in equality: a map read from JSON equals the same map
-read from text.
+The records follow the elements of the StructureMap resource, so text and JSON are two notations of one map.  `place`
+(line and column) is not compared: a map read from JSON equals the same map read from text.
 
 Source: https://hl7.org/fhir/R4/structuremap.html, https://hl7.org/fhir/R5/structuremap.html.
 """
@@ -14,11 +13,11 @@ from decimal import Decimal
 from typing import NamedTuple
 
 AUTO_VARIABLE = "vvv"
-"""Variable that the reference implementations give to both sides of a simple rule (`src.a -> tgt.b`)."""
+"""Variable of both sides of a simple rule (`src.a -> tgt.b`) in the reference implementations."""
 
 
 class Place(NamedTuple):
-    """Where something stands in a map's text; counted from 1, 0 when the map came from JSON."""
+    """A position in the text of a map; counted from 1, 0 for a map from JSON."""
 
     line: int = 0
     column: int = 0
@@ -63,7 +62,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`prefix:code`; `display` is only found in ConceptMaps that came as JSON."""
+    """`prefix:code`; `display` occurs only in ConceptMaps from JSON."""
 
     prefix: str
     code: str
@@ -102,7 +101,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a rule takes its content from: `context.element : type min..max default list_mode as variable ...`.
+    """The source of a rule: `context.element : type min..max default list_mode as variable ...`.
 
     `element` may be a dotted path.  `default`: a literal; `default_expression`: FHIRPath (R5).  `condition`, `check`
     and `log_message` are FHIRPath texts.
@@ -125,7 +124,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a rule makes: `context.element = transform(parameters) as variable list_modes`."""
+    """The product of a rule: `context.element = transform(parameters) as variable list_modes`."""
 
     context: str = ""
     element: str = ""
@@ -160,7 +159,7 @@ class Rule:
 
     @property
     def is_simple(self) -> bool:
-        """`src.a -> tgt.b`: what happens is left to the types of the two sides."""
+        """`src.a -> tgt.b`: the types of the two sides select the group."""
         return (
             len(self.sources) == 1
             and len(self.targets) == 1
@@ -190,7 +189,7 @@ class Group:
 class StructureMap:
     """A whole map.  `metadata`: the `///` pairs beyond url, name, title, status and description, in order.
 
-    `file` names the text for error messages; it takes no part in equality.
+    `file`: name of the text for error messages; it is not compared.
     """
 
     url: str
@@ -207,11 +206,11 @@ class StructureMap:
     file: str = field(default="", compare=False)
 
     def meta(self, key: str) -> str:
-        """Value of a `/// key = value` line; empty when there is none."""
+        """Value of a `/// key = value` line; empty when absent."""
         return next((value for name, value in self.metadata if name == key), "")
 
 
 def derived_rule_name(sources: tuple[Source, ...]) -> str:
-    """Name of a rule that was given none: its first source's element, else its context."""
+    """Name of a rule without a name: the element of its first source, else the context."""
     first = sources[0]
     return first.element or first.context

@@ -1,7 +1,7 @@
 """A StructureMap as text of the mapping language.
 
-Printing is canonical: reading what was printed gives an equal map, and printing that gives the same text again.
-Source: https://hl7.org/fhir/R5/mapping-language.html.
+Printing is canonical: the printed text parses to an equal map, and prints to the same text again.  Source:
+https://hl7.org/fhir/R5/mapping-language.html.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _word(text: str) -> str:
 
 
 def _name(name: str) -> str:
-    """An identifier, or several joined by dots; between back-ticks where it could not be read otherwise."""
+    """An identifier, or several joined by dots; in backticks where the grammar needs them."""
     return ".".join(part if _NAME.fullmatch(part) else quote(part, "`") for part in name.split("."))
 
 

@@ -1,7 +1,7 @@
 """StructureMap resources: JSON <-> :class:`ipf.mapping.language.model.StructureMap`.
 
-What is read: R4 and R5 resources.  What is written: R4, which also holds what R5 added (constants, `///` pairs) in
-extensions of our own, so that text -> JSON -> text loses nothing.  Problem MAPPING names the path of what is wrong.
+Reads R4 and R5 resources.  Writes R4, with the additions of R5 (constants, `///` pairs) in extensions of ipf, so that
+text -> JSON -> text is lossless.  Problem MAPPING names the path of a mistake.
 
 Source: https://hl7.org/fhir/R4/structuremap.html, https://hl7.org/fhir/R5/structuremap.html.
 """
@@ -80,7 +80,7 @@ def to_json(content: StructureMap) -> Json:
 
 
 def _some(element: Json) -> Json:
-    """Without what is empty."""
+    """Without empty values."""
     return {key: value for key, value in element.items() if value not in ("", None, [])}
 
 
@@ -168,7 +168,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _dependent(dependent: Dependent) -> Json:
-    """R4 names variables only; other arguments take the R5 form."""
+    """R4 allows variables only; other arguments take the R5 form."""
     if all(one.kind == "id" for one in dependent.parameters):
         return {"name": dependent.name, "variable": [str(one.value) for one in dependent.parameters]}
     return {"name": dependent.name, "parameter": [_parameter(one) for one in dependent.parameters]}
@@ -214,7 +214,7 @@ def _read(resource: Mapping[str, Any], file: str) -> StructureMap:
 
 
 def _read_constants(resource: Mapping[str, Any]) -> tuple[Constant, ...]:
-    """Ours, and R5's `const`."""
+    """The extension of ipf, and `const` of R5."""
     pairs = [_read_pair(one, "name") for one in resource.get("extension", ()) if one.get("url") == CONSTANT]
     pairs += [(one["name"], one["value"]) for one in resource.get("const", ())]
     return tuple(Constant(name, expression) for name, expression in pairs)
@@ -250,7 +250,7 @@ def _read_code(prefix: str, target: Mapping[str, Any]) -> Code | None:
 
 
 def _prefix(prefixes: dict[str, str], system: str, wanted: str) -> str:
-    """The prefix for a code system; a new one when the resource does not name it."""
+    """The prefix for a code system; a new one when the resource has none."""
     for prefix, url in prefixes.items():
         if url == system:
             return prefix

@@ -1,8 +1,8 @@
-"""Maps as they are written, by canonical: of a folder, parsed now or when a map is first looked at.
+"""Map files of a folder, parsed at once or on demand.
 
-What arrives: `messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`.  What leaves: `Maps`, and which message type has
-which map.  A file that is parsed later gives its url and its message types at once, from its header.  Problem MAPPING
-names file, line and column.
+What arrives: `messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`.  What leaves: `Maps` by canonical, and the map of
+each message type.  For a file that is parsed on demand, its header gives url and message types at once.  Problem
+MAPPING names file, line and column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOLDERS = ("datatypes", "segments", MESSAGES)
 
 
 class UnparsedMap:
-    """The text of a map, until somebody looks at the map."""
+    """The text of a map, parsed on first use."""
 
     __slots__ = ("_file", "_made", "_text")
 
@@ -29,7 +29,7 @@ class UnparsedMap:
         self._made: StructureMap | None = None
 
     def content(self) -> StructureMap:
-        """The map.  Two threads may parse it at once, which costs nothing but time."""
+        """The map.  Two threads may parse it at once; the result is the same."""
         text = self._text
         if self._made is None:
             self._made = parse(text, self._file)
@@ -38,17 +38,17 @@ class UnparsedMap:
 
 
 class Maps(Mapping[str, StructureMap]):
-    """Maps by canonical, in order.  What is known to be right may be added unread."""
+    """Maps by canonical, in order.  Checked maps may be added unparsed."""
 
     def __init__(self, maps: Iterable[StructureMap] = ()) -> None:
         self._made: dict[str, StructureMap | UnparsedMap] = {one.url: one for one in maps}
 
     def add(self, url: str, content: StructureMap | UnparsedMap) -> None:
-        """A map; it takes the place of one with this canonical."""
+        """Add a map; it replaces one with the same canonical."""
         self._made[url] = content
 
     def with_more(self, maps: Iterable[StructureMap]) -> Maps:
-        """These and others, which go before those with the same canonical."""
+        """These maps and others, which replace those with the same canonical."""
         made = Maps()
         made._made = self._made | {one.url: one for one in maps}
         return made
@@ -68,9 +68,9 @@ class Maps(Mapping[str, StructureMap]):
 
 
 def read_folder(folder: Path, maps: Maps, *, parsed: bool) -> dict[str, str]:
-    """Add the maps of a folder; the canonicals of those of message types, by type.
+    """Add the maps of a folder; returns canonicals by message type.
 
-    `parsed` False: they are known to be right, and are parsed when they are looked at.
+    `parsed` False: the maps are checked already; parse them on demand.
     """
     files: dict[str, str] = {}
     types: dict[str, str] = {}
@@ -90,7 +90,7 @@ def read_folder(folder: Path, maps: Maps, *, parsed: bool) -> dict[str, str]:
 
 
 def types_of(content: StructureMap) -> list[str]:
-    """The message types that a map names in its header."""
+    """The message types in the header of a map."""
     return content.meta("types").replace(",", " ").split()
 
 

@@ -1,16 +1,13 @@
 """The maps of an installation: read and compiled at start, chosen by message type or by canonical.
 
 What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `codesystems/*.json`), FHIR packages,
-what operators installed over HTTP, and then messages.  What leaves: transaction Bundles.  A map with a mistake stops
-`Library.load` with file, line and column, so it stops the start and not a message.  A library never changes; a reload
-makes a new one.
+resources installed over HTTP, and messages.  What leaves: transaction Bundles.  A mistake in a map makes `Library.load`
+fail with file, line and column.  A library is immutable; a reload makes a new one.
 
-The map of a message type is `messages/<type>.fml`, or one that names the type in `/// types = "ADT_A01 ADT_A04"`.  What
-has the same canonical replaces: packages come first, then the folder, then what was installed over HTTP.  Maps that no
-message type names, and those of packages, are parsed at start and compiled when they are first asked for.  Where
-another process has compiled everything (`ipf.app.maps.check`), all wait until they are asked for: maps are most of
-what a
-library weighs, and few hospitals send every type.
+The map of a message type is `messages/<type>.fml`, or one with `/// types = "ADT_A01 ADT_A04"`.  A map replaces another
+with the same canonical: the folder replaces packages, and resources installed over HTTP replace both.  Maps without a
+message type, and those of packages, are compiled on demand.  In a process without the check (`ipf.app.maps.check` ran
+elsewhere) all maps are parsed and compiled on demand, to save memory.
 """
 
 from __future__ import annotations
@@ -48,9 +45,9 @@ PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 
 @dataclass(frozen=True, slots=True)
 class MappingResult:
-    """One message, mapped: the transaction Bundle, and what an operator may want to know about how it came to be.
+    """The result for one message: the transaction, and details for operators.
 
-    `unmapped`: codes that no table had.  `steps`: the rules that ran, only when a trace was asked for.
+    `unmapped`: codes without a row in their table.  `steps`: the executed rules; None without a trace.
     """
 
     made: Transaction
@@ -70,8 +67,8 @@ class MappingResult:
 class Library:
     """Compiled maps by message type, and by canonical url.
 
-    `types`: canonicals by message type.  `compiled` False: all is known to be right, and a map is parsed and compiled
-    when it is asked for.
+    `types`: canonicals by message type.  `compiled` False: the maps are checked already; parse and compile them on
+    demand.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class Library:
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
-        `offset`: the zone of times in messages that name none.  `compiled` False: see the class.
+        `offset`: the zone of times in messages without an offset.  `compiled` False: see the class.
         """
         packages = packages or Packages()
         maps = Maps(_of_packages(packages))
@@ -124,15 +121,15 @@ class Library:
 
     @property
     def message_types(self) -> tuple[str, ...]:
-        """Types that have a map, in order of their names."""
+        """Types with a map, sorted."""
         return tuple(sorted(self._types))
 
     def types_of(self, url: str) -> tuple[str, ...]:
-        """The message types that a map is for."""
+        """The message types of a map."""
         return tuple(name for name in self.message_types if self._types[name] == url)
 
     def has_map(self, message_type: str) -> bool:
-        """Whether messages of this type (`ADT_A01`) can be mapped."""
+        """Whether there is a map for messages of this type (`ADT_A01`)."""
         return message_type in self._types
 
     def map_url(self, message_type: str) -> str:
@@ -152,45 +149,47 @@ class Library:
         return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries)
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:
-        """The same, with everything that was noticed on the way."""
+        """The same with warnings, logs and, on request, a trace."""
         program = self.program_for(claimed.message_type)
         message = Message.parse(claimed.raw, claimed.charset or None)
         key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
         return _run(program, message, key, overrides, trace=trace)
 
     def transform_message(self, message: Message) -> Json:
-        """The Bundle of a message that is not stored; uuids are made from its sender and control id."""
+        """The Bundle of a message that is not stored; uuids are derived from its sender and control id."""
         return self.run(message).bundle
 
     def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> MappingResult:
-        """The same, with everything that was noticed on the way."""
+        """The same with warnings, logs and, on request, a trace."""
         header = message.header
         key = message_key("", header.source_system, header.source_id)
         return _run(self.program_for(message.message_type), message, key, overrides, trace=trace)
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
-        """These maps and others, which go first; nothing of it is compiled yet, and no message type has a map."""
+        """A library of these and other maps, which take precedence; compiled on demand, without message types."""
         return Library(self.maps.with_more(maps), {}, self.environment)
 
     def with_profile(
         self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
     ) -> Library:
-        """These maps and tables with others that go before them; `types`: message types by the url of their map, which
-        are compiled.  Problem MAPPING names file, line and column."""
+        """A library with the maps and tables of a profile, which take precedence.
+
+        `types`: canonicals by message type; these are compiled.  Problem MAPPING names file, line and column.
+        """
         environment = replace(self.environment, tables=self.environment.tables.with_more(concept_maps))
         made = Library(self.maps.with_more(maps), types, environment)
         made.packages = self.packages
         return made
 
     def program_for(self, message_type: str) -> Program:
-        """The compiled map of a message type, compiled now if need be.  Problem UNMAPPED."""
+        """The map of a message type, compiled on demand.  Problem UNMAPPED."""
         program = self._by_type.get(message_type)
         if program is None:
             program = self._by_type[message_type] = self.program(self.map_url(message_type))
         return program
 
     def program(self, canonical: str) -> Program:
-        """The compiled map of a canonical (`|version` is ignored), compiled now if need be.  Problem UNMAPPED."""
+        """The map of a canonical (`|version` is ignored), compiled on demand.  Problem UNMAPPED."""
         url = canonical.partition("|")[0]
         with self._compiling:
             found = self._programs.get(url)
@@ -202,28 +201,27 @@ class Library:
         return found
 
     def check(self, canonical: str) -> None:
-        """Compile a map if it can run by itself; a map of groups for others is compiled with those that import it."""
+        """Compile a map that can run by itself; groups for other maps are compiled with these maps."""
         content = self.maps[canonical.partition("|")[0]]
         if [one.mode for one in content.groups[0].inputs] == ["source", "target"]:
             self.program(content.url)
 
     def is_compiled(self, canonical: str) -> bool:
-        """Whether `program` has nothing to compile any more."""
+        """Whether `program` returns without compiling."""
         return canonical.partition("|")[0] in self._programs
 
     def is_ready(self, message_type: str) -> bool:
-        """Whether a message of this type waits for no compiling: its map is compiled, or there is none."""
+        """Whether a message of this type needs no compilation: its map is compiled, or there is none."""
         return message_type in self._by_type or message_type not in self._types
 
     def compile_as(self, other: Library) -> None:
-        """Compile the maps of the message types that `other` has compiled, in whose place this one is put: no message
-        then waits for them."""
+        """Compile the maps that `other` has compiled, before this library replaces it."""
         for message_type in tuple(other._by_type):
             if self.has_map(message_type):
                 self.program_for(message_type)
 
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
-        """As operators know them: ConceptMaps by canonical, each code once."""
+        """Unmapped codes for operators: ConceptMaps by canonical, each code once."""
         if not found:
             return ()
         return tuple(dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found))
@@ -273,11 +271,8 @@ def _run(program: Program, message: Message, key: bytes, overrides: Overrides | 
 
 
 def message_key(tenant: str, source_system: str, source_id: str) -> bytes:
-    """32 bytes that identify a message: who sent it, and its control id there."""
+    """32 bytes that identify a message: tenant, sender and control id."""
     return blake2b("\0".join((tenant, source_system, source_id)).encode(), digest_size=32).digest()
-
-
-# ---------------------------------------------------------------------------------------------------------- read
 
 
 def _of_packages(packages: Packages) -> Iterator[StructureMap]:
@@ -292,7 +287,7 @@ def _installed_maps(installed: Iterable[Installed]) -> Iterator[StructureMap]:
 
 
 def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
-    """A StructureMap resource as a map; from the text that it was made of, if it has one, so that lines are known."""
+    """A StructureMap resource as a map; from its source text, if it has one, so that lines are known."""
     text = next(
         (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT), None
     )
@@ -300,12 +295,12 @@ def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
 
 
 def installed_place(one: Installed) -> str:
-    """How a message to people names what was installed over HTTP."""
+    """The name of a resource installed over HTTP, for error messages."""
     return f"StructureMap/{one.id} (installed over HTTP)"
 
 
 def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) -> ConceptTables:
-    """Tables of packages are parsed when a map names them."""
+    """Tables of packages are parsed on demand."""
 
     def further(canonical: str) -> Mapping[str, Any] | None:
         entry = packages.find(canonical, "ConceptMap") or packages.by_id("ConceptMap", canonical)
@@ -320,7 +315,7 @@ def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) ->
 
 
 def _definitions(maps: Maps, packages: Packages) -> list[Json]:
-    """The logical models that maps use, and what these are built on, as far as packages have them."""
+    """The logical models that maps use, and their bases, as far as packages have them."""
     found: dict[str, Json] = {}
     queue = [one.url for content in maps.values() for one in content.structures]
     while queue:
@@ -337,7 +332,7 @@ def _definitions(maps: Maps, packages: Packages) -> list[Json]:
 
 
 class LocalMapper:
-    """The mapping service in this process, as the engine sees it, with a library that stays as it is."""
+    """The mapping service in this process, with a fixed library."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -347,7 +342,7 @@ class LocalMapper:
         return self._library.has_map(message_type)
 
     async def transform(self, message: Claimed) -> Mapped:
-        """Message bytes to transaction Bundle.  Does not wait for anything."""
+        """Message bytes to transaction Bundle, without waiting."""
         return self._library.transform(message)
 
 

@@ -1,11 +1,11 @@
-"""Any source to any target: the engine for callers that bring their own maps (`$transform`, tests, tools).
+"""Any source to any target: the engine for callers with their own maps (`$transform`, tests, tools).
 
     maps = MapSet([read_map(text), read_map(structure_map_json)], concept_maps=[...], structure_definitions=[...])
     result = maps.transform("http://example.org/StructureMap/a", source, trace=True)
 
-A source is a FHIR resource or an instance of a logical model as JSON (a dict), or an HL7 v2 `Message`.  The target is
-what the first group of the map declares: a resource, an instance of a logical model, a data type.  Maps are compiled
-when they are first used and kept; a set never changes, `with_more` makes another one.
+A source is a FHIR resource or an instance of a logical model as JSON (a dict), or an HL7 v2 `Message`.  The first group
+of the map declares the target: a resource, an instance of a logical model, a data type.  Maps are compiled on demand.
+A set is immutable; `with_more` makes another one.
 
 Every failure is a Problem: MAPPING for a mistake in a map (FmlError: file, line, column) and for a rule that fails on
 this source (names map, group and rule, never data); UNMAPPED when the set has no such map.
@@ -42,7 +42,7 @@ Source = Json | Message
 def read_map(content: str | bytes | Mapping[str, Any], file: str = "") -> StructureMap:
     """A map from its text, or from a StructureMap resource (parsed, or as JSON text).
 
-    `file` is only named in errors.  Problem MAPPING; of a text FmlError with line, column and what was expected.
+    `file`: for error messages.  Problem MAPPING; for a text FmlError with line, column and the expected token.
     """
     if isinstance(content, Mapping):
         return from_json(content, file)
@@ -61,7 +61,7 @@ def read_map(content: str | bytes | Mapping[str, Any], file: str = "") -> Struct
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a map made of one source.  `steps`: only with a trace.  `unmapped`: codes that no table had."""
+    """The result for one source.  `steps`: None without a trace.  `unmapped`: codes without a row in their table."""
 
     target: Json
     map_url: str
@@ -73,7 +73,7 @@ class Transformed:
 
 
 class MapSet:
-    """Maps that may import each other, with all that they refer to."""
+    """Maps that may import each other, with their tables and models."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MapSet:
         offset: Offset = "Z",
         host: Host | None = None,
     ) -> None:
-        """`host`: value sets, profiles and resources that conditions of the maps may ask for."""
+        """`host`: value sets, profiles and resources for conditions of the maps."""
         self._maps = {one.url: one for one in maps}
         self._concept_maps = tuple(concept_maps)
         self._definitions = tuple(structure_definitions)
@@ -106,7 +106,7 @@ class MapSet:
         concept_maps: Iterable[Mapping[str, Any]] = (),
         structure_definitions: Iterable[Mapping[str, Any]] = (),
     ) -> MapSet:
-        """This set and more; what has the same canonical replaces what was there."""
+        """This set and more; a map replaces one with the same canonical."""
         return MapSet(
             (self._maps | {one.url: one for one in maps}).values(),
             concept_maps=(*self._concept_maps, *concept_maps),
@@ -129,10 +129,10 @@ class MapSet:
     def transform(
         self, url: str, source: Source, *, key: bytes = b"", trace: bool = False, overrides: Overrides | None = None
     ) -> Transformed:
-        """One source through one map.  The source is not changed, and shares nothing with the result.
+        """Map one source.  The source is not changed, and shares nothing with the result.
 
-        `key`: 1 to 64 bytes from which uuids are made; without it they are made from the source, so that the same
-        source gives the same result.  A Bundle that is made of a message becomes a transaction (`identity`).
+        `key`: 1 to 64 bytes from which uuids are derived; the default is a hash of the source, so the same source gives
+        the same result.  The Bundle of a message becomes a transaction (`identity`).
         """
         return transform(self.program(url), source, key=key, trace=trace, overrides=overrides)
 
@@ -160,7 +160,7 @@ def transform(
 
 
 def source_key(source: Source) -> bytes:
-    """32 bytes that stand for a source."""
+    """32 bytes that identify a source."""
     content = source.raw if isinstance(source, Message) else dumps(source)
     return blake2b(content, digest_size=32).digest()
 

@@ -1,7 +1,7 @@
-"""The mapping service as operators see it: what is installed, reading it again, and the trace of a stored message.
+"""Administration of maps: list of installed maps, reload, and the trace of a stored message.
 
-What arrives: questions of `/admin/mapping` and `/admin/messages/{id}/trace`.  What leaves: JSON.  Nothing here changes
-a message: a trace maps its stored bytes again and throws the result away.
+What arrives: requests of `/admin/mapping` and `/admin/messages/{id}/trace`.  What leaves: JSON.  A trace maps the
+stored bytes again and discards the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MappingAdminService:
         self._described: tuple[Library, Json] | None = None
 
     async def describe(self) -> Json:
-        """See `ports.MappingAdmin.describe`.  Whoever asks first after a change waits until every map is parsed."""
+        """See `ports.MappingAdmin.describe`.  The first call after a change waits until every map is parsed."""
         library = self._installation.library
         if self._described is None or self._described[0] is not library:
             self._described = (library, await self._run_in_thread(lambda: _maps(library)))
@@ -39,7 +39,7 @@ class MappingAdminService:
         except Problem as problem:
             if problem.category is Category.UNAVAILABLE:
                 raise
-            raise Problem(Category.INVALID, f"the maps in use stay: {problem}") from problem
+            raise Problem(Category.INVALID, f"the maps in use are kept: {problem}") from problem
         return await self.describe()
 
     async def trace(self, message_id: int) -> Json:
@@ -56,7 +56,7 @@ class MappingAdminService:
 
 
 def as_claimed(row: MessageRow) -> Claimed:
-    """A stored row as the engine gets it, without a lease."""
+    """A stored row as a claimed message, without a lease."""
     return Claimed(
         row.id, 0, row.correlation_id, row.received_at, row.source_system, row.source_id, row.message_type,
         row.raw or b"", row.charset or "", row.attempt_count, tenant=row.tenant,
@@ -65,7 +65,7 @@ def as_claimed(row: MessageRow) -> Claimed:
 
 
 def result_json(result: MappingResult) -> Json:
-    """What a map made, and how that came to be, as JSON."""
+    """The result of a map, with its trace, as JSON."""
     return {
         "map_url": result.map_url,
         "duration_ms": round(result.milliseconds, 3),

@@ -1,8 +1,8 @@
-"""The maps that were accepted last, as a copy that stays as it is while people edit the folder.
+"""A copy of the map folder as it was accepted last.
 
-What arrives: a folder of maps.  What leaves: `current`, a link to the copy that compiled.  Converter processes read
-that copy, so one that is started again in the middle of an edit maps as the others do; and what is installed over HTTP
-is compiled with it, not with half an edit.  The copy belongs to one process and goes with it.
+What arrives: a folder of maps.  What leaves: `current`, a symbolic link to the copy that compiled.  Converter processes
+and installations over HTTP use the copy, so an unfinished edit of the folder does not reach them.  The copy belongs to
+one process, which removes it at its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KINDS = (".fml", ".json")
 
 
 class MapSnapshot:
-    """`live`: the folder that people edit.  `root`: where the copies go, for this process alone (`maps-<pid>`)."""
+    """`live`: the folder that operators edit.  `root`: folder of this process for copies (`maps-<pid>`)."""
 
     def __init__(self, live: Path, root: Path) -> None:
         self._live = live
@@ -26,15 +26,15 @@ class MapSnapshot:
         self._number = 0
         self.current = self._root / "current"
         for left in self._root.parent.glob("maps-*"):
-            if not Path("/proc", left.name.removeprefix("maps-")).exists():  # of a process that was killed
+            if not Path("/proc", left.name.removeprefix("maps-")).exists():  # its process does not run
                 shutil.rmtree(left, ignore_errors=True)
         shutil.rmtree(self._root, ignore_errors=True)
         self._root.mkdir(parents=True)
 
     def build(self, load: Callable[[Path], Library], *, fresh: bool) -> Library:
-        """The library of the copy in use; `fresh`: of the folder as it is now, which then is the copy in use.
+        """The library of the copy in use; `fresh`: of the current folder, whose copy then is in use.
 
-        Problem: something of it is broken, and the copy in use stays.
+        Problem: a file is broken, and the copy in use stays.
         """
         if not fresh and self.current.exists():
             return load(self.current.resolve())
@@ -50,11 +50,11 @@ class MapSnapshot:
         return library
 
     def remove(self) -> None:
-        """The process ends."""
+        """Remove the copies when the process ends."""
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _publish(self, copy: Path) -> None:
-        """Let the link point at the copy; the one before stays for those who are reading it."""
+        """Switch the link to the copy; the previous copy stays for current readers."""
         before = self.current.resolve() if self.current.exists() else None
         link = self._root / "next"
         link.symlink_to(copy.name)
@@ -65,5 +65,5 @@ class MapSnapshot:
 
 
 def _others(folder: str, names: list[str]) -> set[str]:
-    """What is no map or table."""
+    """Files that are neither maps nor tables."""
     return {name for name in names if not name.endswith(_KINDS) and not Path(folder, name).is_dir()}

@@ -1,8 +1,7 @@
-"""One run of a compiled map: what the closures share, and how the result is tidied when they are done.
+"""One run of a compiled map: its state, and the clean-up of its result.
 
-The closures write straight into the result.  What they leave behind is put right here, once, at a cost linear in what
-was made: elements that stayed empty are removed, references to resources that stayed empty with them, `first` and
-`last` items take their places.  Nothing here knows a map.
+Compiled functions write into the result.  Clean-up happens once, at a cost linear in the result: empty elements and
+references to empty resources are removed, and `first` and `last` items move to their positions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Act = Callable[[Frame], None]
 
 @dataclass(frozen=True, slots=True)
 class Unmapped:
-    """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
+    """A code without a row in its ConceptMap.  `code` is message data: it may go to operators, not to logs."""
 
     table: str
     code: str
@@ -35,11 +34,11 @@ class Unmapped:
 
 @dataclass(slots=True)
 class Run:
-    """State of one run.  `key` names the message: the same key and content give the same uuids.
+    """State of one run.  `key` identifies the message: the same key and content give the same uuids.
 
-    `created`: every element that was made and may turn out empty, as (parent, name, element), parents first.
-    `references`: every reference to a resource of this run, as (holder, name, resource).
-    `trace`: only when one was asked for.  `is_recording`: what a group makes just now will be remembered (`memo`).
+    `created`: every element that may stay empty, as (parent, name, element), parents first.  `references`: every
+    reference to a resource of this run, as (holder, name, resource).  `trace`: None without a trace.  `is_recording`: a
+    group is being recorded for the result cache (`memo`).
     """
 
     key: bytes
@@ -73,9 +72,9 @@ class Run:
         return found
 
     def uuid(self, name: str | None = None) -> str:
-        """A uuid (version 8, RFC 9562) made from the run's key and a name, or the number of those asked for so far.
+        """A uuid (version 8, RFC 9562), derived from the key and a name, or from the key and a counter.
 
-        Those that are numbered share the first 106 bits, a hash of the key: one hash a message instead of twenty.
+        Uuids by counter share their first 106 bits, so a message needs one hash.
         """
         if name is None:
             number = self._count = self._count + 1
@@ -93,11 +92,11 @@ class Run:
 
     @property
     def steps(self) -> list[Step] | None:
-        """The rules that were run; None without a trace."""
+        """The executed rules; None without a trace."""
         return None if self.trace is None else self.trace.steps
 
     def finish(self, root: Json) -> None:
-        """Put the result in order; call once, when the map has run."""
+        """Clean up the result; call once, after the map."""
         for items, item in self.lasts:
             items[:] = [one for one in items if one is not item] + [item]
         self.prune(0, (root,))
@@ -105,9 +104,9 @@ class Run:
             self.prune(0, (root,))
 
     def prune(self, since: int, roots: Iterable[Json]) -> None:
-        """Remove elements that are empty, of those made since so many were; `roots`: what was not made since.
+        """Remove empty elements among those created since index `since`; `roots`: elements created before.
 
-        Bottom up: in reverse order of making, a child comes before its parent.
+        Bottom up: in reverse order of creation, a child comes before its parent.
         """
         lists: dict[int, set[str]] = {}
         for parent, name, child in reversed(self.created if not since else self.created[since:]):
@@ -122,7 +121,7 @@ class Run:
                 _filter_lists(root, lists.pop(id(root), ()))
 
     def _drop_dead_references(self) -> bool:
-        """Remove references to resources that came out empty; True when there were any."""
+        """Remove references to empty resources; True when there were any."""
         alive: list[tuple[Json, str, Json]] = []
         dropped = False
         for reference in self.references:
@@ -140,7 +139,7 @@ def _detach(parent: Json, name: str, child: Json, lists: dict[int, set[str]]) ->
     if held is child:
         del parent[name]
         if name == "resource":
-            parent.clear()  # a Bundle entry stands and falls with its resource
+            parent.clear()  # a Bundle entry without a resource is empty
     elif type(held) is list:
         lists.setdefault(id(parent), set()).add(name)
 

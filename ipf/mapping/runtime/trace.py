@@ -1,8 +1,8 @@
-"""Which rule made what from where: the trace of one run, as data that a user interface can draw.
+"""The trace of a run: for each executed rule its sources, its products and its translations.
 
-Only a program that was compiled for it (`Compiler(traced=True)`, made when a trace is first asked for) writes a trace;
-the others have no trace of it in their code.  Elements are noted while they are made, by the object that holds them,
-and are given their paths when the result is finished: what was pruned, overwritten or merged away is then not shown.
+Only a program compiled with `traced=True` writes a trace; other programs contain no code for it.  Elements are recorded
+by the object that holds them, and get their paths when the result is finished.  Elements that were pruned, overwritten
+or merged are omitted.
 
 A step is one execution of one rule for one item:
 
@@ -12,14 +12,13 @@ A step is one execution of one rule for one item:
                    "path": "Patient.identifier[0].value", "value": "A1"}],
      "translations": [{"table": "urn:ipf:concepts:HL70001", "code": "X", "result": null}]}
 
-Sources of HL7 v2 are named as its users do, counted from 1: `PID-3[1].1.2` (segment, field, repetition, component,
-subcomponent), `OBX[2]-5[1]` for the second OBX of a message that has several, `PATIENT_RESULT[1].ORDER_OBSERVATION[2]`
-for groups.  Everything else is a FHIRPath, counted from 0: `Observation.component[1].valueQuantity`.
+Sources of HL7 v2 are counted from 1: `PID-3[1].1.2` (segment, field, repetition, component, subcomponent),
+`OBX[2]-5[1]` for the second OBX of several, `PATIENT_RESULT[1].ORDER_OBSERVATION[2]` for groups.  All other paths are
+FHIRPath, counted from 0: `Observation.component[1].valueQuantity`.
 
-`entry` is the place in the Bundle's entries, None where the target is no Bundle (or the Bundle itself); `reference` the
-entry's fullUrl, which the server replaces by `Type/id` when it stores it.  `value` is what was put there; it is missing
-for an element that was only made, whose parts are produced by other rules.  A translation without a `result` is a code
-that the table does not have.
+`entry` is the index of the Bundle entry, None for other targets and for the Bundle itself.  `reference` is the fullUrl
+of the entry, which the server replaces by `Type/id`.  `value` is missing for an element with parts only.  A translation
+without a `result` is a code that the table does not have.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from ipf.hl7.message import Message, Segment, number_of
 from ipf.ports import Json
 
 MADE: Any = object()
-"""In place of a value: an element that was only made."""
+"""The value of an element with parts only."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulePosition:
-    """A rule, and where it is written."""
+    """A rule and its position in the source text."""
 
     map_url: str
     file: str
@@ -49,7 +48,7 @@ class RulePosition:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """One element of the result.  `value` is MADE for an element that has only parts."""
+    """One element of the result.  `value` is MADE for an element with parts only."""
 
     entry: int | None
     resource_type: str
@@ -66,7 +65,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A code that was looked up in a table.  `result` None: the table does not have it."""
+    """A code and the table in which it was looked up.  `result` None: the table does not have it."""
 
     table: str
     code: str
@@ -123,12 +122,12 @@ class Step:
 
 
 Mark = tuple[tuple[str, int, int], ...]
-"""What stood in an object before a target was done: by key, the value's id() and, of a list, its length."""
+"""State of an object: by key, the id() of the value and the length of a list."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """What a traced program writes to.  `at`: the rule that was begun last, for the text of a failure."""
+    """The trace of one run.  `at`: the rule that began last, for the text of a failure."""
 
     steps: list[Step] = field(default_factory=list)
     at: RulePosition | None = None
@@ -150,7 +149,7 @@ class Trace:
             self._paths[id(source)] = source.name
 
     def found(self, owner: Any, name: str, items: Sequence[Any]) -> None:
-        """Name the items that a step from `owner` gave."""
+        """Name the items found by a step from `owner`."""
         self._alive.extend(items)
         base = self._paths.get(id(owner), "")
         for index, path in zip(range(len(items)), _paths(base, owner, name, items), strict=True):
@@ -158,22 +157,22 @@ class Trace:
                 self._paths[id(items[index])] = path
 
     def path(self, item: Any) -> str:
-        """Path of an item of the source; empty for what is not of the source (a default)."""
+        """Path of an item of the source; empty for other items (a default)."""
         return self._paths.get(id(item), "")
 
     def enter(self, at: RulePosition, sources: tuple[str, ...]) -> Step:
-        """A rule is run for an item."""
+        """A rule begins for an item."""
         step = Step(at, tuple(path for path in sources if path))
         self.steps.append(step)
         return step
 
     def mark(self, owner: Any, keys: tuple[str, ...]) -> Mark:
-        """What stands in an object before a target is done."""
+        """State of an object before a target writes to it."""
         held = owner if type(owner) is dict else {}
         return tuple((key, id(held.get(key)), _length(held.get(key))) for key in keys)
 
     def produced(self, step: Step, owner: Any, mark: Mark, made: bool) -> None:
-        """Note what a target has put into an object.  `made`: an element without a value."""
+        """Record what a target has written to an object.  `made`: an element without a value."""
         if type(owner) is not dict:
             return
         for key, before, length in mark:
@@ -185,7 +184,7 @@ class Trace:
                 self._note(step, owner, (key, -1), value, made)
 
     def _note(self, step: Step, owner: Json, place: tuple[str, int], held: Any, made: bool) -> None:
-        """What is overwritten later is not shown: the last one counts."""
+        """A later write to the same element replaces the record."""
         self._alive += (owner, held)
         self._made.pop((id(owner), *place), None)
         self._made[(id(owner), *place)] = (step, owner, held, made)
@@ -234,7 +233,7 @@ def _paths(base: str, owner: Any, name: str, items: Sequence[Any]) -> Iterator[s
 
 
 def _repetition(segment: Any, number: int, index: int) -> int:
-    """Number of a repetition in its field; empty ones are counted, though they are not found."""
+    """Number of a repetition in its field; empty repetitions count."""
     fields = segment.fields if type(segment) is Segment else []
     separator = segment.encoding.separators.repetition if fields else ""
     if not separator or number >= len(fields):
@@ -244,7 +243,7 @@ def _repetition(segment: Any, number: int, index: int) -> int:
 
 
 def _json_path(base: str, owner: Any, name: str, item: Any, index: int) -> str:
-    """Path of an element of a JSON object; a choice of types is named as it is in JSON."""
+    """Path of an element of a JSON object; a choice of types by its JSON name."""
     if item is owner:
         return base
     key = name
@@ -259,7 +258,7 @@ Place = tuple[int | None, str, str | None, str]
 
 
 def _places(result: Json) -> Iterator[tuple[int, Place]]:
-    """Every object of the result by its id(), and where it is; each entry of a Bundle is a place of its own."""
+    """Every object of the result by its id(), with its path; every entry of a Bundle by itself."""
     resource_type = str(result.get("resourceType", ""))
     if resource_type != "Bundle":
         yield from _below(result, (None, resource_type, None, resource_type))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
-from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TENANT, TYPE, asked_words, holds_words, patients_of
+from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TENANT, TYPE, contains_words, patients_of, query_words
 from ipf.ports import MessageFilter
 from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.inbox.text_index import field_lexeme, indexed_to, patient_lexeme
@@ -27,7 +27,7 @@ BY_WORDS = "SET LOCAL enable_indexscan = off;\n"
 """Goes before a statement that is to find messages by their words: the index of words is used by bitmap scans alone."""
 
 # Preselection among messages that are not indexed, by PostgreSQL: the words stand in them as they are.
-# What may hold more than ASCII is left to `holds_words`, which knows codecs and accents.
+# What may hold more than ASCII is left to `contains_words`, which knows codecs and accents.
 _RAW = "substring(raw_message FROM 1 FOR 500000)"
 _PLAIN = f"lower(encode({_RAW}, 'escape') COLLATE \"C\")"
 _IS_NOT_ASCII = "octet_length(plain) - octet_length(raw) > 2"  # an escape adds 3 to a byte, 1 to a backslash
@@ -90,7 +90,7 @@ async def search(database: Database, wanted: MessageFilter) -> Matches:
 
 
 def _lexemes(wanted: MessageFilter) -> list[str]:
-    words = asked_words(wanted.text) if wanted.text else []
+    words = query_words(wanted.text) if wanted.text else []
     if wanted.text and not words:
         raise Problem(Category.VALUE, "text must hold a word of at most 64 letters or digits")
     if wanted.patient:
@@ -125,7 +125,7 @@ async def _unindexed(database: Database, wanted: MessageFilter, indexed: int) ->
     for name in ("source_system", "message_type"):
         if getattr(wanted, name) is not None:
             of_fields.append(f"{name} = {literal(getattr(wanted, name))}")
-    asked = asked_words(wanted.text or "")
+    asked = query_words(wanted.text or "")
     patient = patient_lexeme(wanted.patient)[len(PATIENT) :] if wanted.patient else None
     parts = [word.rstrip("*") for word in asked] + ([patient.rpartition("|")[2]] if patient else [])
     columns = f"SELECT id, charset, {_PLAIN} AS plain, {_RAW} AS raw" if parts else "SELECT id"
@@ -140,4 +140,4 @@ async def _unindexed(database: Database, wanted: MessageFilter, indexed: int) ->
 
 
 def _holds(raw: bytes, charset: str, asked: list[str], patient: str | None) -> bool:
-    return holds_words(raw, charset, asked) and (patient is None or patient in patients_of(raw, charset))
+    return contains_words(raw, charset, asked) and (patient is None or patient in patients_of(raw, charset))

@@ -229,7 +229,7 @@ class RuleTests(TestCase):
     def test_values_that_cannot_be_are_left_out_with_a_warning(self) -> None:
         target, state = run(patient_program("pid.PID_5 first as x -> tgt.birthDate = x;"), message(PID))
         self.assertEqual(target, {"resourceType": "Patient"})
-        self.assertEqual(state.warnings, ["a value that is no date was left out"])
+        self.assertEqual(state.warnings, ["a value that is no date was omitted"])
 
     def test_null_is_absent(self) -> None:
         compiled = patient_program("pid.PID_8 as s -> tgt.gender = 'male';")

@@ -1,9 +1,9 @@
-"""FHIRPath inside a map, compiled: `where`, `check`, `log`, `evaluate`, defaults and constants.
+"""FHIRPath in maps: `where`, `check`, `log`, `evaluate`, defaults and constants.
 
-What arrives: the text of an expression and the names in scope; what leaves: a closure of the frame and the item in
-focus.  A bare name that is a variable means the variable (as in the reference implementations), and is replaced in the
-syntax tree when the map is compiled.  Conditions on HL7 v2 nodes that use only everyday FHIRPath are compiled natively
-(`native`); everything else goes to the engine in `ipf.fhir.fhirpath`.
+What arrives: the text of an expression and the names in scope.  What leaves: a closure of the frame and the item in
+focus.  A bare name of a variable means the variable, as in the reference implementations; the syntax tree is rewritten
+at compile time.  Frequent conditions on HL7 v2 nodes are compiled to closures (`native`); the rest runs in
+`ipf.fhir.fhirpath`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_HOST = Host()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in its scope.  `item`: kind of what is in focus.  `host`: value sets, profiles and references."""
+    """An expression in its scope.  `item`: kind of the item in focus.  `host`: value sets, profiles and references."""
 
     node: ast.Node
     scope: Scope
@@ -71,7 +71,7 @@ class Expression:
         return test
 
     def test_source(self, writer: Writer, item: str) -> str:
-        """The condition written out; `item` is the expression for the item in focus."""
+        """The condition as source text; `item` is the expression for the item in focus."""
         written = condition_source(writer, self.node, self.scope.names, self.item, item)
         return written if written is not None else f"{writer.constant(self.test())}({FRAME}, {item})"
 
@@ -84,7 +84,7 @@ class Expression:
         return lambda frame, item: as_text(first(frame, item))
 
     def text_source(self, writer: Writer, item: str) -> str:
-        """The text written out."""
+        """The text as source text."""
         written = text_source(writer, self.node, self.scope.names, self.item, item)
         return written if written is not None else f"{writer.constant(self.text())}({FRAME}, {item})"
 
@@ -115,19 +115,19 @@ class Expression:
 
     @property
     def is_text(self) -> bool:
-        """Whether `text` is compiled natively."""
+        """Whether `native` compiles it to text."""
         return native.text(self.node, self.scope.names, self.item) is not None
 
 
 def _json(value: Any) -> Any:
-    """A result as JSON has it: dates and quantities of FHIRPath become text."""
+    """A result as JSON: dates and quantities of FHIRPath become text."""
     if value is None or isinstance(value, (str, bool, int, float, dict, list)) or hasattr(value, "children"):
         return value
     return value if hasattr(value, "as_tuple") else str(value)
 
 
 def _name_variables(node: ast.Node, names: Mapping[str, Variable], focus_name: str) -> ast.Node:
-    """The tree with every bare name that is a variable turned into `%name`, and that of the focus into `$this`."""
+    """The tree with `%name` for each bare name of a variable, and `%context` for the item in focus."""
     if isinstance(node, ast.Member) and node.focus is None:
         if node.name == focus_name:
             return ast.Variable(FOCUS)

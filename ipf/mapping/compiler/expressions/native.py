@@ -1,8 +1,8 @@
-"""Everyday FHIRPath on HL7 v2 nodes as plain Python closures.
+"""Frequent FHIRPath on HL7 v2 nodes as Python closures.
 
-Conditions such as `XPN_7.empty() or XPN_7 != 'S'` and texts such as `site & '/' & pl.PL_1` make up nearly all of what
-maps of messages ask.  Here they become a few Python calls.  Each function of this module gives None for a tree that is
-not of this kind; the caller then uses the general engine, which defines the meaning: a test holds the two together.
+Conditions such as `XPN_7.empty() or XPN_7 != 'S'` and texts such as `site & '/' & pl.PL_1` are nearly all FHIRPath of
+message maps.  Each function returns None for any other tree; the caller then uses the general engine, which defines the
+meaning.  A test compares the two.
 
 Logic is three-valued as in FHIRPath (True, False, None = empty).  Source: http://hl7.org/fhirpath/N1/.
 """
@@ -38,7 +38,7 @@ def parts(node: ast.Node) -> Iterator[ast.Node]:
 
 
 def condition(node: ast.Node, names: Names, item: Kind) -> Decide | None:
-    """A tree that gives a boolean."""
+    """A condition; None for other trees."""
     if isinstance(node, ast.Literal) and isinstance(node.value, bool):
         value = node.value
         return lambda frame, item: value
@@ -185,7 +185,7 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
 
 
 def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Decide | None:
-    """`path.exists()`, `path.empty()`; without making nodes for a path of one step."""
+    """`path.exists()`, `path.empty()`; without node objects for a path of one step."""
     if isinstance(focus, ast.Member):
         owner = owner_slot(focus.focus, names, item)
         if owner is not None:
@@ -195,7 +195,7 @@ def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Dec
 
 
 def owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
-    """Where the node that a step starts from is: a place of the frame, 0 = the item in focus."""
+    """Slot of the node from which a step starts; 0 = the item in focus."""
     if owner is None or owner == ast.Variable(FOCUS):
         return 0 if item.is_v2 else None
     variable = names.get(owner.name) if isinstance(owner, ast.Variable) else None
@@ -251,7 +251,7 @@ def _text(value: Any) -> str | None:
 
 
 def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
-    """A path whose every step stays among HL7 v2 nodes and texts."""
+    """A path through HL7 v2 nodes and texts."""
     if isinstance(node, ast.Variable):
         return _variable(node.name, names, item)
     if isinstance(node, ast.This) and node.name == "this" and item.is_text:
@@ -307,7 +307,7 @@ def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind)
 
 
 def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
-    """A tree that gives text: a path, a literal, or texts joined by `&`."""
+    """A text: a path, a literal, or texts joined by `&`."""
     compiled = [piece(one, names, item) for one in pieces(node)]
     known = [one for one in compiled if one is not None]
     if len(known) < len(compiled):
@@ -318,7 +318,7 @@ def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
 
 
 def pieces(node: ast.Node) -> list[ast.Node]:
-    """What `&` joins."""
+    """The operands of `&`."""
     if isinstance(node, ast.Binary) and node.operator == "&":
         return [*pieces(node.left), *pieces(node.right)]
     return [node]

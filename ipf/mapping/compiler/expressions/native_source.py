@@ -1,7 +1,7 @@
-"""The same everyday FHIRPath written out as Python expressions, for the functions that `emit` makes.
+"""Frequent FHIRPath as source text of Python expressions, for generated functions (`emit`).
 
-Each function gives the text of an expression, or None for a tree that is not native.  Meaning is that of `native`,
-whose closures are called for whatever is not frequent enough to be written out; a test holds the two together.
+Each function returns an expression, or None for a tree that `native` does not compile.  The meaning is that of
+`native`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Reader = Callable[[str, str], Callable[[Any, Any], Any]]
 def condition_source(
     writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, *, wanted: bool = True
 ) -> str | None:
-    """A condition: an expression that is true when the FHIRPath gives `wanted` (and not when it is empty).
+    """An expression that is true when the FHIRPath gives `wanted`, and false when it is empty.
 
     `focus`: the expression for the item in focus.
     """
@@ -57,7 +57,7 @@ _METHODS = {"startsWith": "startswith", "endsWith": "endswith", "contains": "__c
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """Writes the tests that are most frequent; each gives None for what it does not know."""
+    """Writes the most frequent tests; each method returns None for other trees."""
 
     writer: Writer
     names: Names
@@ -90,7 +90,7 @@ class _Test:
         return f"({left} == {literal})" if (node.operator == "=") is wanted else f"(({left} or {literal}) != {literal})"
 
     def of_text(self, node: ast.Node, wanted: bool) -> str | None:
-        """`x.startsWith('a')` and its like, of a variable."""
+        """`x.startsWith('a')` and similar, of a variable."""
         if not isinstance(node, ast.Function) or node.focus is None or len(node.args) != 1:
             return None
         literal, subject = string(node.args[0]), _variable_source(node.focus, self.names, self.item, self.focus)
@@ -142,7 +142,9 @@ def _variable_source(node: ast.Node, names: Names, item: Kind, focus: str) -> st
 
 
 def _child_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str, reader: Reader) -> str | None:
-    """What a reader says of a child of a variable, or of a child of that; not asked where there surely is none."""
+    """The result of a reader for a child of a variable, or for a child of that child; skipped when it is certainly
+    absent.
+    """
     if not isinstance(node, ast.Member):
         return None
     inner = ""

@@ -1,7 +1,7 @@
-"""The loops of rules: a source of a rule becomes a loop that runs the rule's body once for each item.
+"""The loops of rules: a source becomes a loop that runs the body of the rule for each item.
 
-Nearly all rules of a message map read one numbered child of an HL7 v2 node that is mostly not there.  Those loops are
-written out, so that an absent field costs one look at a list; every other source goes through `Fetch` closures.
+Nearly all rules of a message map read one numbered child of an HL7 v2 node, which is usually absent.  These loops are
+written as statements, so an absent field costs one list access; other sources use `Fetch` closures.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ipf.mapping.runtime.run import Frame
 
 Test = Callable[[Frame, Any], bool | None]
 TestSource = Callable[[Writer, str], str]
-"""Writes a condition on the item that an expression gives."""
+"""Writes a condition on an item, given as an expression."""
 
 
 def each(fetch: Fetch, slot: int, body: Block) -> Block:
-    """`body` for every item that is fetched."""
+    """`body` for every fetched item."""
 
     def write(writer: Writer) -> None:
         with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
@@ -45,7 +45,7 @@ def when(context: int, test: TestSource, body: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """Numbered or named children of the HL7 v2 node at place `context`, one after another at place `slot`.
+    """Numbered or named children of the HL7 v2 node in slot `context`, one after another in slot `slot`.
 
     `only_text`: their texts, not the nodes.  `test`: only those that pass it.  `only_first`: only the first of these.
     """
@@ -88,7 +88,7 @@ def each_child(found: Children, body: Block) -> Block:
 
 
 def items_of(walk: Walk, slot: int) -> Fetch:
-    """Items that are reached from the variable at `slot`."""
+    """Items reached from the variable in `slot`."""
 
     def fetch(frame: Frame) -> Items:
         return walk(frame[slot])
@@ -97,7 +97,7 @@ def items_of(walk: Walk, slot: int) -> Fetch:
 
 
 def traced_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
-    """The same for a trace: every item on the way is given its path."""
+    """The same for a trace: every item on the way gets its path."""
 
     def fetch(frame: Frame) -> Items:
         trace = frame[0].trace
@@ -115,7 +115,7 @@ def traced_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
 
 
 def each_traced(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
-    """`each` for a trace: the item's path at place `path`."""
+    """`each` for a trace, with the path of the item in slot `path`."""
 
     def write(writer: Writer) -> None:
         with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):

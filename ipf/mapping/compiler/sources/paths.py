@@ -1,8 +1,7 @@
-"""The source side of a rule, compiled: which items of what is being mapped does it run for?
+"""The source side of a rule: functions that find the elements of an item.
 
-A source is fetched by a closure `frame -> items`.  The step from a node to its element is chosen when the map is
-compiled: HL7 v2 nodes are asked for their children, JSON objects are indexed, and only what is unknown then is looked
-at when it runs.  Items are never copied; the cost is linear in their number.
+A step from an item to its element is chosen at compile time: HL7 v2 nodes have children, JSON objects have keys, and
+items of unknown kind are inspected at run time.  Items are not copied; the cost is linear in their number.
 
 Source: https://hl7.org/fhir/R5/mapping-language.html#7.7.0.7 (source cardinality, list modes, where, check, log).
 """
@@ -27,9 +26,9 @@ _NO_ITEMS: tuple[Any, ...] = ()
 
 
 def compile_path(models: Models, kind: Kind, path: str, wanted: Kind | None) -> tuple[Walk, Kind]:
-    """`a.b.c` from an item of `kind`: how to walk it, and the kind of what is found.
+    """`a.b.c` from an item of `kind`: a function that finds it, and the kind of the result.
 
-    `wanted`: the type written in the map (`: Quantity`), which picks one of a choice of types or of resources.
+    `wanted`: the type written in the map (`: Quantity`), which selects one of a choice of types or of resources.
     """
     steps, found = compile_steps(models, kind, path, wanted)
     walk = steps[0][1]
@@ -39,7 +38,7 @@ def compile_path(models: Models, kind: Kind, path: str, wanted: Kind | None) -> 
 
 
 def compile_steps(models: Models, kind: Kind, path: str, wanted: Kind | None) -> tuple[list[tuple[str, Walk]], Kind]:
-    """The same as names and walks, one for each step."""
+    """The same as names and functions, one for each step."""
     names = path.split(".")
     steps: list[tuple[str, Walk]] = []
     for index, name in enumerate(names, start=1):
@@ -97,7 +96,7 @@ def _property(name: str) -> Walk:
 
 
 def _extended(value: Any, extra: Any) -> Items:
-    """A primitive, or a list of them, with what stands beside it under `_name`: its id and extensions."""
+    """A primitive, or a list of them, with id and extensions from `_name`."""
     values = value if type(value) is list else [] if value is None else [value]
     extras = extra if type(extra) is list else [extra]
     return [
@@ -133,7 +132,7 @@ def _resources(name: str, resource_type: str) -> Walk:
 
 
 def _by_content(name: str, wanted: Kind | None) -> Walk:
-    """An element of something unknown: decided by what is there when it runs."""
+    """An element of an item of unknown kind, found by its content at run time."""
     typed = name + wanted.name[:1].upper() + wanted.name[1:] if wanted is not None else ""
     plain, find_typed = _property(name), _property(typed)
 
@@ -154,7 +153,7 @@ def _by_content(name: str, wanted: Kind | None) -> Walk:
 
 
 def _any_choice(item: dict[str, Any], name: str) -> Items:
-    """`value` of an object that has `valueQuantity`."""
+    """`value` of an object with `valueQuantity`."""
     length = len(name)
     for key in item:
         plain = key.removeprefix("_")
@@ -189,4 +188,4 @@ LIST_MODES: dict[str, Callable[[Items], Items]] = {
     "not_first": not_first,
     "not_last": not_last,
 }
-"""`only_one` is a check, not a choice: the compiler makes it, since its failure names the rule."""
+"""`only_one` is a check of the compiler, since its failure names the rule."""

@@ -1,7 +1,7 @@
-"""What a rule does with an item: does it look inside, or is the text all that it uses?
+"""Whether a rule uses the nodes of its items, or only their texts.
 
-Most leaves of a message map are of the second kind (`xpn.XPN_2 as given -> name.given = given`), and need no node.  The
-answer may err towards "it looks inside", never the other way.
+Most leaves of a message map use only texts (`xpn.XPN_2 as given -> name.given = given`), and need no node objects.  The
+analysis is conservative: in doubt the rule uses nodes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _target_steps_in(target: Target, name: str, names: Container[str]) -> bool:
 
 
 def _steps_in(text: str, name: str, names: Container[str], *, is_focus: bool) -> bool:
-    """Whether an expression asks for elements of the variable; `is_focus`: bare names are its elements too."""
+    """Whether an expression reads elements of the variable; `is_focus`: bare names are its elements too."""
     try:
         return _node_steps_in(parse(text), name, names, is_focus=is_focus)
     except FhirPathError:
@@ -82,4 +82,4 @@ def _is_named(node: ast.Node, name: str) -> bool:
 _ON_TEXT = frozenset(
     ("exists", "empty", "not", "first", "matches", "startsWith", "endsWith", "contains", "length", "count", "hasValue")
 )
-"""Functions that say of a node what they say of its text."""
+"""Functions with the same result for a node and for its text."""

@@ -1,4 +1,4 @@
-"""Targets of a rule, compiled to blocks: make an element, compute a value and store it, or name what is there."""
+"""Targets of a rule, compiled to blocks: make an element, compute a value and store it, or bind a name."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule,
 from ipf.mapping.runtime.run import Frame, Get
 
 SINGLE = (("single",), ("collate",))
-"""List modes (R5, R4) that go on with the first item of the list."""
+"""List modes (R5, R4) that continue with the first item of the list."""
 
 
 class TargetCompiler:
-    """Compiles the targets of one rule.  `flushes` are run when the rule is done with an item.
+    """Compiles the targets of one rule.  `flushes` run after the rule is done with an item.
 
-    `step`: the place of the trace's step in a traced program, else 0.
+    `step`: slot of the trace step in a traced program, else 0.
     """
 
     def __init__(self, context: GroupContext, rule: Rule, scope: Scope, step: int = 0) -> None:
@@ -81,7 +81,7 @@ class TargetCompiler:
         return self._traced(block, target, context, member)
 
     def _traced(self, block: Block, target: Target, context: Variable, member: Member | None) -> Block:
-        """In a traced program: the block, and a note of what it has put into its owner."""
+        """In a traced program: the block, followed by a record of the elements that it has produced."""
         if not self._step:
             return block
         names = [target.element] if member is None else list(member.keys.values()) or [member.key]
@@ -105,12 +105,12 @@ class TargetCompiler:
         return nothing
 
     def _assign(self, target: Target, value: Value) -> Block:
-        """`-> transform(...) as x`: a value without a element."""
+        """`-> transform(...) as x`: a value without an element."""
         slot = self.scope.declare(target.variable, value.kind, is_source=True).slot
         return lambda writer: writer.line(f"{var(slot)} = {value_source(writer, value)}")
 
     def _member(self, context: Variable, target: Target) -> Member | None:
-        """The element that is written; None when the model of its owner is not known."""
+        """The written element; None when the model of its owner is unknown."""
         if context.is_source:
             raise self.fail(f"'{target.context}' belongs to the source: it cannot be written", target.place)
         kind = context.kind
@@ -122,8 +122,6 @@ class TargetCompiler:
         if member is None and self.models.is_modelled(kind):
             raise self.fail(f"{kind.name} has no element '{target.element}'", target.place)
         return member
-
-    # ------------------------------------------------------------------------------------------- making
 
     def _create(self, target: Target, context: Variable, member: Member | None) -> Block:
         """`tgt.x as y`, `tgt.x = create('T') as y`"""
@@ -145,7 +143,7 @@ class TargetCompiler:
         return sequence((self._only_one(target, element), made)) if mode == ("only_one",) else made
 
     def _only_one(self, target: Target, element: TargetElement) -> Block:
-        """`only_one`: a second item is a failure of the rule."""
+        """`only_one`: the rule fails for a second item."""
         key, parent = element.key, element.parent
         where = f"{self.context.unit.content.name}.{self.context.group.name}.rule '{self.rule.name}'"
 
@@ -170,7 +168,7 @@ class TargetCompiler:
         return member.kinds[0] if member.kinds else UNKNOWN
 
     def _check_allowed(self, member: Member | None, kind: Kind, target: Target) -> None:
-        """A type that the element cannot have is a mistake in the map."""
+        """A type that the element does not allow is a mistake in the map."""
         if member is None or kind.model != "fhir":
             return
         names = {one.name for one in member.kinds}
@@ -179,8 +177,6 @@ class TargetCompiler:
         if kind.name not in names and not abstract and not inner:
             wanted = " or ".join(sorted(names))
             raise self.fail(f"'{target.element}' cannot be {kind.name}: it is {wanted}", target.place)
-
-    # ------------------------------------------------------------------------------------------ storing
 
     def _transformed(self, target: Target) -> Value:
         """The value of a target's transform."""
@@ -242,7 +238,7 @@ class TargetCompiler:
         return put(element, typed)
 
     def _may_be_extended(self, value: Value) -> bool:
-        """Whether a value may be a primitive of a JSON source, with extensions that are copied with it."""
+        """Whether a value may be a primitive of a JSON source, with extensions to copy."""
         if not value.is_variable or not value.is_source or value.kind.is_text:
             return False
         return not value.kind.is_known or self.models.is_primitive(value.kind)
@@ -254,7 +250,7 @@ class TargetCompiler:
     def _store_and_name(
         self, target: Target, element: TargetElement, kind: Kind, typed: TypedValue, position: int
     ) -> Block:
-        """`tgt.x = value as y`: a structure to be added to, a primitive to be extended, or only the value again."""
+        """`tgt.x = value as y`: a structure or a primitive that later targets extend, or only the value again."""
         is_primitive = self.models.is_primitive(kind)
         if is_primitive and self._is_extended(target.variable, position):
             slot = self.scope.declare(target.variable, kind, is_source=False).slot
@@ -264,12 +260,10 @@ class TargetCompiler:
         return put_and_bind(element, slot, typed, absent="None" if is_primitive else "{}")
 
     def _is_extended(self, name: str, position: int) -> bool:
-        """Whether something is put into the variable: by a later target, a nested rule or a group it is passed to."""
+        """Whether a later target, a nested rule or a called group writes into the variable."""
         return any(one.context == name for one in self.rule.targets[position + 1 :]) or _is_extended_in(
             self.rule.rules, self.rule.dependents, name
         )
-
-    # ------------------------------------------------------------------------------------- simple rules
 
     def simple(self, target: Target, item: Variable) -> Block:
         """`src.a -> tgt.b`: by the default group of the two types, else a copy."""
@@ -294,7 +288,7 @@ class TargetCompiler:
         return self.action(copy, 0)
 
     def _source_kinds(self, item: Variable) -> list[Kind]:
-        """Kinds that the source may be known by: a field of HL7 v2 by its data type, if the map does not say one."""
+        """Possible kinds of the source: a field of HL7 v2 by its data type, unless the map states one."""
         if not item.kind.is_v2 or item.kind.name:
             return [item.kind]
         last = self.rule.sources[0].element.rpartition(".")[2]
@@ -314,7 +308,7 @@ class TargetCompiler:
 
 
 def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:
-    """Types that the target may have, that of the source first."""
+    """Possible types of the target, that of the source first."""
     if not given.is_known:
         return []
     if member is None:

@@ -1,4 +1,4 @@
-"""Blocks of targets: elements kept under a name, values placed in lists, primitives with extensions."""
+"""Blocks of targets: elements bound to names, values inserted into lists, references, primitives with extensions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ipf.ports import Json
 
 
 def traced_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
-    """A `translate` that tells the trace's step which code it looked up, and what was found."""
+    """A `translate` that records the code and the result in the trace step."""
     get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
 
     def translate(frame: Frame) -> Any:
@@ -40,17 +40,17 @@ def traced_translation(value: Value, arguments: Sequence[Value], step: int) -> V
 
 
 def new_object(slot: int) -> Block:
-    """A place for a primitive and its extensions."""
+    """An object for a primitive and its extensions."""
     return lambda writer: writer.line(f"{var(slot)} = {{}}")
 
 
 def make_into(make: Make, slot: int) -> Block:
-    """Make an element and name it."""
+    """Make an element and bind it to a slot."""
     return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
 
 
 def make_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
-    """List mode `share`: one element for all rules of this id under the same parent; `make` names it by `slot`."""
+    """List mode `share`: one element for all rules of this id under the same parent; `make` binds it to `slot`."""
 
     def write(writer: Writer) -> None:
         writer.line(f"w = (id({var(parent)}), {writer.constant(rule_id)})")
@@ -63,7 +63,7 @@ def make_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
 
 
 def inserting_maker(element: TargetElement, mode: str) -> Make:
-    """A new element at the place that its list mode asks for."""
+    """Makes an element at the position that its list mode states."""
     put_in_order, parent, key = list_inserter(element.key, mode), element.parent, element.key
 
     def make(frame: Frame) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def inserting_maker(element: TargetElement, mode: str) -> Make:
 
 
 def insert_value(element: TargetElement, mode: str, typed: TypedValue) -> Block:
-    """Store a value at the place that its list mode asks for."""
+    """Store a value at the position that its list mode states."""
     put_in_order = list_inserter(element.key, mode)
 
     def write(writer: Writer) -> None:
@@ -87,9 +87,9 @@ def insert_value(element: TargetElement, mode: str, typed: TypedValue) -> Block:
 
 
 def put_with_extensions(element: TargetElement, slot: int, plain: Act) -> Act:
-    """Store an item of a JSON source; what stands beside a primitive (`_birthDate`) is copied with it.
+    """Store an item of a JSON source; extensions of a primitive (`_birthDate`) are copied with it.
 
-    `plain` stores the value that is at `slot` then.
+    `plain` stores the value in `slot`.
     """
     parent, key, extension_key = element.parent, element.key, "_" + element.key
 
@@ -127,7 +127,7 @@ def put_with(store: Store, element: TargetElement, typed: TypedValue) -> Block:
 
 
 def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: str) -> Block:
-    """Store a value and name it; where there is none, the name stands for `absent`."""
+    """Store a value and bind it to a slot; `absent`: the value of the slot when there is none."""
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {absent}")
@@ -139,7 +139,7 @@ def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: s
 
 
 def buffer_primitive(slot: int, typed: TypedValue) -> Block:
-    """A primitive that may get extensions is kept aside until the rule is done."""
+    """Hold back a primitive until the rule is done, since it may get extensions."""
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {{}}")
@@ -150,9 +150,9 @@ def buffer_primitive(slot: int, typed: TypedValue) -> Block:
 
 
 def put_reference(element: TargetElement, value: Value, slot: int, *, whole: bool) -> Block:
-    """A reference to a resource of this run, remembered so that it can be rewritten or dropped with its resource.
+    """Store a reference to a resource of this run, recorded so that it can be rewritten or removed with its resource.
 
-    `slot`: where it is named, or 0.  `whole`: the element is a Reference, else its text.
+    `slot`: slot for the reference, or 0.  `whole`: the element is a Reference, else its text.
     """
     named = f"{var(slot)} = " if slot else ""
     put = reference_putter(element, whole=whole)
@@ -168,7 +168,7 @@ def put_reference(element: TargetElement, value: Value, slot: int, *, whole: boo
 
 
 def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., Any]:
-    """Puts a reference into an object: to a resource of this run, or as the text given; gives what it has put."""
+    """Stores a reference to a resource of this run, or a given text; returns the stored value."""
     key, store = element.key, store_function(element)
 
     def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
@@ -193,7 +193,7 @@ def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., An
 
 
 def primitive_flusher(element: TargetElement, slot: int) -> Act:
-    """Put a primitive that was kept aside where it belongs, its extensions beside it under `_key`."""
+    """Store a primitive that was held back, and its extensions under `_key`."""
     parent, key, many, store = element.parent, element.key, element.many, store_function(element)
     extension_key = "_" + key
 

@@ -1,7 +1,7 @@
-"""The target side of a rule, compiled: closures that put a value where the definitions say it belongs.
+"""The target side of a rule: closures and statements that store values in their elements.
 
-`store` closures take the parent object and the value.  Whether the element repeats, and its JSON name among a choice of
-types, is settled when the map is compiled.  New elements are noted in `Run.created`, since they may stay empty.
+A `Store` takes the parent object and the value.  Repetition and the JSON name of a choice of types are resolved at
+compile time.  New elements are recorded in `Run.created`, since they may stay empty.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Make = Callable[[Frame], Json]
 
 @dataclass(frozen=True, slots=True)
 class TargetElement:
-    """Where values of one kind go: `key` of the object at place `parent` of the frame.
+    """The element for values of one kind: `key` of the object in slot `parent`.
 
-    `many`: appended to a list.  `others`: the names of a choice that must go when this one comes.  `is_open`: the model
-    is unknown, so a second value makes it a list.
+    `many`: a list.  `others`: the other names of a choice, which a new value replaces.  `is_open`: the model is
+    unknown, so a second value makes it a list.
     """
 
     parent: int
@@ -39,7 +39,7 @@ class TargetElement:
 
 
 def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
-    """The place of element `name` for a value of `kind`; without a member the model is unknown."""
+    """The element `name` for a value of `kind`; without a member the model is unknown."""
     if member is None:
         return TargetElement(parent, name, is_open=True)
     if not member.is_choice:
@@ -49,7 +49,7 @@ def target_element(member: Member | None, name: str, kind: Kind, parent: int) ->
 
 
 def store_function(element: TargetElement) -> Store:
-    """A closure that puts a value into the object given."""
+    """A closure that stores a value in a given object."""
     key, others = element.key, element.others
     if element.is_open:
         return _store_unknown(key)
@@ -89,7 +89,7 @@ def _append(key: str) -> Store:
 
 
 def _store_unknown(key: str) -> Store:
-    """Of a model that is not loaded it is not known what repeats: a second value makes it a list."""
+    """In an unknown model a second value makes the element a list."""
 
     def store(parent: Json, value: Any) -> None:
         held = parent.get(key)
@@ -133,7 +133,7 @@ def put(element: TargetElement, typed: TypedValue) -> Block:
 
 @contextmanager
 def write_value(writer: Writer, typed: TypedValue) -> Iterator[None]:
-    """Write a value as `v`; what is written inside is done when there is one."""
+    """Write a value as `v`; the lines written inside run when there is one."""
     if not typed.type_name:
         writer.line(f"v = {value_source(writer, typed.value)}")
         with writer.inside("if v is not None"):
@@ -144,12 +144,12 @@ def write_value(writer: Writer, typed: TypedValue) -> Iterator[None]:
         writer.line(f"v = {writer.constant(typed.convert)}(t)")
         with writer.inside("if v is not None"):
             yield
-        warning = f"a value that is no {typed.type_name} was left out"
+        warning = f"a value that is no {typed.type_name} was omitted"
         writer.line(f"elif not t.isspace(): r.warnings.append({warning!r})")
 
 
 def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
-    """List modes `first` and `last` of a target: where in the list a value goes."""
+    """List modes `first` and `last` of a target: the position in the list."""
 
     def place_first(frame: Frame, parent: Json, value: Any) -> None:
         held = parent.setdefault(key, [])
@@ -167,10 +167,10 @@ def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
 
 
 def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, *, is_part: bool = False) -> Block:
-    """A new, still empty element, named by `slot`.
+    """Make an empty element and bind it to `slot`.
 
-    An element that repeats gets one more; one that does not is made once and found again, unless it is a resource.
-    `is_part`: a logical model as the type of an element, which has no resourceType of its own.
+    A repeating element gets a new item; any other element is made once and reused, unless it is a resource.  `is_part`:
+    a logical model as the type of an element, without a resourceType.
     """
     typed = models.is_resource(kind) and not (is_part and not kind.model.startswith("fhir"))
     template = f"{{'resourceType': {kind.name!r}}}" if typed else "{}"
@@ -194,7 +194,7 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
 
 
 def element_maker(models: Models, element: TargetElement, kind: Kind, *, is_part: bool = False) -> Make:
-    """The same as a function that gives the element."""
+    """The same as a function that returns the element."""
     inner_element = TargetElement(1, element.key, element.many, element.others, element.is_open)
     make = function(make_element(models, inner_element, kind, 2, is_part=is_part))
 
@@ -208,7 +208,7 @@ def element_maker(models: Models, element: TargetElement, kind: Kind, *, is_part
 
 
 def reusing_maker(make: Make, element: TargetElement) -> Make:
-    """List modes `collate` (R4) and `single` (R5): the first item of the list, made when there is none."""
+    """List modes `collate` (R4) and `single` (R5): the first item of the list, made if absent."""
     parent, key = element.parent, element.key
 
     def reuse(frame: Frame) -> Json:
@@ -220,7 +220,7 @@ def reusing_maker(make: Make, element: TargetElement) -> Make:
 
 
 def merging_store(element: TargetElement) -> Store:
-    """The same for a value: it is added to the first item; a primitive takes its place."""
+    """The same for a value: merged into the first item; a primitive replaces it."""
     key = element.key
 
     def store(parent: Json, value: Any) -> None:

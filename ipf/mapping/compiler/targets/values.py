@@ -1,8 +1,7 @@
-"""Bringing a value to the type of the element that it is for, decided when the map is compiled.
+"""Conversion of values to the type of their element, chosen at compile time.
 
-Text of an HL7 v2 node becomes a date, a number or a boolean where the definitions ask for one; text where a Reference
-is asked for becomes its `reference`; a Coding where a CodeableConcept is asked for becomes its `coding`.  What cannot
-fit is a mistake in the map.
+Text of an HL7 v2 node becomes a date, a number or a boolean; text becomes the `reference` of a Reference; a Coding
+becomes the `coding` of a CodeableConcept.  Any other mismatch is a mistake in the map.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ALREADY: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """A value as an element takes it: `value`, or, with a `type_name`, its text brought to that type by `convert`."""
+    """A value for an element: `value`, or, with a `type_name`, its text converted to that type by `convert`."""
 
     value: Value
     type_name: str = ""
@@ -43,7 +42,7 @@ class TypedValue:
 
 @dataclass(frozen=True, slots=True)
 class TypeConversion:
-    """One value for one element.  `fail(text)` makes the error that names the place in the map."""
+    """Conversion of one value for one element.  `fail(text)` makes the error with its place in the map."""
 
     models: Models
     conversions: Mapping[str, Convert]
@@ -51,7 +50,7 @@ class TypeConversion:
     fail: Callable[[str], FmlError]
 
     def kind(self, member: Member | None, value: Value) -> Kind:
-        """The type that the element gets."""
+        """The type of the element for this value."""
         given = STRING if value.kind == REFERENCE_TEXT else value.kind
         if member is None or not member.kinds:
             return given
@@ -88,7 +87,7 @@ class TypeConversion:
         return TypedValue(value)
 
     def _check_type(self, value: Value, kind: Kind) -> None:
-        """A structure of another type is a mistake; an inner structure is taken as it comes."""
+        """A structure of another type is a mistake; inner structures are not checked."""
         both_known = value.kind.model == kind.model == "fhir" and "." not in kind.name + value.kind.name
         if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
@@ -115,7 +114,7 @@ class TypeConversion:
 
 
 def _as_is_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
-    """JSON numbers and booleans stay as they are, text is converted."""
+    """JSON numbers and booleans stay, text is converted."""
 
     def get(frame: Frame) -> Any:
         found = plain(frame)
