@@ -14,7 +14,7 @@ from time import perf_counter
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.redaction import masked
+from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.http.binary import raw
 from ipf.rest.http.exchange import Observe
@@ -138,7 +138,7 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
             request, look = split(request)
             if identify is not None:
                 request = await identify(request)
-            answer = hidden(await perform(request, own_of(request.tenant)))
+            answer = redacted(await perform(request, own_of(request.tenant)))
             if len(answer.body) >= _LARGE_ANSWER and (look is not PLAIN or form is Format.XML):
                 answer, sent = await repository.run_in_thread(partial(_presented, answer, look, form))
             else:
@@ -163,9 +163,9 @@ def _presented(answer: Answer, look: Presentation, form: Format) -> tuple[Answer
     return answer, raw(answer) if form is Format.RAW else write(answer, look, form)
 
 
-def hidden(answer: Answer) -> Answer:
+def redacted(answer: Answer) -> Answer:
     """The answer without the secrets of Subscriptions, whatever interaction it comes from."""
-    body = masked(answer.body)
+    body = redact_body(answer.body)
     return answer if body is answer.body else replace(answer, body=body)
 
 

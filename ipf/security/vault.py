@@ -1,13 +1,14 @@
-"""Secrets at rest: the values of `Subscription.channel.header`, sealed before they are stored, opened to be sent.
+"""Encryption of secrets at rest: the values of `Subscription.channel.header`.
 
-With a key (`IPF_SECRET_KEY`) a value is encrypted with AES-SIV (RFC 5297) under a key derived from it; without one it
-is only encoded, so that it is masked all the same.  The encryption is deterministic: the same value gives the same
-text, so that writing a Subscription again changes nothing; a thief of the database learns which values are equal.
-Several keys, separated by blanks: the first seals, all open; so a key is replaced without stopping anything.
+With a key (`IPF_SECRET_KEY`) a value is encrypted with AES-SIV under a key derived from it by HKDF.  Without a key it
+is only encoded, so that it is redacted in answers all the same.  The encryption is deterministic: an equal value gives
+an equal text, so writing a Subscription again changes nothing.  Whoever has the database can see which values are
+equal.  Of several keys, separated by blanks, the first encrypts and all decrypt; so a key is replaced while the service
+runs.
 
-Names that are no secrets are left as they are: `Accept`, `Accept-Language`, `Prefer`, `Subject`, `User-Agent`.
+Headers without secrets stay as they are: `Accept`, `Accept-Language`, `Prefer`, `Subject`, `User-Agent`.
 
-Source: RFC 5297; RFC 5869; issue of security, "Channel security".
+Source: RFC 5297 (AES-SIV); RFC 5869 (HKDF)
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 
 from ipf.fhir.model.json import dumps
-from ipf.fhir.model.redaction import MARK, MASK, parts
+from ipf.fhir.model.redaction import MASK, STORED_SECRET, split_header
 from ipf.ports import Json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-_OPEN_NAMES = frozenset({"accept", "accept-language", "prefer", "subject", "user-agent"})
-_ENCRYPTED, _ENCODED = f"{MARK}1:", f"{MARK}0:"
+_PLAIN_NAMES = frozenset({"accept", "accept-language", "prefer", "subject", "user-agent"})
+_ENCRYPTED, _ENCODED = f"{STORED_SECRET}1:", f"{STORED_SECRET}0:"
 _SHORTEST = 17  # bytes of a tag and one of text
 
 
-class Sealed(Exception):
-    """A secret that no key opens."""
+class SecretUnreadable(Exception):
+    """A stored secret is damaged, or none of the keys decrypts it."""
 
 
 class Vault:
-    """Seals and opens with the keys of one deployment; `keys` None: without any."""
+    """Encrypts and decrypts with the keys of one deployment; `keys` None: without any."""
 
     def __init__(self, keys: str | None = None) -> None:
         self._ciphers = [_cipher(key) for key in (keys or "").split()]
 
     @property
-    def encrypts(self) -> bool:
+    def has_key(self) -> bool:
         """Whether there is a key."""
         return bool(self._ciphers)
 
-    def seal(self, value: str) -> str:
-        """The text that stands for a value at rest; a mask, and what is sealed already, stay as they are."""
+    def encrypt(self, value: str) -> str:
+        """The stored text of a value; a mask and an encrypted text stay as they are."""
         if value == MASK or value.startswith((_ENCRYPTED, _ENCODED)):
             return value
         plain = value.encode()
@@ -51,8 +52,8 @@ class Vault:
             return _ENCODED + urlsafe_b64encode(plain).decode()
         return _ENCRYPTED + urlsafe_b64encode(self._ciphers[0].encrypt(plain, None)).decode()
 
-    def open(self, text: str) -> str:
-        """The value again; text that is not sealed is itself the value.  Raises Sealed."""
+    def decrypt(self, text: str) -> str:
+        """The value of a stored text; a text without the mark is itself the value.  Raises SecretUnreadable."""
         try:
             if text.startswith(_ENCODED):
                 return urlsafe_b64decode(text[len(_ENCODED) :]).decode()
@@ -60,47 +61,47 @@ class Vault:
                 return text
             data = urlsafe_b64decode(text[len(_ENCRYPTED) :])
         except ValueError:
-            raise Sealed("a stored secret is damaged") from None
+            raise SecretUnreadable("a stored secret is damaged") from None
         for cipher in self._ciphers if len(data) >= _SHORTEST else ():
             text_again = _decrypted(cipher, data)
             if text_again is not None:
                 return text_again
-        raise Sealed("a stored secret cannot be decrypted with the key of this server")
+        raise SecretUnreadable("a stored secret cannot be decrypted with the key of this server")
 
-    def sealed(self, subscription: Json) -> Json:
-        """A Subscription with the values of its headers sealed."""
+    def encrypt_headers(self, subscription: Json) -> Json:
+        """The Subscription with the values of its headers encrypted."""
         channel = subscription.get("channel")
         headers = channel.get("header") if isinstance(channel, dict) else None
         if not headers:
             return subscription
-        found = [self._sealed_header(one) for one in headers]
+        found = [self._encrypted_header(one) for one in headers]
         return {**subscription, "channel": {**subscription["channel"], "header": found}}
 
-    def _sealed_header(self, header: str) -> str:
-        name, value = parts(header)
-        return header if not name or name.lower() in _OPEN_NAMES else f"{name}: {self.seal(value)}"
+    def _encrypted_header(self, header: str) -> str:
+        name, value = split_header(header)
+        return header if not name or name.lower() in _PLAIN_NAMES else f"{name}: {self.encrypt(value)}"
 
-    def opens(self, subscription: Json) -> bool:
-        """Whether every sealed header of a stored Subscription can be opened."""
+    def can_decrypt(self, subscription: Json) -> bool:
+        """Whether every header of a stored Subscription can be decrypted."""
         channel = subscription.get("channel")
         try:
             for header in channel.get("header", ()) if isinstance(channel, dict) else ():
-                self.open(parts(header)[1])
-        except Sealed:
+                self.decrypt(split_header(header)[1])
+        except SecretUnreadable:
             return False
         return True
 
-    def shown(self, body: bytes, sent: Json) -> bytes:
-        """The answer to who has just sent this Subscription: what he sent in clear is in clear."""
+    def with_sent_values(self, body: bytes, sent: Json) -> bytes:
+        """The answer to a write, with the values that the client has just sent instead of the stored texts."""
         channel = sent.get("channel")
         for header in channel.get("header", ()) if isinstance(channel, dict) else ():
-            value = parts(header)[1]
-            if value != MASK and not value.startswith(MARK):
-                body = body.replace(self.seal(value).encode(), dumps(value)[1:-1])
+            value = split_header(header)[1]
+            if value != MASK and not value.startswith(STORED_SECRET):
+                body = body.replace(self.encrypt(value).encode(), dumps(value)[1:-1])
         return body
 
 
-# What encrypts is 6 MiB of a process, and without a key nothing is encrypted: so it is imported here.
+# The library takes 6 MiB of memory, and only a service with a key needs it: so it is imported here.
 
 
 def _cipher(key: str) -> AESSIV:

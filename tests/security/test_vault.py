@@ -1,4 +1,4 @@
-"""Secrets of Subscriptions: sealed at rest, shown to nobody but who sent them, opened and signed on their way out."""
+"""Secrets of Subscriptions: encrypted at rest, redacted in answers, decrypted and signed when they are sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.model.redaction import MASK, hidden, kept, masked
+from ipf.fhir.model.redaction import MASK, redact_body, redact_resource, restore_redacted
 from ipf.fhir.search.custom_parameters import install
 from ipf.fhir.topics.topic import fires, read_topic
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
 from ipf.ports.index import EMPTY
 from ipf.rest.operations.subscription_status import set_status
-from ipf.security.vault import Sealed, Vault
+from ipf.security.vault import SecretUnreadable, Vault
 from ipf.wire.channels.signed import SignedChannel, signature
 from tests.rest.world import OnMemory, issues
 
@@ -34,52 +34,55 @@ def subscription(*headers: str, **members: Any) -> Json:
 
 
 class VaultTests(TestCase):
-    def test_there_and_back(self) -> None:
+    def test_round_trip(self) -> None:
         for vault in (Vault(KEY), Vault(), Vault(f"{KEY} another-key-of-ours")):
             for value in (SECRET, "a", "\xff\t~", "x" * 4000):
-                sealed = vault.seal(value)
-                self.assertNotIn(value if len(value) > 1 else "\n", sealed)
-                self.assertEqual((vault.open(sealed), vault.seal(sealed), vault.seal(value)), (value, sealed, sealed))
-                self.assertEqual(masked(sealed.encode()), MASK.encode())
+                encrypted = vault.encrypt(value)
+                self.assertNotIn(value if len(value) > 1 else "\n", encrypted)
+                self.assertEqual(
+                    (vault.decrypt(encrypted), vault.encrypt(encrypted), vault.encrypt(value)),
+                    (value, encrypted, encrypted),
+                )
+                self.assertEqual(redact_body(encrypted.encode()), MASK.encode())
 
     def test_keys_are_replaced(self) -> None:
-        old = Vault(KEY).seal(SECRET)
+        old = Vault(KEY).encrypt(SECRET)
         both = Vault(f"a-newer-key-of-ours {KEY}")
-        self.assertEqual(both.open(old), SECRET)
-        self.assertNotEqual(both.seal(SECRET), old)
+        self.assertEqual(both.decrypt(old), SECRET)
+        self.assertNotEqual(both.encrypt(SECRET), old)
 
-    def test_what_cannot_be_opened(self) -> None:
-        sealed = Vault(KEY).seal(SECRET)
+    def test_what_cannot_be_decrypted(self) -> None:
+        encrypted = Vault(KEY).encrypt(SECRET)
         for vault, text in (
-            (Vault(), sealed),
-            (Vault("some-other-key-000"), sealed),
-            (Vault(KEY), sealed[:-6] + "AAAA=="),
+            (Vault(), encrypted),
+            (Vault("some-other-key-000"), encrypted),
+            (Vault(KEY), encrypted[:-6] + "AAAA=="),
             (Vault(KEY), "ipf-sealed:1:"),
             (Vault(KEY), "ipf-sealed:1:AAAA"),
             (Vault(KEY), "ipf-sealed:0:_w=="),
         ):
-            with self.assertRaises(Sealed) as caught:
-                vault.open(text)
+            with self.assertRaises(SecretUnreadable) as caught:
+                vault.decrypt(text)
             self.assertNotIn("s3cret", str(caught.exception))
-            self.assertFalse(vault.opens(subscription("Accept: a/b", f"Authorization: {text}")))
+            self.assertFalse(vault.can_decrypt(subscription("Accept: a/b", f"Authorization: {text}")))
         for vault in (Vault(KEY), Vault(f"a-newer-key-of-ours {KEY}")):
-            self.assertTrue(vault.opens(subscription("Accept: a/b", f"Authorization: {sealed}")))
-        self.assertTrue(Vault().opens({"resourceType": "Subscription"}))
+            self.assertTrue(vault.can_decrypt(subscription("Accept: a/b", f"Authorization: {encrypted}")))
+        self.assertTrue(Vault().can_decrypt({"resourceType": "Subscription"}))
 
     def test_what_is_no_secret_stays(self) -> None:
-        sealed = Vault(KEY).sealed(subscription("Accept: a/b", "X-Key: k"))
-        self.assertEqual(sealed["channel"]["header"][0], "Accept: a/b")
-        self.assertIn("ipf-sealed:1:", sealed["channel"]["header"][1])
+        encrypted = Vault(KEY).encrypt_headers(subscription("Accept: a/b", "X-Key: k"))
+        self.assertEqual(encrypted["channel"]["header"][0], "Accept: a/b")
+        self.assertIn("ipf-sealed:1:", encrypted["channel"]["header"][1])
 
     def test_masks_keep_what_is_stored(self) -> None:
         stored = subscription("A: 1", "B: 2", "A: 3")
-        found = kept(subscription("a: ***", "B: new", "A: ***"), stored)
+        found = restore_redacted(subscription("a: ***", "B: new", "A: ***"), stored)
         self.assertEqual(found["channel"]["header"], ["A: 1", "B: new", "A: 3"])
         for headers in (("C: ***",), ("B: ***", "B: ***")):
             with self.assertRaises(Problem):
-                kept(subscription(*headers), stored)
+                restore_redacted(subscription(*headers), stored)
         with self.assertRaises(Problem):
-            kept(subscription("A: ***"), None)
+            restore_redacted(subscription("A: ***"), None)
 
 
 class AnswerTests(OnMemory):
@@ -134,7 +137,7 @@ class AnswerTests(OnMemory):
         answer = await self.world.send("PUT", self.here, subscription("Authorization: n3w", "X-Key: ***", id=self.made))
         self.assertEqual(loads(answer.body)["channel"]["header"], ["Authorization: n3w", "X-Key: ***"])
         stored = await self.world.body(self.here)
-        opened = [self.world.vault.open(one.partition(": ")[2]) for one in stored["channel"]["header"]]
+        opened = [self.world.vault.decrypt(one.partition(": ")[2]) for one in stored["channel"]["header"]]
         self.assertEqual(opened, ["n3w", "k3y-of-mine"])
 
     async def test_a_mask_for_nothing_is_refused(self) -> None:
@@ -180,8 +183,8 @@ class AnswerTests(OnMemory):
 
     async def test_sealed_text_is_the_servers_alone(self) -> None:
         """Neither sent nor copied from elsewhere in the resource: it could be a secret for another endpoint."""
-        sealed = (await self.world.body(self.here))["channel"]["header"][0]
-        for text in (sealed, "Authorization: ipf-sealed:0:czNjcmV0", "Authorization: ipf-sealed:"):
+        encrypted = (await self.world.body(self.here))["channel"]["header"][0]
+        for text in (encrypted, "Authorization: ipf-sealed:0:czNjcmV0", "Authorization: ipf-sealed:"):
             stolen = subscription(text)
             for method, url in (("POST", "Subscription"), ("PUT", "Subscription/stolen"), ("PUT", self.here)):
                 id = url.partition("/")[2]
@@ -200,23 +203,23 @@ class AnswerTests(OnMemory):
             self.assertNotIn(b"ipf-sealed:1", answer.body)
 
     async def test_no_question_about_it_is_answered(self) -> None:
-        """Without a key sealed text is only encoded: what tells of its letters would tell the secret."""
+        """Without a key encrypted text is only encoded: what tells of its letters would tell the secret."""
         self.world.vault = Vault()
         created = await self.world.send("POST", "Subscription", subscription(f"Authorization: {SECRET}"))
         made = loads(created.body)["id"]
-        sealed = (await self.world.body(f"Subscription/{made}"))["channel"]["header"][0]
-        self.assertIn("ipf-sealed:0:", sealed)
+        encrypted = (await self.world.body(f"Subscription/{made}"))["channel"]["header"][0]
+        self.assertIn("ipf-sealed:0:", encrypted)
         patch = {"content_type": "application/json-patch+json"}
         before = await self.world.versions(f"Subscription/{made}")
         for operation in (
             {"op": "copy", "from": "/channel/header/0", "path": "/criteria"},
             {"op": "copy", "from": "/channel/header/0", "path": "/channel/payload"},
-            {"op": "test", "path": "/channel/header/0", "value": sealed},
+            {"op": "test", "path": "/channel/header/0", "value": encrypted},
         ):
             answer = await self.world.send("PATCH", f"Subscription/{made}", dumps([operation]), **patch)
             self.assertEqual((answer.status, b"ipf-sealed" in answer.body), (422, False), (operation, answer.body))
         answers = []
-        for beginning in ("Authorization: ", sealed[:30], "nonsense"):
+        for beginning in ("Authorization: ", encrypted[:30], "nonsense"):
             path = f"Subscription.where(channel.header.where(startsWith('{beginning}')).exists()).reason"
             parts = [{"name": "type", "valueCode": "replace"}, {"name": "path", "valueString": path},
                      {"name": "value", "valueString": "it is so"}]  # fmt: skip
@@ -227,8 +230,8 @@ class AnswerTests(OnMemory):
         self.assertEqual(len(await self.world.versions(f"Subscription/{made}")), len(before) + 1)
 
     def test_indexes_and_topics_see_the_mask(self) -> None:
-        stored = Vault().sealed(subscription(f"Authorization: {SECRET}", "Accept: a/b", id="s"))
-        self.assertEqual(hidden(stored)["channel"]["header"], ["Authorization: ***", "Accept: a/b"])
+        stored = Vault().encrypt_headers(subscription(f"Authorization: {SECRET}", "Accept: a/b", id="s"))
+        self.assertEqual(redact_resource(stored)["channel"]["header"], ["Authorization: ***", "Accept: a/b"])
         self.assertIn("ipf-sealed:0:", stored["channel"]["header"][0])
         now = datetime(2026, 1, 1, tzinfo=UTC)
         version = Version(1, "Subscription", "s", 1, now, b"")
@@ -283,12 +286,12 @@ class SendingTests(TestCase):
         channel = SignedChannel(self.far, Vault(KEY), secret, lambda: datetime(2026, 1, 1, tzinfo=UTC))
         return await channel.send(Notification("PUT", ENDPOINT, headers, body, "c"))
 
-    async def test_secrets_are_opened(self) -> None:
-        await self.send(("Authorization", Vault(KEY).seal(SECRET)), ("Accept", "a/b"))
+    async def test_secrets_are_decrypted(self) -> None:
+        await self.send(("Authorization", Vault(KEY).encrypt(SECRET)), ("Accept", "a/b"))
         self.assertEqual(list(self.far.sent.headers), [("Authorization", SECRET), ("Accept", "a/b")])
 
     async def test_a_lost_key_is_a_failure_that_tells_nothing(self) -> None:
-        delivered = await self.send(("Authorization", Vault("some-other-key-000").seal(SECRET)))
+        delivered = await self.send(("Authorization", Vault("some-other-key-000").encrypt(SECRET)))
         self.assertFalse(delivered.succeeded)
         self.assertIn("cannot be decrypted", delivered.error)
         self.assertFalse(hasattr(self.far, "sent"))
@@ -302,5 +305,5 @@ class SendingTests(TestCase):
             self.assertEqual((name, value), ("X-Ipf-Signature", f"t=1767225600,v1={expected}"))
 
     async def test_a_subscriptions_own_key_goes_first_and_is_not_sent(self) -> None:
-        await self.send(("x-ipf-signing-SECRET", Vault(KEY).seal("own")), secret="key-of-the-server")
+        await self.send(("x-ipf-signing-SECRET", Vault(KEY).encrypt("own")), secret="key-of-the-server")
         self.assertEqual(list(self.far.sent.headers), [("X-Ipf-Signature", signature("own", b"{}", 1767225600))])

@@ -133,7 +133,7 @@ async def _check_secrets(settings: Settings, stores: Stores) -> None:
     except StoreUnreachable:
         return  # the store logs it
     vault = Vault(settings.secret_key)
-    unreadable = [one.id for one in found if not vault.opens(one.resource)]
+    unreadable = [one.id for one in found if not vault.can_decrypt(one.resource)]
     if unreadable:
         text = "event=secrets_unreadable count={count} first={first} IPF_SECRET_KEY does not decrypt their headers"
         log.warn(text, count=len(unreadable), first=f"Subscription/{unreadable[0]}")

@@ -24,7 +24,7 @@ from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.tree import PathTree
 from ipf.fhir.index.values import EntryCollector, Indexer
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.model.redaction import hidden
+from ipf.fhir.model.redaction import redact_resource
 from ipf.ports.index import EMPTY, Entries
 
 _NONE: frozenset[Any] = frozenset()
@@ -39,7 +39,7 @@ def extract(resource: dict[str, Any]) -> Entries:
     if plan is None:
         return EMPTY
     if resource_type == "Subscription":
-        resource = hidden(resource)
+        resource = redact_resource(resource)
     found = EntryCollector()
     plan.index(resource, found)
     for parameter in plan.general:

@@ -1,12 +1,11 @@
-"""Secrets within stored resources: how they are marked, kept over an update, and hidden from whoever reads.
+"""Redaction of the secrets within stored resources: the values of the headers of a Subscription.
 
-The value of a sealed header of a Subscription stands in the stored resource as `Name: ipf-sealed:1:...`
-(`security/vault.py` makes and opens it).  Nobody outside is shown that: every answer has the mask in its place, and a
-resource that comes back with the mask keeps what is stored.  Patches, search parameters and expressions of topics see
-the mask as well, so that nothing can be copied from there, and no question about it is answered.
+A stored Subscription holds them encrypted, as `Name: ipf-sealed:1:...` (`ipf/security/vault.py`).  Every answer has a
+mask instead, and a Subscription that is sent back with the mask keeps the stored value.  Patches, search parameters
+and topic expressions see the mask too, so a secret can neither be copied nor found out by queries.
 
-A secret stays with the endpoint that it was registered for: whoever has notifications sent elsewhere must bring it
-anew, so that nobody who may change a Subscription, but not see its secrets, has them sent to himself.
+A secret belongs to the endpoint that it was registered for.  A Subscription with a new endpoint must state its secrets
+again; otherwise whoever may change a Subscription, but not read its secrets, could have them sent to himself.
 """
 
 from __future__ import annotations
@@ -16,38 +15,38 @@ import re
 from ipf.errors import Category, Problem
 from ipf.ports import Json
 
-MARK = "ipf-sealed:"
+STORED_SECRET = "ipf-sealed:"
 MASK = "***"
-_SEALED = re.compile(rb"ipf-sealed:[01]:[A-Za-z0-9_=-]*")
-_MARK = MARK.encode()
+_SECRETS = re.compile(rb"ipf-sealed:[01]:[A-Za-z0-9_=-]*")
+_STORED_SECRET = STORED_SECRET.encode()
 
 
-def masked(body: bytes) -> bytes:
-    """Bytes that leave the server, with every sealed secret hidden."""
-    return _SEALED.sub(MASK.encode(), body) if _MARK in body else body
+def redact_body(body: bytes) -> bytes:
+    """Bytes that leave the server, with a mask instead of every stored secret."""
+    return _SECRETS.sub(MASK.encode(), body) if _STORED_SECRET in body else body
 
 
-def parts(header: object) -> tuple[str, str]:
-    """Name and value of a registered header; empty when it is none."""
+def split_header(header: object) -> tuple[str, str]:
+    """Name and value of `Name: value`; both empty for any other value."""
     name, sign, value = header.partition(":") if isinstance(header, str) else ("", "", "")
     return (name, value.strip()) if sign else ("", "")
 
 
-def kept(resource: Json, stored: Json | None) -> Json:
-    """A Subscription whose masked headers are those that are stored, name by name and in order.
+def restore_redacted(resource: Json, stored: Json | None) -> Json:
+    """A Subscription with the stored values instead of the masks, matched by name and in order.
 
     Problem BUSINESS_RULE when there is nothing that a mask could stand for, or notifications go elsewhere.
     """
     channel = resource.get("channel")
     headers = channel.get("header", ()) if isinstance(channel, dict) else ()
-    if not any(parts(one)[1] == MASK for one in headers):
+    if not any(split_header(one)[1] == MASK for one in headers):
         return resource
     left = list((stored or {}).get("channel", {}).get("header", ()))
     found = []
     for number, one in enumerate(headers):
-        name, value = parts(one)
+        name, value = split_header(one)
         if value == MASK:
-            one = next((old for old in left if parts(old)[0].lower() == name.lower()), None)
+            one = next((old for old in left if split_header(old)[0].lower() == name.lower()), None)
             if one is None:
                 text = f"{MASK} stands for a secret that is stored, and there is none for the header {name}"
                 raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
@@ -58,10 +57,10 @@ def kept(resource: Json, stored: Json | None) -> Json:
     return {**resource, "channel": {**resource["channel"], "header": found}}
 
 
-def hidden(resource: Json) -> Json:
-    """A resource as whoever reads it knows it: for all that a client may ask about it (patches, expressions, indexes).
+def redact_resource(resource: Json) -> Json:
+    """The resource as clients see it, for patches, expressions and indexes.
 
-    An answer to a question about sealed text would tell of it, letter by letter.
+    A client that could search or test an encoded secret would find it out letter by letter.
     """
     if resource.get("resourceType") != "Subscription":
         return resource
@@ -69,17 +68,19 @@ def hidden(resource: Json) -> Json:
     headers = channel.get("header")
     if not isinstance(headers, list):
         return resource
-    shown = [f"{parts(one)[0]}: {MASK}" if parts(one)[1].startswith(MARK) else one for one in headers]
+    shown = [
+        f"{split_header(one)[0]}: {MASK}" if split_header(one)[1].startswith(STORED_SECRET) else one for one in headers
+    ]
     return {**resource, "channel": {**channel, "header": shown}}
 
 
-def check_unsealed(sent: Json) -> None:
-    """Problem BUSINESS_RULE for a header that a client has sealed: it could be a secret of another endpoint."""
+def refuse_encrypted_headers(sent: Json) -> None:
+    """Problem BUSINESS_RULE for a value with the mark of a stored secret: it may belong to another endpoint."""
     headers = _channel(sent).get("header", ())
     for number, one in enumerate(headers if isinstance(headers, list) else ()):
-        name, value = parts(one)
-        if value.startswith(MARK):
-            text = f"the value of {name} cannot begin with {MARK}"
+        name, value = split_header(one)
+        if value.startswith(STORED_SECRET):
+            text = f"the value of {name} cannot begin with {STORED_SECRET}"
             raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
 
 

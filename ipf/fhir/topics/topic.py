@@ -19,7 +19,7 @@ from datetime import datetime
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.fhirpath import Expression, FhirPathError, compile
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.redaction import hidden
+from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.search.includes import read_include
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.predicate import parameters_that_need_store
@@ -63,7 +63,7 @@ def _meets_searches(trigger: Trigger, change: Change) -> bool:
 
 
 def _meets_expression(expression: ResourceTest, change: Change) -> bool:
-    now, before = (None if one is None else hidden(one) for one in (change.resource, change.previous))
+    now, before = (None if one is None else redact_resource(one) for one in (change.resource, change.previous))
     focus = now if now is not None else before
     variables: dict[str, object] = {"current": now or [], "previous": before or []}
     try:

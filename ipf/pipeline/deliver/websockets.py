@@ -27,7 +27,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.redaction import masked
+from ipf.fhir.model.redaction import redact_body
 from ipf.pipeline.deliver.attempts import attempt_of
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.worker import Worker
@@ -334,7 +334,7 @@ class WebsocketNotifier:
 
 
 def _texts(notification: Notification, binding: ClientBinding) -> list[bytes]:
-    body = None if notification.body is None else masked(notification.body)  # it may contain a Subscription
+    body = None if notification.body is None else redact_body(notification.body)  # it may contain a Subscription
     if binding.by_token and body is not None:
         return [body]
     ping = f"ping {notification.subscription_id}".encode()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.redaction import hidden
+from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
 from ipf.fhir.patch.json_patch import json_patch
 from ipf.ports import Answer, Json, Request
@@ -92,7 +92,7 @@ def _admitted(change: Apply, repository: Repository, place: str | None = None) -
 
     def apply(resource: Json) -> Json:
         try:
-            patched = change(hidden(resource))
+            patched = change(redact_resource(resource))
         except Problem as refused:
             raise (_at(place, refused) if place else refused) from refused
         same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))

@@ -40,7 +40,7 @@ def with_sent_secrets(answer: Answer, sent: Json, repository: Repository) -> Ans
     """The response with the header values of a Subscription as the client sent them; elsewhere they are redacted."""
     if sent["resourceType"] != "Subscription" or not answer.body:
         return answer
-    return replace(answer, body=repository.vault.shown(answer.body, sent))
+    return replace(answer, body=repository.vault.with_sent_values(answer.body, sent))
 
 
 def describe(result: EntryResult) -> str:

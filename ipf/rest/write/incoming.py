@@ -8,7 +8,7 @@ search parameters.  Converted messages are not checked here.
 from __future__ import annotations
 
 from ipf.errors import Problem
-from ipf.fhir.model.redaction import check_unsealed
+from ipf.fhir.model.redaction import refuse_encrypted_headers
 from ipf.fhir.search.custom_parameters import check as check_parameter
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import check_topic
@@ -46,7 +46,7 @@ def check_incoming(resource: Json, repository: Repository, place: str | None = N
                 check_topic(topic)
             return resource
         check(resource, repository.policy)
-        check_unsealed(resource)
+        refuse_encrypted_headers(resource)
     except Problem as refused:
         if place is None:
             raise
@@ -54,4 +54,4 @@ def check_incoming(resource: Json, repository: Repository, place: str | None = N
     stored = {name: value for name, value in resource.items() if name != "error"}  # `error` is set by the server only
     if stored.get("status") == "active":  # the guide allows it; the service activates the subscription
         stored["status"] = "requested"
-    return repository.vault.sealed(stored)
+    return repository.vault.encrypt_headers(stored)

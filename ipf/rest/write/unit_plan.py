@@ -16,7 +16,7 @@ from typing import NoReturn, cast
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
-from ipf.fhir.model.redaction import kept
+from ipf.fhir.model.redaction import restore_redacted
 from ipf.fhir.search.match import matches
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
@@ -250,7 +250,7 @@ class UnitPlan:
     def _with_secrets(self, pending: Pending, resource: Json) -> Json:
         """Replace redacted headers by the stored ones."""
         try:
-            return kept(resource, pending.state.resource if pending.state is not None else None)
+            return restore_redacted(resource, pending.state.resource if pending.state is not None else None)
         except Problem as problem:
             place = pending.entry.place
             raise (problem if place is None else problem.inside(place)) from problem

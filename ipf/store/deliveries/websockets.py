@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.redaction import masked
+from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Attempt, Event, Lease
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
@@ -123,4 +123,6 @@ class Sockets:
 def event_of(row: Row) -> Event:
     """An event of its columns; of a Subscription that changed, without its secrets."""
     number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
-    return Event(number, resource_type, id_, version_id, occurred_at, correlation_id, masked(body.encode()), method)
+    return Event(
+        number, resource_type, id_, version_id, occurred_at, correlation_id, redact_body(body.encode()), method
+    )

@@ -18,7 +18,7 @@ from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.model.redaction import masked
+from ipf.fhir.model.redaction import redact_body
 from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.messages import answer, timestamp, window
@@ -85,7 +85,7 @@ async def history(desk: SubscriptionAdmin, subscription_id: str, request: Reques
 async def resource(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets masked."""
     found = await _find(desk, _tenant(request), subscription_id)
-    return Answer(200, masked(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
+    return Answer(200, redact_body(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
 
 
 async def change_status(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:

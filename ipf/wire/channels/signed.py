@@ -15,9 +15,9 @@ import hmac
 from dataclasses import replace
 from hashlib import sha256
 
-from ipf.fhir.model.redaction import masked
+from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Channel, Clock, Delivered, Notification
-from ipf.security.vault import Sealed, Vault
+from ipf.security.vault import SecretUnreadable, Vault
 
 SIGNATURE = "X-Ipf-Signature"
 SIGNING_SECRET = "X-Ipf-Signing-Secret"
@@ -45,15 +45,15 @@ class SignedChannel:
     async def send(self, notification: Notification) -> Delivered:
         """Decrypt, sign, send."""
         try:
-            opened = [(name, self._vault.open(value)) for name, value in notification.headers]
-        except Sealed as lost:
+            opened = [(name, self._vault.decrypt(value)) for name, value in notification.headers]
+        except SecretUnreadable as lost:
             return Delivered(None, 0, str(lost))
         return await self._inner.send(self._signed(notification, opened))
 
     def _signed(self, notification: Notification, headers: list[tuple[str, str]]) -> Notification:
         key, body = self._signing_secret, notification.body
         if body is not None:
-            body = masked(body)  # a notification may be about a Subscription
+            body = redact_body(body)  # a notification may be about a Subscription
         sent = []
         for header in headers:
             if header[0].lower() == _SIGNING_SECRET:
