@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ipf.store.postgres.quoting import Statement, Value, literal, script
+from ipf.store.postgres.quoting import Statement, Value, array, literal, script
 
 COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
     skipped_count, error, created_at, updated_at, tenant"""
@@ -101,18 +101,14 @@ _PARAMETER = re.compile(r"\$[1-5]")
 
 def replay(tenant: str, job: int, ids: str, last_id: int, following: bool) -> str:
     """The script that converts these messages again, inside a transaction.  Result: (how many, how many following)."""
-    values: dict[str, Value] = {"$1": tenant, "$2": job, "$3": ids, "$4": last_id, "$5": following}
-    query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REPLAY.replace("$3", _ids(ids)))
+    values: dict[str, Value] = {"$1": tenant, "$2": job, "$3": array([ids]), "$4": last_id, "$5": following}
+    query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REPLAY)
     return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
-
-
-def _ids(ids: str) -> str:
-    return "'{" + ids + "}'::bigint[]"
 
 
 _REPLAY = """
 WITH met AS MATERIALIZED (
-    SELECT s.id, s.tenant, s.ordering_key, s.status::text AS status FROM unnest($3) AS i(id)
+    SELECT s.id, s.tenant, s.ordering_key, s.status::text AS status FROM unnest($3::bigint[]) AS i(id)
     JOIN message_states s ON s.id = i.id WHERE ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
 ), retried AS (
     UPDATE message_states s

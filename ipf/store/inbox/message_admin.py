@@ -17,7 +17,7 @@ from ipf.store.inbox.admin import is_of
 from ipf.store.inbox.pages import where
 from ipf.store.inbox.text_search import of_tenant, search
 from ipf.store.postgres.database import Database, Row, Session
-from ipf.store.postgres.quoting import Statement, joined, literal, printable
+from ipf.store.postgres.quoting import Statement, bigints, joined, literal, printable
 
 _REJECT = "id, received_at, correlation_id::text, listener, peer, reason, size, tenant"
 
@@ -94,7 +94,7 @@ class PostgresMessageAdmin:
                     text = f"more than {_MOST_FOUND} messages hold this text: narrow the selection"
                     raise Problem(Category.COSTLY, text)
         if ids is not None:
-            conditions.append(f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])")
+            conditions.append(f"b.id = ANY({bigints(ids)})")
         if selection.fingerprint:
             conditions += ["s.status = 'DEAD_LETTER'", of_tenant(selection.wanted, "s.tenant")]
             conditions.append(f"error_fingerprint(coalesce(s.last_error, '')) = {literal(selection.fingerprint)}")

@@ -20,7 +20,7 @@ from ipf.store.inbox.admin import LIST, message
 from ipf.store.inbox.text_index import indexed_to
 from ipf.store.inbox.text_search import TAIL, Matches, of_tenant, search
 from ipf.store.postgres.database import Database
-from ipf.store.postgres.quoting import literal
+from ipf.store.postgres.quoting import bigints, literal
 
 _FEW = 2_000  # messages that are looked up one by one
 _MANY = 20_000  # rows that are tested one by one
@@ -73,7 +73,7 @@ async def _of_ids(database: Database, wanted: MessageFilter, ids: list[int], lim
     """A page of those among these messages that pass the rest of the filter."""
     if not ids:
         return MessagePage(0, ())
-    among = f"b.id = ANY('{{{','.join(map(str, ids))}}}'::bigint[])"
+    among = f"b.id = ANY({bigints(ids)})"
     query = (
         f"SELECT {LIST}, count(*) OVER () {_FROM} WHERE {among} AND {where(wanted)} "
         f"ORDER BY b.received_at DESC, b.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"

@@ -79,9 +79,9 @@ class PostgresPruner:
         doomed = [row for row in rows if row[1] is not None]
         if doomed:
             tenants, correlations = joined(row[1] for row in doomed), joined(row[2] for row in doomed)
-            await self._fhir.many(RECEIPTS.format(tenants=literal_joined(tenants), ids=literal_joined(correlations)))
+            await self._fhir.many(RECEIPTS.format(tenants=literal(tenants), ids=literal(correlations)))
             ids = joined(row[0] for row in doomed)
-            remove = REMOVE_MESSAGES.format(ids=literal_joined(ids), status=literal(status), ended=ended, before=limit)
+            remove = REMOVE_MESSAGES.format(ids=literal(ids), status=literal(status), ended=ended, before=limit)
             await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
         is_more = bool(rows) and any(row[3] for row in rows)
         return len(doomed), str(rows[-1][0]) if is_more else None
@@ -115,7 +115,7 @@ class PostgresPruner:
             return 0, None
         query = VERSIONS.format(
             partition=literal(int(partition)), time=literal(datetime.fromisoformat(moment)), rid=literal(int(rid)),
-            version=literal(int(version)), before=literal(before), awaited=literal_joined(self._awaited),
+            version=literal(int(version)), before=literal(before), awaited=literal(self._awaited),
         )  # fmt: skip
         removed, time, last_rid, last_version = await self._fhir.one(query)
         if time is None:  # nothing that is old enough is left in this partition
@@ -151,11 +151,6 @@ class PostgresPruner:
             return RetentionState(None, None, None, {})
         held_by, began_at, ended_at, result = row
         return RetentionState(held_by, began_at, ended_at, orjson.loads(result or "{}"))
-
-
-def literal_joined(text: str) -> str:
-    """What `joined` made, as a literal (it holds the separators that `literal` refuses)."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:

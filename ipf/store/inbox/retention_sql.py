@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipf.store.postgres.quoting import literal
+
 BATCH = 500
 SUBSCRIPTIONS = 200  # read at once
 MOST_AWAITED = 20_000
@@ -102,7 +104,7 @@ WHERE w.last_updated < {before} AND w.version_id < r.version_id
 
 
 def _messages(status: str, ended: str) -> str:
-    done = _DONE.replace("{status}", f"'{status}'").replace("{ended}", ended)
+    done = _DONE.replace("{status}", literal(status)).replace("{ended}", ended)
     return f"SELECT count(*) FROM message_states s WHERE {done}"
 
 

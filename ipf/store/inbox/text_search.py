@@ -19,7 +19,7 @@ from ipf.ports import MessageFilter
 from ipf.ports.inbox import EVERY_TENANT
 from ipf.store.inbox.text_index import field_lexeme, indexed_to, patient_lexeme
 from ipf.store.postgres.database import Database
-from ipf.store.postgres.quoting import literal
+from ipf.store.postgres.quoting import bigints, literal
 
 TAIL = 3_000
 
@@ -73,7 +73,7 @@ class Matches:
 
     @property
     def _tail(self) -> str:
-        return f"'{{{','.join(map(str, sorted(self.tail)))}}}'::bigint[]"
+        return bigints(sorted(self.tail))
 
 
 def of_tenant(wanted: MessageFilter, column: str = "tenant") -> str:

@@ -81,6 +81,11 @@ def array(texts: Iterable[str]) -> Joined:
     return Joined("{" + ",".join(texts) + "}")
 
 
+def bigints(numbers: Iterable[int]) -> str:
+    """The SQL of an array of `bigint`."""
+    return f"{literal(array(map(str, numbers)))}::bigint[]"
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A statement that every session prepares when it connects.  `types` are its parameters' types, in order."""
