@@ -212,7 +212,6 @@ class PackagingTests(TestCase):
 
 OPEN = {
     "ipf.records",
-    "ipf.wire.http.site imports",
 }
 """What the move has still to mend."""
 

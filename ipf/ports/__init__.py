@@ -39,7 +39,7 @@ from ipf.ports.delivery import (
     SubscriptionHealth,
     Terms,
 )
-from ipf.ports.http import Answer, Credential, Handler, Identify, Request
+from ipf.ports.http import Answer, Handler, Identify, Request
 from ipf.ports.inbox import (
     OPEN_STATES,
     Backoff,
@@ -137,7 +137,6 @@ __all__ = [
     "CodeQueue",
     "Compose",
     "Conversion",
-    "Credential",
     "Delivered",
     "DeliveryEnd",
     "DeliveryQueue",

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
 from ipf.ports.resources import Version
 
 
-class Credential:
-    """An `Authorization` header, one object for as long as a connection repeats it byte for byte.
-
-    `known`: what was found out about it by whoever reads it (`wire/http/bearer.py`), who also says how long that holds.
-    """
-
-    __slots__ = ("known", "raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self.known: object = None
-
-
 @dataclass(slots=True)
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
-    `address`: of the caller's end of the connection; "" when it has none.  `credential`: of its `Authorization` header,
-    when it came over a connection.
+    `address`: of the caller's end of the connection; "" when it has none.
     """
 
     method: str
@@ -41,7 +27,6 @@ class Request:
     tenant: str = DEFAULT_TENANT
     caller: Caller = OPEN
     address: str = ""
-    credential: Credential | None = field(default=None, compare=False, repr=False)
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
         """The same request of this caller, in this tenant when one is named.
@@ -50,7 +35,7 @@ class Request:
         """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
-            tenant or self.tenant, caller, self.address, self.credential,
+            tenant or self.tenant, caller, self.address,
         )  # fmt: skip
 
 

@@ -22,9 +22,10 @@ from ipf.rest.http.outcome import refuse
 from ipf.rest.router import handler
 from ipf.rest.write.permission import OPEN_PATHS
 from ipf.rest.write.repository import Repository
+from ipf.wire.http.app import resource
 from ipf.wire.http.bearer import Bearer
 from ipf.wire.http.oidc import KeySource
-from ipf.wire.http.site import FhirResource, site
+from ipf.wire.http.site import site
 from tests.bench.fhir import patient
 from tests.bench.report import line
 from tests.fakes.history import MemoryHistories
@@ -68,7 +69,7 @@ def _channel(identify: Identify | None) -> Any:
         store.versions[DEFAULT_TENANT, "Patient", f"b{number}"] = [replace(first, id=f"b{number}")]
     unused: Any = None
     repository = Repository(store, unused, lambda: datetime.now(UTC), MemoryHistories(store))
-    factory = site({"fhir": FhirResource(handler(repository, identify), refuse)})
+    factory = site({"fhir": resource(handler(repository, identify), refuse)})
     channel: Any = factory.buildProtocol(unused)
     channel.callLater = reactor.callLater
     channel.makeConnection(StringTransport())

@@ -27,7 +27,8 @@ from ipf.fhir.model.packages import read_package
 from ipf.rest.http.outcome import refuse
 from ipf.rest.router import handler
 from ipf.telemetry.logs import LogWriter
-from ipf.wire.http.site import FhirResource, site
+from ipf.wire.http.app import resource
+from ipf.wire.http.site import site
 from tests.rest.world import World
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -45,7 +46,7 @@ class Server:
         self.publisher.addObserver(writer)
         self.forget = lambda: self.publisher.removeObserver(writer)
         self.world = World()
-        fhir = FhirResource(handler(self.world.repository), refuse)
+        fhir = resource(handler(self.world.repository), refuse)
         self.factory = site({"fhir": fhir}, max_body=MAX_BODY)
 
     def send(self, data: bytes) -> bytes:

@@ -17,7 +17,7 @@ from ipf.ports import Answer, Notification
 from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
 from ipf.wire.channels.rest_hook import RestHook
 from ipf.wire.client.http_client import HttpClient
-from ipf.wire.http.site import FhirResource
+from ipf.wire.http.app import resource
 from tests.rest.world import OnMemory, patient
 from tests.waiting import PATIENCE
 from tests.wire.http.test_site import Connection, Handlers, refuse
@@ -144,6 +144,6 @@ class PathTests(OnMemory):
         """A path below /fhir never reaches what is mounted beside it."""
         here, beside = Handlers(), Handlers(Answer(200))
         for path in self.PATHS:
-            mounts = {"fhir": FhirResource(here.at_once, refuse), "admin": FhirResource(beside.at_once, refuse)}
+            mounts = {"fhir": resource(here.at_once, refuse), "admin": resource(beside.at_once, refuse)}
             Connection(mounts).get(f"/fhir/{path}")
         self.assertEqual(beside.requests, [])

@@ -15,8 +15,8 @@ from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
 from ipf.security.audit import AuditRules, tails
 from ipf.wire.admin import audit as admin_audit
-from ipf.wire.admin.app import Gate
-from ipf.wire.admin.audit import Watch
+from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.klein_app import AuditHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,13 @@ class AuditObservers:
     """Each is called for every event of its kind; None when audit is disabled."""
 
     requests: Observe | None = None
-    admin: Watch | None = None
+    admin: AuditHook | None = None
     bindings: AuditBinding | None = None
 
 
-def open_audit(settings: Settings, stores: Stores, gate: Gate, reactor: Any, stack: AsyncExitStack) -> AuditObservers:
+def open_audit(
+    settings: Settings, stores: Stores, access: AdminAccess, reactor: Any, stack: AsyncExitStack
+) -> AuditObservers:
     """Open the audit log of the HTTP listener.  On stop it writes what it holds."""
     new_tail = tails()
     rules = AuditRules(settings.audit_reads, settings.audit_searches, settings.multitenancy == "enabled")
@@ -38,6 +40,6 @@ def open_audit(settings: Settings, stores: Stores, gate: Gate, reactor: Any, sta
     stack.push_async_callback(audit_log.stop, settings.stop_seconds)
     return AuditObservers(
         observer(rules, audit_log.note, milliseconds, new_tail, run_in_thread, audit_log.note_exchange),
-        admin_audit.watcher(audit_log.note, gate.who, now, new_tail),
+        admin_audit.audit_hook(audit_log.note, access.agent, now, new_tail),
         binding_recorder(rules, audit_log.note, now, new_tail),
     )

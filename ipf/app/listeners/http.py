@@ -56,17 +56,19 @@ from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component, Health
-from ipf.wire.admin.app import Gate
+from ipf.wire.admin.klein_app import Routes
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.channels import websocket_resource
 from ipf.wire.client.remote_service import RemoteService
+from ipf.wire.http.app import resource as klein_resource
 from ipf.wire.http.limits import HttpLimits
-from ipf.wire.http.site import FhirResource, site
+from ipf.wire.http.site import site
 from ipf.wire.observe import app as observe_http
-from ipf.wire.observe.app import Beside
 from ipf.wire.observe.observe import Facts, Observe
+from ipf.wire.observe.observe import refusal as observe_refusal
 
 _MAPPING_TIMEOUT_SECONDS = 1.5
 
@@ -89,23 +91,24 @@ async def open_http(
 ) -> None:
     """Open the HTTP listener, with at most so many connections.  Problem UNAVAILABLE names IPF_HTTP_LISTEN."""
     access = open_access(settings, reactor)
-    gate = Gate(settings.admin_token, settings.admin_read_token)
-    audit = open_audit(settings, parts.stores, gate, reactor, stack)
+    admin_access = AdminAccess(settings.admin_token, settings.admin_read_token)
+    audit = open_audit(settings, parts.stores, admin_access, reactor, stack)
     health = Health(_components(settings, parts, access, reactor), reactor)
     mounts = {
-        "fhir": FhirResource(_fhir(settings, parts.stores, access, audit), refuse),
-        "mapping": FhirResource(
+        "fhir": klein_resource(_fhir(settings, parts.stores, access, audit), refuse),
+        "mapping": klein_resource(
             mapping_handler(parts.installation, parts.stores.notifier, run_in_thread, access.identify, audit.requests),
             refuse,
         ),
-        "admin": _admin(settings, parts, gate, audit, health, reactor),
+        "admin": _admin(settings, parts, admin_access, audit, health, reactor),
         "actuator": actuator.resource(health),
         "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
     }
     limits = HttpLimits(
         settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins, connections
     )
-    factory = site(mounts, max_body=settings.http_max_body_bytes, limits=limits)
+    refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
+    factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits)
     port = await listen(reactor, bound(settings.http_listen, is_protected(settings)), factory, "HTTP", HTTP)
     stack.push_async_callback(maybeDeferred, port.stopListening)
 
@@ -159,34 +162,30 @@ def _repository(settings: Settings, stores: Stores, access: Access) -> Repositor
 
 
 def _admin(
-    settings: Settings, parts: HttpParts, gate: Gate, audit: AuditObservers, health: Health, reactor: Any
+    settings: Settings, parts: HttpParts, access: AdminAccess, audit: AuditObservers, health: Health, reactor: Any
 ) -> IResource:
-    """The admin API, with the observability and retention APIs mounted in it."""
+    """The admin API, with the observability API mounted in it."""
     stores = parts.stores
-    routes: list[admin.Routes] = [
+    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
+    observe = Observe(parts.monitoring.statistics, health, facts, now)
+    pruner, policy = message_pruner(stores), retention_policy(settings)
+    routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
+        admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
+        observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
-    root = admin.resource(
+    return admin.resource(
         stores.inbox,
         stores.notifier,
-        gate,
+        access,
         stores.codes,
         parts.mapping,
         _subscription_admin(settings, stores),
         more=routes,
-        watch=audit.admin,
+        audit=audit.admin,
     )
-    pruner, policy = message_pruner(stores), retention_policy(settings)
-    count = partial(would_remove, pruner, policy, now)
-    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
-    observe = Observe(parts.monitoring.statistics, health, facts, now)
-    mounts = {
-        "observe": observe_http.resource(observe, gate.check, __version__, audit.admin),
-        "retention": admin_retention.resource(pruner, policy, count, gate, audit.admin),
-    }
-    return Beside(root, mounts)
 
 
 def _toggles(settings: Settings) -> dict[str, Any]:

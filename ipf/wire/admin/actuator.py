@@ -20,14 +20,15 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import HTTPException
 
 from ipf.ports import Answer
-from ipf.telemetry import correlation, metrics
+from ipf.telemetry import metrics
+from ipf.wire.admin.klein_app import not_routed
+from ipf.wire.http.serving import JSON, refusal, serve
 
 UP = "UP"
 DOWN = "DOWN"
-JSON = "application/json"
 
 Check = Callable[[], Awaitable[Mapping[str, Any] | None]]
 
@@ -99,44 +100,41 @@ def resource(health: Health) -> IResource:
     """The resource to mount at `/actuator`."""
     app = Klein()
 
-    async def run(web: IRequest, answer: Awaitable[Answer]) -> bytes:
-        return _write(web, await answer)
+    async def run(web: IRequest, work: Callable[[], Awaitable[Answer]]) -> bytes:
+        return await serve(web, lambda _: work(), refusal)
 
     @app.route("/health", methods=["GET"])
     async def show_health(web: IRequest) -> bytes:
-        return await run(web, health.health())
+        return await run(web, health.health)
 
     @app.route("/health/liveness", methods=["GET"])
     async def liveness(web: IRequest) -> bytes:
-        return await run(web, health.liveness())
+        return await run(web, health.liveness)
 
     @app.route("/health/readiness", methods=["GET"])
     async def readiness(web: IRequest) -> bytes:
-        return await run(web, health.readiness())
+        return await run(web, health.readiness)
 
     @app.route("/prometheus", methods=["GET"])
-    def prometheus(web: IRequest) -> bytes:
-        return _write(web, Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE))
+    async def prometheus(web: IRequest) -> bytes:
+        return await run(web, _exposition)
 
     @app.handle_errors(HTTPException)  # type: ignore[arg-type]  # Klein's hint fits methods only
-    def refuse(web: IRequest, failure: Failure) -> bytes:
-        status = 405 if isinstance(failure.value, MethodNotAllowed) else 404
-        error = ("bad_request", "this path answers GET") if status == 405 else ("not_found", "nothing is at this path")
-        return _write(web, Answer(status, orjson.dumps({"error": error[0], "message": error[1]}), (), JSON))
+    async def no_route(web: IRequest, failure: Failure) -> bytes:
+        async def answer() -> Answer:
+            return not_routed(failure.value, refusal)
+
+        return await run(web, answer)
 
     return app.resource()
 
 
+async def _exposition() -> Answer:
+    return Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE)
+
+
 def _answer(body: Mapping[str, Any]) -> Answer:
     return Answer(200 if body["status"] == UP else 503, orjson.dumps(body, default=str), (), JSON)
-
-
-def _write(web: Any, answer: Answer) -> bytes:
-    web.setResponseCode(answer.status)
-    web.setHeader("Content-Type", answer.content_type)
-    web.setHeader("Cache-Control", "no-store")
-    web.setHeader(correlation.HEADER, correlation.of(web.getHeader))
-    return answer.body
 
 
 def _reason(error: Exception) -> str:

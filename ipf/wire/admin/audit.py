@@ -24,14 +24,10 @@ from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Trail
 from ipf.ports.mapping import Origin
 from ipf.security.audit import NewTail, clean, kind_of, record, target_of
+from ipf.wire.admin.klein_app import AuditHook, Routes, Run
 from ipf.wire.admin.messages import answer, timestamp, window
 
 log = Logger()
-
-Watch = Callable[[Request, Answer, datetime], None]
-"""Told of every request to the admin API, its answer, and when it began."""
-
-Run = Callable[[IRequest, Callable[[Request], Any]], Any]
 
 _POLLED = frozenset({("observe", "system"), ("observe", "throughput"), ("observe", "openapi.json"), ("openapi.json",),
                      ("subscriptions", "health")})  # fmt: skip
@@ -41,34 +37,33 @@ _WORD = re.compile(r"[a-z][a-z_-]{1,30}")
 _OUTCOMES = {"0": 0, "4": 4, "8": 8}
 
 
-def routes(store: AuditStore) -> Callable[[Klein, Run], None]:
-    """What adds the paths to the application of the admin API."""
+def routes(store: AuditStore) -> Routes:
+    """The path `/admin/audit`."""
 
     def add(app: Klein, run: Run) -> None:
         @app.route("/audit", methods=["GET"])
         async def list_audit(web: IRequest) -> bytes:
-            found: bytes = await run(web, lambda request: list_records(store, request))
-            return found
+            return await run(web, lambda request: list_records(store, request))
 
     return add
 
 
-def watcher(trail: Trail, who: Callable[[Request], str], clock: Clock, new_tail: NewTail) -> Watch:
-    """Notes what operators do; `who` names the token that was used, "" = none that is known."""
+def audit_hook(trail: Trail, agent: Callable[[Request], str], clock: Clock, new_tail: NewTail) -> AuditHook:
+    """Writes what operators do to the audit trail.  `agent`: name of the token that was used, "" = unknown."""
 
-    def watch(request: Request, given: Answer, began: datetime) -> None:
+    def hook(request: Request, given: Answer, began: datetime) -> None:
         try:
-            audit = audit_of(request, given, who(request), began, clock(), new_tail)
+            audit = audit_of(request, given, agent(request), began, clock(), new_tail)
             if audit is not None:
                 trail(audit)
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
-    return watch
+    return hook
 
 
 def audit_of(
-    request: Request, given: Answer, who: str, began: datetime, ended: datetime, new_tail: NewTail
+    request: Request, given: Answer, agent: str, began: datetime, ended: datetime, new_tail: NewTail
 ) -> Audit | None:
     """The record of an admin request; None for polling that succeeded."""
     path = request.path[1:] if request.path[:1] == ("admin",) else request.path
@@ -77,7 +72,7 @@ def audit_of(
         return None
     entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}".replace(" ", "_"),) if len(path) > 1 else ()
     kind = kind_of(
-        DEFAULT_TENANT, Caller(subject=who), ADMIN, _interaction(request.method, path),
+        DEFAULT_TENANT, Caller(subject=agent), ADMIN, _interaction(request.method, path),
         _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
     return record(kind, new_tail(), began, ended, request.correlation_id, target_of(request), entities)

@@ -31,10 +31,10 @@ _WAITING = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 _SILENT = ("off", "deleted")
 
 
-async def effects(inbox: Inbox, desk: MessageAdmin, store: EffectsStore, message_id: str) -> Answer:
+async def effects(inbox: Inbox, admin: MessageAdmin, store: EffectsStore, message_id: str) -> Answer:
     """`GET /admin/messages/{id}/effects`.  While the FHIR database is away, what it knows is left out: `unknown`."""
     row = await _message(inbox, message_id)
-    transformed = await desk.transformed(row.id)
+    transformed = await admin.transformed(row.id)
     try:
         found: FhirEffects | None = await store.effects(row.tenant, row.correlation_id)
     except StoreUnreachable:

@@ -41,7 +41,7 @@ from ipf.wire.admin.messages import (
 
 MOST = 100_000
 MOST_IDS = 10_000
-REHEARSED = 20
+PREVIEWED = 20
 PER_SECOND = 100
 HIGHEST_PER_SECOND = 5_000
 JOB_STATES = ("requested", "running", "done", "cancelled", "failed")
@@ -50,7 +50,7 @@ _FILTERS = frozenset(("status", *EXACT_FILTERS, *TEXT_FILTERS, *TIME_FILTERS))
 _COMMON = frozenset(("ids", "filter", "per_second", "dry_run"))
 
 
-async def replay(desk: MessageAdmin, rehearsal: ReplayPreview, request: Request) -> Answer:
+async def replay(admin: MessageAdmin, preview: ReplayPreview, request: Request) -> Answer:
     """`POST /admin/messages/replay`: convert stored messages again with the maps of now.
 
     202 with the job.  `dry_run`: 200 with what would become of each resource, for the first 20 messages (`limit`).
@@ -60,14 +60,14 @@ async def replay(desk: MessageAdmin, rehearsal: ReplayPreview, request: Request)
     if job.selection.ids is None and not _narrowing(body):
         raise Problem(Category.VALUE, "name ids, or at least one condition in filter")
     if not _flag(body, "dry_run", default=False):
-        return answer(202, job_item(await desk.start_job(job, MOST)))
-    limit = _whole(body, "limit", REHEARSED, 1, REHEARSED)
-    ids = await desk.select(job.selection, MOST + 1)
-    items = [await rehearsal.preview(one) for one in ids[:limit]]
+        return answer(202, job_item(await admin.start_job(job, MOST)))
+    limit = _whole(body, "limit", PREVIEWED, 1, PREVIEWED)
+    ids = await admin.select(job.selection, MOST + 1)
+    items = [await preview.preview(one) for one in ids[:limit]]
     return answer(200, {"dry_run": True, "total": min(len(ids), MOST), "limit": limit, "items": items})
 
 
-async def dead_letters(desk: MessageAdmin, kind: str, request: Request) -> Answer:
+async def dead_letters(admin: MessageAdmin, kind: str, request: Request) -> Answer:
     """`POST /admin/dead-letters/retry` and `/discard`: 202 with the job; `dry_run`: 200 with the first ids."""
     body = _body(request, _COMMON | {"fingerprint"})
     job = _job_of(body, kind)
@@ -78,41 +78,41 @@ async def dead_letters(desk: MessageAdmin, kind: str, request: Request) -> Answe
         raise Problem(Category.VALUE, "dead letters have status DEAD_LETTER")
     job = replace(job, selection=replace(job.selection, wanted=replace(wanted, status=Status.DEAD_LETTER)))
     if not _flag(body, "dry_run", default=False):
-        return answer(202, job_item(await desk.start_job(job, MOST)))
-    ids = await desk.select(job.selection, MOST + 1)
+        return answer(202, job_item(await admin.start_job(job, MOST)))
+    ids = await admin.select(job.selection, MOST + 1)
     return answer(200, {"dry_run": True, "total": min(len(ids), MOST), "ids": ids[:100]})
 
 
-async def error_groups(desk: MessageAdmin, request: Request) -> Answer:
+async def error_groups(admin: MessageAdmin, request: Request) -> Answer:
     """`GET /admin/dead-letters/errors`: dead letters by what is alike in their errors, the largest group first."""
     parameters = _parameters(request)
     limit, offset = window(parameters)
-    total, groups = await desk.error_groups(tenant_of(parameters), limit, offset)
+    total, groups = await admin.error_groups(tenant_of(parameters), limit, offset)
     return answer(200, _page(total, limit, offset, [group_item(one) for one in groups]))
 
 
-async def list_jobs(desk: MessageAdmin, request: Request) -> Answer:
+async def list_jobs(admin: MessageAdmin, request: Request) -> Answer:
     """`GET /admin/jobs`: newest first; filter `status`."""
     parameters = _parameters(request)
     limit, offset = window(parameters)
     status = parameters.get("status") or None
     if status is not None and status not in JOB_STATES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(JOB_STATES)}")
-    total, jobs = await desk.jobs(tenant_of(parameters), status, limit, offset)
+    total, jobs = await admin.jobs(tenant_of(parameters), status, limit, offset)
     return answer(200, _page(total, limit, offset, [job_item(one) for one in jobs]))
 
 
-async def get_job(desk: MessageAdmin, number: str) -> Answer:
+async def get_job(admin: MessageAdmin, number: str) -> Answer:
     """`GET /admin/jobs/{id}`."""
-    job = await desk.job(row_id(number))
+    job = await admin.job(row_id(number))
     if job is None:
         raise Problem(Category.NOT_FOUND, f"there is no job {row_id(number)}")
     return answer(200, job_item(job))
 
 
-async def cancel_job(desk: MessageAdmin, number: str) -> Answer:
+async def cancel_job(admin: MessageAdmin, number: str) -> Answer:
     """`POST /admin/jobs/{id}/cancel`: what is done stays done.  409 when it has ended."""
-    return answer(200, job_item(await desk.cancel_job(row_id(number))))
+    return answer(200, job_item(await admin.cancel_job(row_id(number))))
 
 
 def job_item(job: Job) -> dict[str, Any]:

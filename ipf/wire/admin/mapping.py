@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, MappingAdmin, Notifier
-from ipf.wire.admin.messages import JSON, row_id
+from ipf.wire.admin.messages import row_id
+from ipf.wire.http.serving import JSON
 
-MAPPING_BELL = "mapping"
+MAPPING = "mapping"  # the topic of the notifier
 
 
-async def describe(desk: MappingAdmin) -> Answer:
+async def describe(admin: MappingAdmin) -> Answer:
     """`GET /admin/mapping`."""
-    return _answer(await desk.describe())
+    return _answer(await admin.describe())
 
 
-async def reload(desk: MappingAdmin, notifier: Notifier) -> Answer:
+async def reload(admin: MappingAdmin, notifier: Notifier) -> Answer:
     """`POST /admin/mapping/reload`: 422 names file and line of what is broken, and nothing has changed."""
-    found = await desk.reload()
-    notifier.notify(MAPPING_BELL)
+    found = await admin.reload()
+    notifier.notify(MAPPING)
     return _answer(found)
 
 
-async def trace(desk: MappingAdmin, message_id: str) -> Answer:
+async def trace(admin: MappingAdmin, message_id: str) -> Answer:
     """`GET /admin/messages/{id}/trace`: mapped again with a trace; nothing is changed."""
-    return _answer(await desk.trace(row_id(message_id)))
+    return _answer(await admin.trace(row_id(message_id)))
 
 
 def _answer(body: Json) -> Answer:

@@ -28,9 +28,10 @@ from ipf.ports import (
     Status,
     WrongState,
 )
+from ipf.wire.http.serving import JSON
+from ipf.wire.http.serving import refusal as engine_refusal
 
-BELL = "inbox"
-JSON = "application/json"
+INBOX = "inbox"  # the topic of the notifier
 DEFAULT_LIMIT = 50
 HIGHEST_LIMIT = 500
 HIGHEST_OFFSET = 2**53
@@ -74,7 +75,7 @@ async def retry_message(inbox: Inbox, notifier: Notifier, message_id: str) -> An
         row = await inbox.retry(number)
     except WrongState as wrong:
         return conflict("retry", _RETRYABLE, wrong)
-    notifier.notify(BELL)
+    notifier.notify(INBOX)
     return answer(200, full_row(row))
 
 
@@ -150,11 +151,11 @@ def answer(status: int, body: Mapping[str, Any], *headers: tuple[str, str]) -> A
     return Answer(status, orjson.dumps(body), headers, JSON)
 
 
-def refusal(problem: Problem, *headers: tuple[str, str]) -> Answer:
+def refusal(problem: Problem) -> Answer:
     """The admin error body of a Problem: `{"error": code, "message": text}`."""
-    return answer(
-        problem.rendering.http_status, {"error": problem.rendering.admin_code, "message": str(problem)}, *headers
-    )
+    if isinstance(problem, InvalidStatus):
+        return answer(400, {"error": "invalid_status", "message": problem.text})
+    return engine_refusal(problem)
 
 
 def conflict(action: str, required: str, wrong: WrongState) -> Answer:
@@ -172,11 +173,6 @@ def conflict(action: str, required: str, wrong: WrongState) -> Answer:
 
 class InvalidStatus(Problem):
     """A `status` that is none of the five; its code in the body is `invalid_status`."""
-
-
-def invalid_status(problem: InvalidStatus) -> Answer:
-    """The 400 body for a status filter that names no state."""
-    return answer(400, {"error": "invalid_status", "message": problem.text})
 
 
 def filter_of(parameters: Mapping[str, str]) -> MessageFilter | None:

@@ -8,9 +8,6 @@ Source: interface specification "Vendor profile administration"; decisions secti
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from klein import Klein
 from twisted.web.iweb import IRequest
 
@@ -18,50 +15,46 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Notifier, Request
 from ipf.ports.profiles import ProfileAdmin
-from ipf.wire.admin.mapping import MAPPING_BELL
-from ipf.wire.admin.messages import JSON
+from ipf.wire.admin.klein_app import Routes, Run
+from ipf.wire.admin.mapping import MAPPING
+from ipf.wire.http.serving import JSON
 
-Run = Callable[[IRequest, Callable[[Request], Any]], Any]
 
-
-def routes(desk: ProfileAdmin, notifier: Notifier) -> Callable[[Klein, Run], None]:
-    """What adds the paths to the application of the admin API."""
+def routes(admin: ProfileAdmin, notifier: Notifier) -> Routes:
+    """The paths below `/admin/api/profiles`."""
 
     def add(app: Klein, run: Run) -> None:
         @app.route("/api/profiles", methods=["GET"])
         async def shown(web: IRequest) -> bytes:
-            found: bytes = await run(web, lambda _: describe(desk))
-            return found
+            return await run(web, lambda _: describe(admin))
 
         @app.route("/api/profiles/validate", methods=["POST"])
         async def validated(web: IRequest) -> bytes:
-            found: bytes = await run(web, lambda request: validate(desk, request))
-            return found
+            return await run(web, lambda request: validate(admin, request))
 
         @app.route("/api/profiles/reload", methods=["POST"])
         async def reloaded(web: IRequest) -> bytes:
-            found: bytes = await run(web, lambda _: reload(desk, notifier))
-            return found
+            return await run(web, lambda _: reload(admin, notifier))
 
     return add
 
 
-async def describe(desk: ProfileAdmin) -> Answer:
+async def describe(admin: ProfileAdmin) -> Answer:
     """`GET /admin/api/profiles`."""
-    return _answer(desk.describe())
+    return _answer(admin.describe())
 
 
-async def validate(desk: ProfileAdmin, request: Request) -> Answer:
+async def validate(admin: ProfileAdmin, request: Request) -> Answer:
     """`POST /admin/api/profiles/validate`: 200 for every archive, valid or not; 400 for what is none, 413."""
     if not request.body:
         raise Problem(Category.REQUIRED, "the body must be the archive of a profile (application/x-gtar)")
-    return _answer(await desk.validate(request.body))
+    return _answer(await admin.validate(request.body))
 
 
-async def reload(desk: ProfileAdmin, notifier: Notifier) -> Answer:
+async def reload(admin: ProfileAdmin, notifier: Notifier) -> Answer:
     """`POST /admin/api/profiles/reload`: what is broken is listed as skipped and replaces nothing."""
-    found = await desk.reload()
-    notifier.notify(MAPPING_BELL)
+    found = await admin.reload()
+    notifier.notify(MAPPING)
     return _answer(found)
 
 

@@ -14,26 +14,26 @@ from ipf.wire.admin.messages import answer, readable, row_id, tenant_of, timesta
 MASK = "********"
 
 
-async def list_rejects(desk: MessageAdmin, request: Request) -> Answer:
+async def list_rejects(admin: MessageAdmin, request: Request) -> Answer:
     """`GET /admin/rejects`: one page, newest first."""
     parameters = {name: value.strip() for name, value in reversed(request.query)}
     limit, offset = window(parameters)
-    total, rows = await desk.rejects(tenant_of(parameters), limit, offset)
+    total, rows = await admin.rejects(tenant_of(parameters), limit, offset)
     items = [reject_item(row) for row in rows]
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
 
 
-async def get_reject(desk: MessageAdmin, number: str) -> Answer:
+async def get_reject(admin: MessageAdmin, number: str) -> Answer:
     """`GET /admin/rejects/{id}`: with what came, cut to a bound; what is no UTF-8 is shown as U+FFFD."""
-    row = await desk.get_reject(row_id(number))
+    row = await admin.get_reject(row_id(number))
     if row is None:
         raise Problem(Category.NOT_FOUND, f"there is no reject with id {row_id(number)}")
     return answer(200, reject_item(row) | {"raw": readable(row.raw or b"", "utf-8")})
 
 
-async def delete_reject(desk: MessageAdmin, number: str) -> Answer:
+async def delete_reject(admin: MessageAdmin, number: str) -> Answer:
     """`DELETE /admin/rejects/{id}`."""
-    await desk.delete_reject(row_id(number))
+    await admin.delete_reject(row_id(number))
     return Answer(204, b"", (), "")
 
 

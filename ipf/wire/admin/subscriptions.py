@@ -21,6 +21,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import redact_body
 from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
 from ipf.telemetry.logs import event_line
+from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, timestamp, window
 
 log = Logger()
@@ -31,8 +32,6 @@ BY_OPERATOR = "set to error by an operator"
 
 ChangeStatus = Callable[[str, str, str, str | None, str], Awaitable[object]]
 """(tenant, id, status, error text, correlation id): written as a new version.  Problem NOT_FOUND when there is none."""
-
-Run = Callable[[IRequest, Callable[[Request], Awaitable[Answer]]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +44,36 @@ class SubscriptionAdmin:
     actor: str = "admin"
 
 
-def routes(app: Klein, run: Run, desk: SubscriptionAdmin) -> None:
+def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
     """Everything below `/admin/subscriptions`."""
 
     @app.route("/subscriptions/health", methods=["GET"])
     async def list_health(web: IRequest) -> bytes:
-        return await run(web, lambda request: health(desk, request))
+        return await run(web, lambda request: health(admin, request))
 
     @app.route("/subscriptions/<subscription_id>/history", methods=["GET"])
     async def get_history(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: history(desk, subscription_id, request))
+        return await run(web, lambda request: history(admin, subscription_id, request))
 
     @app.route("/subscriptions/<subscription_id>/resource", methods=["GET"])
     async def get_resource(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: resource(desk, subscription_id, request))
+        return await run(web, lambda request: resource(admin, subscription_id, request))
 
     @app.route("/subscriptions/<subscription_id>/status", methods=["PATCH"])
     async def patch_status(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: change_status(desk, subscription_id, request))
+        return await run(web, lambda request: change_status(admin, subscription_id, request))
 
 
-async def health(desk: SubscriptionAdmin, request: Request) -> Answer:
+async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
     """`GET /admin/subscriptions/health`: one item a subscription, oldest first, at most `MOST`."""
-    items = [health_item(each) for each in await desk.queue.healths(_parameters(request).get("tenant") or None, MOST)]
+    items = [health_item(each) for each in await admin.queue.healths(_parameters(request).get("tenant") or None, MOST)]
     return answer(200, {"total": len(items), "items": items})
 
 
-async def history(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+async def history(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/history`: attempts, newest first."""
     limit, offset = window(_parameters(request))
-    page = await desk.queue.history(_tenant(request), _id(subscription_id), limit, offset)
+    page = await admin.queue.history(_tenant(request), _id(subscription_id), limit, offset)
     if page is None:
         raise _unknown(subscription_id)
     items = [history_item(attempt) for attempt in page.attempts]
@@ -82,19 +81,19 @@ async def history(desk: SubscriptionAdmin, subscription_id: str, request: Reques
     return answer(200, {"subscription_id": f"Subscription/{subscription_id}", **found})
 
 
-async def resource(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
-    """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets masked."""
-    found = await _find(desk, _tenant(request), subscription_id)
+async def resource(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets redacted."""
+    found = await _find(admin, _tenant(request), subscription_id)
     return Answer(200, redact_body(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
 
 
-async def change_status(desk: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+async def change_status(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`PATCH /admin/subscriptions/{id}/status`: any of the four statuses, whatever it was."""
     status = _status(request.body)
     tenant = _tenant(request)
-    before = await _find(desk, tenant, subscription_id)
+    before = await _find(admin, tenant, subscription_id)
     error = BY_OPERATOR if status == "error" else None
-    await desk.change_status(tenant, subscription_id, status, error, request.correlation_id)
+    await admin.change_status(tenant, subscription_id, status, error, request.correlation_id)
     line = event_line(
         "subscription_status_changed",
         name="audit_event",
@@ -102,13 +101,13 @@ async def change_status(desk: SubscriptionAdmin, subscription_id: str, request: 
         tenant=tenant,
         old_status=before.status,
         new_status=status,
-        actor=desk.actor,
+        actor=admin.actor,
         address=request.address or None,
     )
     log.info(line, correlation_id=request.correlation_id)
-    desk.notifier.notify("subscription")
-    desk.notifier.notify("delivery")
-    return answer(200, health_item(await _find(desk, tenant, subscription_id)))
+    admin.notifier.notify("subscription")
+    admin.notifier.notify("delivery")
+    return answer(200, health_item(await _find(admin, tenant, subscription_id)))
 
 
 def health_item(found: SubscriptionHealth) -> dict[str, Any]:
@@ -150,8 +149,8 @@ def history_item(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-async def _find(desk: SubscriptionAdmin, tenant: str, subscription_id: str) -> SubscriptionHealth:
-    found = await desk.queue.health(tenant, _id(subscription_id))
+async def _find(admin: SubscriptionAdmin, tenant: str, subscription_id: str) -> SubscriptionHealth:
+    found = await admin.queue.health(tenant, _id(subscription_id))
     if found is None:
         raise _unknown(subscription_id)
     return found

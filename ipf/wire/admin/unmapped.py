@@ -28,7 +28,7 @@ from ipf.ports import (
     WrongState,
 )
 from ipf.wire.admin.messages import (
-    BELL,
+    INBOX,
     InvalidStatus,
     answer,
     conflict,
@@ -38,7 +38,7 @@ from ipf.wire.admin.messages import (
     window,
 )
 
-MAPPING_BELL = "mapping"
+MAPPING = "mapping"
 _MOST_MESSAGES = 500
 _LONGEST = 1000
 _MAP_MEMBERS = frozenset(("system", "code", "display", "scope"))
@@ -77,7 +77,7 @@ async def map_code(codes: CodeQueue, notifier: Notifier, number: str, request: R
         raise Problem(Category.VALUE, "system and display need a code")
     sender = row.source_system if scope == "sender" else ALL_SENDERS
     made = await codes.answer(Override(sender, row.concept_map, row.code, system, code, display, row.tenant))
-    notifier.notify(MAPPING_BELL)
+    notifier.notify(MAPPING)
     return answer(200, override_item(made))
 
 
@@ -92,7 +92,7 @@ async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, reques
         raise Problem(Category.VALUE, "the body may only have 'following': true or false")
     row = await _code(codes, number)
     done = await codes.requeue(row.id, following=following)
-    notifier.notify(BELL)
+    notifier.notify(INBOX)
     counts = {"converted_again": done.converted_again, "following": done.following, "retried": done.retried}
     return answer(200, {"id": row.id} | counts)
 
@@ -117,7 +117,7 @@ async def get_override(codes: CodeQueue, number: str) -> Answer:
 async def delete_override(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
     """`DELETE /admin/code-overrides/{id}`: the ConceptMap counts again."""
     await codes.delete_override(row_id(number))
-    notifier.notify(MAPPING_BELL)
+    notifier.notify(MAPPING)
     return Answer(204, b"", (), "")
 
 
@@ -140,7 +140,7 @@ async def retry_conversion(codes: CodeQueue, notifier: Notifier, number: str) ->
         row = await codes.retry_conversion(row_id(number))
     except WrongState as wrong:
         return conflict("retry", "FAILED or DEAD_LETTER", wrong)
-    notifier.notify(BELL)
+    notifier.notify(INBOX)
     return answer(200, conversion_item(row))
 
 

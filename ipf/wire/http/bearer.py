@@ -1,8 +1,7 @@
 """`Authorization: Bearer ...` in, the `Caller` out: the one place where a request gets its caller.
 
-A verified token is remembered by its hash until it ends, so that the second request with it costs microseconds; all
-are forgotten when the keys change.  A refused token is not remembered.  A connection that repeats its header has it
-neither hashed nor looked for: its `Credential` knows the caller, under the same conditions.
+A verified token is cached by its hash until it expires; the cache is cleared when the keys change.  A refused token is
+not cached.
 
 Source: RFC 6750; interface specification "FHIR surface", "Channel security" (the websocket's `bearer-` protocol).
 """
@@ -14,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from math import inf
-from typing import NamedTuple
 
 from ipf.ports import ANONYMOUS, Caller, Request, Session
 from ipf.security.access import Unauthorized, may_hold
@@ -24,14 +22,6 @@ from ipf.wire.http.oidc import KeySource
 
 _MOST_KEPT = 10_000
 _PREFIX = "bearer "
-
-
-class _Known(NamedTuple):
-    """What a connection's `Credential` was found to be.  `era`: of one Bearer, while its keys are the same."""
-
-    era: object
-    until: float
-    caller: Caller
 
 
 class Bearer:
@@ -52,24 +42,15 @@ class Bearer:
         self._tenancy = tenancy or Tenancy()
         self._kept: dict[bytes, Caller] = {}
         self._generation = -1
-        self._era = object()
 
     async def identify(self, request: Request) -> Request:
         """The request with its caller; ANONYMOUS without a token.  Problem UNAUTHORIZED, or UNAVAILABLE."""
-        credential = request.credential
-        if credential is not None and type(known := credential.known) is _Known:
-            self._look()
-            if known.era is self._era and self._now() < known.until and request.path not in self._open_paths:
-                return request.by(known.caller)
         header = request.headers.get("authorization")
         if not header or request.path in self._open_paths:
             return request.by(ANONYMOUS)
         if header[: len(_PREFIX)].lower() != _PREFIX:
             raise Unauthorized("a bearer token is required")
-        caller = await self.caller_of(header[len(_PREFIX) :].strip())
-        if credential is not None and self._generation == self._source.generation:
-            credential.known = _Known(self._era, self._until(caller), caller)
-        return request.by(caller)
+        return request.by(await self.caller_of(header[len(_PREFIX) :].strip()))
 
     async def caller_of(self, token: str) -> Caller:
         """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
@@ -94,7 +75,7 @@ class Bearer:
         """Forget what was verified with keys that are no longer in use."""
         self._source.look()
         if self._generation != self._source.generation:
-            self._generation, self._era = self._source.generation, object()
+            self._generation = self._source.generation
             self._kept.clear()
 
     def _until(self, caller: Caller) -> float:

@@ -1,8 +1,8 @@
-"""How many connections an HTTP listener has at once, and what becomes of those beyond.
+"""The limit of connections of an HTTP listener.
 
-All count: those that wait, those that are served, and those that became a websocket.  One more is answered 503 when its
-request comes, and closed; those that are there are served on.  Of the refused as well only some are heard at a time,
-and not for long: others are closed without a word.
+Idle connections, connections in use, and those that became a websocket all count.  A connection beyond the limit is
+answered 503 on its first bytes and closed; existing connections are not affected.  At most `MAX_ANSWERED` refused
+connections are open at a time, for `ANSWER_SECONDS` each; further ones are closed without an answer.
 
 Source: RFC 9110 section 15.6.4.
 """
@@ -21,9 +21,9 @@ from ipf.telemetry import metrics
 
 log = Logger()
 
-MOST_TOLD = 100
-TOLD_SECONDS = 5.0
-_QUIET_SECONDS = 10.0
+MAX_ANSWERED = 100
+ANSWER_SECONDS = 5.0
+_LOG_SECONDS = 10.0  # at least between two log lines
 _BODY = b'{"error":"unavailable","message":"the server has as many connections as it takes"}'
 _ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
@@ -32,24 +32,24 @@ _ANSWER = (
 
 
 class ConnectionLimit:
-    """The connections of one listener.  `most`: so many are served."""
+    """Counts the connections of one listener.  `limit`: connections that are served."""
 
-    def __init__(self, most: int, clock: IReactorTime, changed: Callable[[int], None] = metrics.http_connections):
+    def __init__(self, limit: int, clock: IReactorTime, changed: Callable[[int], None] = metrics.http_connections):
         self.clock = clock
-        self._most = most
+        self._limit = limit
         self._changed = changed
         self._count = 0
-        self._told = 0
-        self._warned_at = float("-inf")
+        self._refused = 0
+        self._logged_at = float("-inf")
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of connections that are served."""
         return self._count
 
     @property
     def is_full(self) -> bool:
-        """Whether one more is one too many."""
-        return self._count >= self._most
+        """Whether a further connection is refused."""
+        return self._count >= self._limit
 
     def enter(self) -> None:
         """A connection is served."""
@@ -57,38 +57,38 @@ class ConnectionLimit:
         self._changed(self._count)
 
     def leave(self) -> None:
-        """It is gone."""
+        """A served connection is lost."""
         self._count -= 1
         self._changed(self._count)
 
     def refuse(self, address: IAddress | None) -> Protocol | None:
-        """What tells a connection that there are too many; None: it is to be closed at once."""
+        """The protocol that answers 503; None: close the connection at once."""
         now = self.clock.seconds()
         metrics.http_refused()
-        if now - self._warned_at >= _QUIET_SECONDS:
-            self._warned_at = now
+        if now - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = now
             peer = getattr(address, "host", "")
             text = "event=http_refused peer={peer} connections={connections}"
             log.warn(text, event="http_refused", peer=peer, connections=self._count)
-        return Refused(self) if self._told < MOST_TOLD else None
+        return RefusedConnection(self) if self._refused < MAX_ANSWERED else None
 
-    def tell(self, by: int) -> None:
-        """So many more, or fewer, are being refused."""
-        self._told += by
+    def count_refused(self, by: int) -> None:
+        """The number of refused connections that are open changes by `by`."""
+        self._refused += by
 
 
-class Refused(Protocol):
-    """Answers the first bytes, whatever they are, and hangs up; after a while also without."""
+class RefusedConnection(Protocol):
+    """Answers 503 to the first bytes and closes; without any it closes after `ANSWER_SECONDS`."""
 
-    def __init__(self, crowd: ConnectionLimit) -> None:
-        self._crowd = crowd
+    def __init__(self, connections: ConnectionLimit) -> None:
+        self._connections = connections
         self._timer: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
-        """Twisted: it is there."""
-        self._crowd.tell(1)
+        """Twisted: connected."""
+        self._connections.count_refused(1)
         transport: Any = self.transport
-        self._timer = self._crowd.clock.callLater(TOLD_SECONDS, transport.abortConnection)
+        self._timer = self._connections.clock.callLater(ANSWER_SECONDS, transport.abortConnection)
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: a request, or its beginning."""
@@ -97,7 +97,7 @@ class Refused(Protocol):
             self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: it is gone."""
-        self._crowd.tell(-1)
+        """Twisted: disconnected."""
+        self._connections.count_refused(-1)
         if self._timer is not None and self._timer.active():
             self._timer.cancel()

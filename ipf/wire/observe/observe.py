@@ -1,17 +1,17 @@
-"""The observability API: what is up, what is stuck, how much came, and the whole way of one correlation id.
+"""The observability API: components, queue, throughput, dead letters, and the trace of one correlation id.
 
-Functions on values: a Request in, an Answer out; `observe_http.py` puts them on a listener at `/admin/observe`.  Every
+Functions on values: a Request in, an Answer out; `app.py` mounts them at `/admin/observe`.  Every
 body, refusals included, carries `schema_version`; every key is always present, absent values are null; times are UTC.
-All tenants are seen together: this is for those who run the service.
+All tenants are shown together: this API is for those who run the service.
 
-Source: interface specification "Observability API", "Versioning"; decisions section 3.  The description of all this
-for programs is `observe_openapi.py`, and a test holds each answer against it.
+Source: interface specification "Observability API", "Versioning"; decisions section 3.  The OpenAPI document is
+`openapi.py`; a test checks every answer against it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,10 +23,10 @@ from ipf.ports import Answer, Clock, MessageRow, Request, Status
 from ipf.ports.statistics import MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.actuator import Health
 from ipf.wire.admin.messages import timestamp
+from ipf.wire.http.serving import JSON
 
 SCHEMA_VERSION = "1.0"
 SERVICE = "ipf"
-JSON = "application/json"
 DEFAULT_WINDOW = "24h"
 LONGEST_DAYS = 90
 DEFAULT_LIMIT = 20
@@ -124,27 +124,15 @@ class Observe:
         )
 
 
-async def respond(work: Awaitable[Answer], failed: Callable[[], None]) -> Answer:
-    """The answer of `work`; every failure becomes an answer here.  `failed` is told of what nobody foresaw."""
-    try:
-        return await work
-    except Problem as problem:
-        return refusal(problem)
-    except Exception:
-        failed()
-        return refusal(Problem(Category.INTERNAL, "the request could not be completed; the log says why"))
-
-
 def answer(body: Mapping[str, Any], status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     """A JSON answer with the version of its schema."""
     return Answer(status, orjson.dumps({"schema_version": SCHEMA_VERSION, **body}), headers, JSON)
 
 
-def refusal(problem: Problem, *headers: tuple[str, str]) -> Answer:
+def refusal(problem: Problem) -> Answer:
     """The error body of decisions section 3."""
     shown = problem.rendering
-    if problem.category is Category.UNAUTHORIZED:
-        headers = (*headers, ("WWW-Authenticate", "Bearer"))
+    headers = (("WWW-Authenticate", "Bearer"),) if problem.category is Category.UNAUTHORIZED else ()
     return answer({"error": shown.admin_code, "message": problem.text}, shown.http_status, headers)
 
 

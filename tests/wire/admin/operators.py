@@ -35,6 +35,7 @@ from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
+from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.openapi import document
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
@@ -84,7 +85,7 @@ class OperatorsTest(TestCase):
     async def setUp(self) -> None:
         self.database: Database = await postgres.database(self, "ipf")
         self.fhir_database: Database = await postgres.database(self, "fhir")
-        self.inbox, self.desk = PostgresInbox(self.database), PostgresMessageAdmin(self.database)
+        self.inbox, self.message_admin = PostgresInbox(self.database), PostgresMessageAdmin(self.database)
         self.codes = PostgresCodes(self.database)
         self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
         self.notifier = MemoryNotifier()
@@ -92,16 +93,16 @@ class OperatorsTest(TestCase):
         await self._listen(None)
 
     async def _listen(self, token: str | None, read_token: str | None = None) -> None:
-        rehearsal = ReplayPreviewer(self.inbox, self.mapper, self.fhir, self.matcher, now, ("ADT_A04",), as_claimed)
+        preview = ReplayPreviewer(self.inbox, self.mapper, self.fhir, self.matcher, now, ("ADT_A04",), as_claimed)
         effects = PostgresEffects(self.fhir_database)
         given = {"IPF_MAX_ATTEMPTS"}
         settings = Settings(admin_token=token or "s3cret", max_attempts=7)
-        more = Operations(self.inbox, self.codes, self.desk, effects, rehearsal, settings, given, "1")
-        gate = admin.Gate(token, read_token)
+        more = Operations(self.inbox, self.codes, self.message_admin, effects, preview, settings, given, "1")
+        access = AdminAccess(token, read_token)
         root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
         subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, "admin")
-        found = admin.resource(self.inbox, self.notifier, gate, self.codes, subscriptions=subscriptions, more=[more])
+        found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=[more])
         root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
@@ -144,7 +145,7 @@ class OperatorsTest(TestCase):
 
     async def work(self) -> None:
         """Do all that jobs have to do."""
-        while await self.desk.work(2) is not None:
+        while await self.message_admin.work(2) is not None:
             pass
 
     async def families(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`/admin/audit`, and the records that operators leave."""
+"""`/admin/audit`, and the records of operators' requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ipf.ports import Answer, Request
 from ipf.ports.audit import ADMIN, Audit
 from ipf.security.audit import tails
 from ipf.wire.admin import audit as admin_audit
-from ipf.wire.admin.app import Gate, respond
+from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.klein_app import respond
+from ipf.wire.admin.messages import refusal
 from tests.contracts.audit import START, audit
 from tests.fakes.audit import MemoryAuditStore
 
@@ -78,14 +80,14 @@ class AuditSearchTests(TestCase):
         ])  # fmt: skip
 
 
-class WatchTests(TestCase):
-    """What operators leave."""
+class AuditHookTests(TestCase):
+    """Records of operators' requests."""
 
     def setUp(self) -> None:
         self.noted: list[Audit] = []
-        self.gate = Gate("right", "reading")
-        self.watch = admin_audit.watcher(
-            self.noted.append, self.gate.who, lambda: datetime(2026, 1, 1, tzinfo=UTC), tails()
+        self.access = AdminAccess("right", "reading")
+        self.hook = admin_audit.audit_hook(
+            self.noted.append, self.access.agent, lambda: datetime(2026, 1, 1, tzinfo=UTC), tails()
         )
 
     async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
@@ -96,7 +98,7 @@ class WatchTests(TestCase):
 
         asked = request(url, method, authorization=f"Bearer {token}")
         before = len(self.noted)
-        self.watch(asked, await respond(self.gate, asked, work), datetime(2026, 1, 1, tzinfo=UTC))
+        self.hook(asked, await respond(self.access.check, refusal, asked, work), datetime(2026, 1, 1, tzinfo=UTC))
         if len(self.noted) == before:
             return ()
         one = self.noted[-1]
@@ -124,12 +126,12 @@ class WatchTests(TestCase):
         for asked, expected in table.items():
             self.assertEqual(tuple(await self.ask(*asked)), expected, asked)
 
-    async def test_a_broken_trail_fails_nobody(self) -> None:
+    async def test_a_failing_audit_trail_fails_no_request(self) -> None:
         def broken(_: Audit) -> None:
             raise RuntimeError("no trail")
 
-        watch = admin_audit.watcher(broken, self.gate.who, lambda: datetime.now(UTC), tails())
-        watch(request("messages"), Answer(200), datetime.now(UTC))
+        hook = admin_audit.audit_hook(broken, self.access.agent, lambda: datetime.now(UTC), tails())
+        hook(request("messages"), Answer(200), datetime.now(UTC))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
     def test_it_is_mounted(self) -> None:

@@ -20,6 +20,8 @@ from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
+from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
 from ipf.wire.admin.routes import Operations
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, now, together
@@ -257,7 +259,7 @@ class DeadLettersTest(OperatorsTest):
         await self.inbox.store([adt(9, ordering_key=None)])
         _, job = await self.ask("POST", "/dead-letters/discard", {"ids": [1, 2, 3, 5]})
         self.assertEqual(job["total"], 3)
-        await self.desk.work(2)
+        await self.message_admin.work(2)
         _, job = await self.ask("POST", f"/jobs/{job['id']}/cancel")
         self.assertEqual((job["status"], job["done"], job["changed"]), ("cancelled", 2, 2))
         await self.work()
@@ -274,10 +276,10 @@ class DeadLettersTest(OperatorsTest):
         """Another process goes on behind the batch that was committed; one that holds the job keeps others out."""
         await self.dead()
         _, job = await self.ask("POST", "/dead-letters/retry", {"ids": [1, 2, 3, 4], "per_second": 3})
-        self.assertEqual(await self.desk.work(50), (3, 3))
+        self.assertEqual(await self.message_admin.work(50), (3, 3))
         async with self.database.session() as other:
             await other.many("SELECT 1 FROM admin_jobs FOR UPDATE")
-            self.assertIsNone(await self.desk.work(50))
+            self.assertIsNone(await self.message_admin.work(50))
         rests: list[float] = []
         rung: list[str] = []
         self.notifier.subscribe("inbox", lambda: rung.append("inbox"))
@@ -286,7 +288,7 @@ class DeadLettersTest(OperatorsTest):
             rests.append(seconds)
             await deferLater(reactor, 0)
 
-        stage = Jobs(self.desk, self.notifier, rest)
+        stage = Jobs(self.message_admin, self.notifier, rest)
         self.assertEqual([await stage.step(), await stage.step()], [True, False])
         self.assertEqual((rests, rung), ([1 / 3], ["inbox"]))
         _, job = await self.ask("GET", f"/jobs/{job['id']}")
@@ -299,7 +301,7 @@ class DeadLettersTest(OperatorsTest):
         _, second = await self.ask("POST", "/dead-letters/retry", {"ids": [2]})
         await self.database.many("UPDATE admin_jobs SET kind = 'replay', tenant = 'default' WHERE id = 1")
         await self.database.many("ALTER TABLE mapping_state RENAME TO gone")
-        await self.desk.work(5)
+        await self.message_admin.work(5)
         _, job = await self.ask("GET", f"/jobs/{first['id']}")
         self.assertEqual(job["status"], "failed")
         self.assertTrue(job["error"])
@@ -307,7 +309,7 @@ class DeadLettersTest(OperatorsTest):
         await self.work()
         self.assertEqual((await self.ask("GET", f"/jobs/{second['id']}"))[1]["status"], "done")
         await self.database.close()
-        await self.assertFailure(together(self.desk.work(1)), StoreUnreachable)
+        await self.assertFailure(together(self.message_admin.work(1)), StoreUnreachable)
 
 
 class OpenApiTest(TestCase):
@@ -319,33 +321,36 @@ class OpenApiTest(TestCase):
         ids = [one["operationId"] for path in DOCUMENT["paths"].values() for one in path.values()]
         self.assertEqual(len(ids), len(set(ids)))
 
-    def test_it_says_what_is_served(self) -> None:
-        """Each path with each method, and nothing else; what is mounted beside is apart."""
+    def test_the_document_names_what_is_served(self) -> None:
+        """Each path with each method, and nothing else; `/admin/observe` has a document of its own."""
         fake: Any = object()
         operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
-        more = [operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake)]
-        served = admin.resource(fake, fake, admin.Gate(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
+        more = [
+            operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake),
+            admin_retention.routes(fake, fake, fake),
+        ]  # fmt: skip
+        served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
             (re.sub("<[a-z_]+>", "{id}", "/admin" + rule.rule), method.lower())
             for rule in served.iter_rules()
             for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
         }
         said = {(path, method) for path, operations in DOCUMENT["paths"].items() for method in operations}
-        self.assertEqual({one for one in said ^ found if "/retention" not in one[0]}, set())
+        self.assertEqual(said, found)
 
-    def test_it_says_how_each_is_refused(self) -> None:
-        """What may happen to any request."""
+    def test_the_document_names_refusals(self) -> None:
+        """Those of any request."""
         for path, methods in DOCUMENT["paths"].items():
             for method, described in methods.items():
                 self.assertLessEqual({"401", "403", "413", "500", "503"}, set(described["responses"]), (method, path))
         self.assertIn("422", DOCUMENT["paths"]["/admin/retention"]["post"]["responses"])
 
     def test_open_paths(self) -> None:
-        """What says that it needs no token needs none."""
+        """Paths that the document describes as open need no token."""
         free = {
             tuple(path.strip("/").split("/"))
             for path, operations in DOCUMENT["paths"].items()
             for one in operations.values()
             if one.get("security") == []
         }
-        self.assertTrue(free <= admin.OPEN_PATHS)
+        self.assertTrue(free <= OPEN_PATHS)

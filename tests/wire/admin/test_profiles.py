@@ -35,6 +35,7 @@ from ipf.vendor_profiles import archive
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import profiles as admin_profiles
+from ipf.wire.admin.access import AdminAccess
 from tests.fakes import MemoryCodes, MemoryInbox
 from tests.mapping.library.test_installation import at_once
 from tests.pipeline.test_worker import MemoryNotifier
@@ -68,10 +69,10 @@ class ProfilesTest(TestCase):
         self.profiles = VendorProfiles(self.folder, self.installation, self.receiver, self.open_listener, at_once)
         self.notifier, self.rung = MemoryNotifier(), [0]
         self.notifier.subscribe("mapping", lambda: self.rung.append(1))
-        gate = admin.Gate("s3cret", "look")
+        access = AdminAccess("s3cret", "look")
         root, fake = Resource(), MemoryInbox()
         more = [admin_profiles.routes(self.profiles, self.notifier)]
-        root.putChild(b"admin", admin.resource(fake, self.notifier, gate, more=more))
+        root.putChild(b"admin", admin.resource(fake, self.notifier, access, more=more))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))

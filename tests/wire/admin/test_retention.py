@@ -16,10 +16,11 @@ from twisted.web.server import Site
 from ipf.ports import Json
 from ipf.ports.audit import Audit
 from ipf.ports.statistics import RetentionPolicy, RetentionState
-from ipf.wire.admin.app import Gate
-from ipf.wire.admin.audit import watcher
-from ipf.wire.admin.retention import resource
-from ipf.wire.observe.app import Beside
+from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.audit import audit_hook
+from ipf.wire.admin.klein_app import application
+from ipf.wire.admin.messages import refusal
+from ipf.wire.admin.retention import routes
 from tests.pipeline.maintenance.test_retention import MemoryPruner
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
@@ -33,10 +34,12 @@ class RetentionTests(TestCase):
             return {"messages": 7}
 
         root = Resource()
-        gate = Gate(token, "r")
+        access = AdminAccess(token, "r")
         self.trail: list[Audit] = []
-        watch = watcher(self.trail.append, gate.who, lambda: NOW, lambda: "id")
-        root.putChild(b"admin", Beside(Resource(), {"retention": resource(self.pruner, policy, count, gate, watch)}))
+        audit = audit_hook(self.trail.append, access.agent, lambda: NOW, lambda: "id")
+        app, run = application(access.check, refusal, audit)
+        routes(self.pruner, policy, count)(app, run)
+        root.putChild(b"admin", app.resource())
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))

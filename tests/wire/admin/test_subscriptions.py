@@ -12,7 +12,7 @@ from twisted.logger import globalLogPublisher
 from ipf.errors import Problem
 from ipf.ports import Answer, Attempt, Json, Request, SubscriptionState
 from ipf.telemetry.logs import record
-from ipf.wire.admin import subscriptions as desk_functions
+from ipf.wire.admin import subscriptions as under_test
 from ipf.wire.admin.subscriptions import SubscriptionAdmin, health_item
 from tests.contracts.resources import CORRELATION, Writing, change
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
@@ -32,7 +32,7 @@ class AdminSubscriptionsTests(Writing):
         self.queue = MemoryDeliveryQueue(self.store)
         self.notifier = MemoryNotifier()
         self.changes: list[tuple[str, str, str, str | None]] = []
-        self.desk = SubscriptionAdmin(self.queue, self.change, self.notifier, "admin token")
+        self.admin = SubscriptionAdmin(self.queue, self.change, self.notifier, "admin token")
 
     async def change(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
         self.changes.append((tenant, id, status, error))
@@ -70,7 +70,7 @@ class AdminSubscriptionsTests(Writing):
         await self.attempts("s1", False, True)
         await self.register("s2", "error", "no answer since noon")
         await self.register("s3", "requested")
-        found = self.body(await desk_functions.health(self.desk, request()))
+        found = self.body(await under_test.health(self.admin, request()))
         self.assertEqual(found["total"], 3)
         first, second, third = found["items"]
         self.assertEqual(
@@ -86,7 +86,7 @@ class AdminSubscriptionsTests(Writing):
         self.assertEqual((second["last_attempt_outcome"], second["last_error"]), ("failure", "no answer since noon"))
         self.assertEqual((second["active"], second["last_attempt_at"]), (False, None))
         self.assertEqual((third["last_attempt_outcome"], third["last_error"]), (None, None))
-        self.assertEqual(self.body(await desk_functions.health(self.desk, request(tenant="north")))["total"], 0)
+        self.assertEqual(self.body(await under_test.health(self.admin, request(tenant="north")))["total"], 0)
 
     async def test_a_resource_without_criteria_or_channel(self) -> None:
         """As far as it says anything, it is shown."""
@@ -99,11 +99,11 @@ class AdminSubscriptionsTests(Writing):
     async def test_history(self) -> None:
         await self.register("s1")
         await self.attempts("s1", False, True, True)
-        found = self.body(await desk_functions.history(self.desk, "s1", request(limit="2", offset="1")))
+        found = self.body(await under_test.history(self.admin, "s1", request(limit="2", offset="1")))
         self.assertEqual((found["subscription_id"], found["total"]), ("Subscription/s1", 3))
         self.assertEqual((found["limit"], found["offset"]), (2, 0))
         self.assertEqual([item["event_number"] for item in found["items"]], [3, 2])
-        last = self.body(await desk_functions.history(self.desk, "s1", request(limit="2", offset="2")))["items"]
+        last = self.body(await under_test.history(self.admin, "s1", request(limit="2", offset="2")))["items"]
         self.assertEqual(
             last,
             [
@@ -117,14 +117,14 @@ class AdminSubscriptionsTests(Writing):
 
     async def test_the_resource(self) -> None:
         await self.register("s1")
-        found = self.body(await desk_functions.resource(self.desk, "s1", request()))
+        found = self.body(await under_test.resource(self.admin, "s1", request()))
         self.assertEqual((found["id"], found["channel"]["header"]), ("s1", ["Authorization: ***"]))
 
     async def test_nobody(self) -> None:
         for work in (
-            desk_functions.history(self.desk, "nobody", request()),
-            desk_functions.resource(self.desk, "no\x1fbody", request()),
-            desk_functions.change_status(self.desk, "nobody", request({"status": "off"})),
+            under_test.history(self.admin, "nobody", request()),
+            under_test.resource(self.admin, "no\x1fbody", request()),
+            under_test.change_status(self.admin, "nobody", request({"status": "off"})),
         ):
             with self.assertRaises(Problem) as caught:
                 await work
@@ -138,7 +138,7 @@ class AdminSubscriptionsTests(Writing):
         globalLogPublisher.addObserver(observe)
         self.addCleanup(globalLogPublisher.removeObserver, observe)
         for status in ("off", "requested", "error", "active"):
-            item = self.body(await desk_functions.change_status(self.desk, "s1", request({"status": status})))
+            item = self.body(await under_test.change_status(self.admin, "s1", request({"status": status})))
             self.assertEqual((item["status"], item["active"]), (status, status == "active"))
         self.assertEqual(self.changes[2], ("default", "s1", "error", "set to error by an operator"))
         self.assertEqual(len(lines), 4)
@@ -151,6 +151,6 @@ class AdminSubscriptionsTests(Writing):
         bad = [b"", b"{", b"[]", b"{}", b'{"status": "on"}', b'{"status": null}', b'{"status": ["off"]}']
         for raw in bad:
             with self.assertRaises(Problem) as caught:
-                await desk_functions.change_status(self.desk, "s1", replace(request(), body=raw))
+                await under_test.change_status(self.admin, "s1", replace(request(), body=raw))
             self.assertEqual(caught.exception.rendering.http_status, 400, raw)
         self.assertEqual(self.changes, [])

@@ -12,8 +12,9 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, Status, UnmappedCode
 from ipf.wire.admin import unmapped as admin
-from ipf.wire.admin.app import Gate, respond
-from ipf.wire.admin.messages import InvalidStatus
+from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.klein_app import respond
+from ipf.wire.admin.messages import InvalidStatus, refusal
 from tests.contracts.inbox import ended, failed, received
 from tests.fakes import MemoryCodes, MemoryInbox
 from tests.pipeline.test_worker import MemoryNotifier
@@ -99,5 +100,5 @@ class AdminUnmappedTests(TestCase):
         async def work(request: Request) -> Answer:
             return await admin.list_codes(self.codes, request)
 
-        await self.body(respond(Gate("secret"), asked(), work), 401)
-        await self.body(respond(Gate("secret"), asked(authorization="Bearer secret"), work), 200)
+        await self.body(respond(AdminAccess("secret").check, refusal, asked(), work), 401)
+        await self.body(respond(AdminAccess("secret").check, refusal, asked(authorization="Bearer secret"), work), 200)

@@ -94,7 +94,7 @@ class WebsocketTests(TestCase):
         self.site = site({"websocket": mounted}, timeout=75.0, limits=HttpLimits(**limits))
         self.site._reactor = self.clock  # for its time limits
         self.counts: DeferredQueue[int] = DeferredQueue()
-        self.site.crowd = ConnectionLimit(limits.get("connections", 100), reactor, self.counts.put)
+        self.site.connections = ConnectionLimit(limits.get("connections", 100), reactor, self.counts.put)
         port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
         self.number = port.getHost().port
         self.addCleanup(port.stopListening)

@@ -17,9 +17,10 @@ from twisted.trial.unittest import TestCase
 
 from ipf.app.listeners.endpoints import listen
 from ipf.ports import Answer
-from ipf.wire.http.connections import MOST_TOLD, ConnectionLimit, Refused
+from ipf.wire.http.app import resource
+from ipf.wire.http.connections import MAX_ANSWERED, ConnectionLimit, RefusedConnection
 from ipf.wire.http.limits import HttpLimits
-from ipf.wire.http.site import FhirResource, site
+from ipf.wire.http.site import site
 from tests.wire.certificates import Authority
 from tests.wire.http.test_site import Handlers, refuse
 
@@ -46,43 +47,43 @@ class Client(Protocol):
         self.ended.callback(self.heard)
 
 
-class CrowdTests(TestCase):
+class ConnectionLimitTests(TestCase):
     timeout = 120
 
     def setUp(self) -> None:
         self.counts: list[int] = []
         self.clock = Clock()
-        self.crowd = ConnectionLimit(2, self.clock, self.counts.append)
+        self.connections = ConnectionLimit(2, self.clock, self.counts.append)
 
     def connect(self, site: Any) -> tuple[Any, StringTransport]:
         protocol, transport = site.buildProtocol(None), StringTransport()
         if protocol is not None:
-            if not isinstance(protocol, Refused):
+            if not isinstance(protocol, RefusedConnection):
                 protocol.callLater = self.clock.callLater
             protocol.makeConnection(transport)
         return protocol, transport
 
     def site(self) -> Any:
-        made = site({"fhir": FhirResource(Handlers(Answer(200, b"{}")).at_once, refuse)},
+        made = site({"fhir": resource(Handlers(Answer(200, b"{}")).at_once, refuse)},
                     limits=HttpLimits(connections=2))  # fmt: skip
-        made.crowd = self.crowd
+        made.connections = self.connections
         return made
 
-    def test_one_too_many_is_told_so_and_the_others_are_served(self) -> None:
+    def test_a_connection_beyond_the_limit_is_answered_503(self) -> None:
         site = self.site()
         (first, heard), (second, _) = self.connect(site), self.connect(site)
-        third, told = self.connect(site)
+        third, refused = self.connect(site)
         first.dataReceived(GET)
         self.assertTrue(heard.value().startswith(b"HTTP/1.1 200 OK\r\n"))
-        self.assertEqual(told.value(), b"", "nothing is said to who did not ask")
+        self.assertEqual(refused.value(), b"", "no answer before a request")
         third.dataReceived(GET)
-        head, _, body = told.value().partition(b"\r\n\r\n")
+        head, _, body = refused.value().partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1"))
         self.assertIn(b"Content-Length: %d" % len(body), head)
-        self.assertTrue(told.disconnecting)
+        self.assertTrue(refused.disconnecting)
         third.connectionLost()
         second.connectionLost()
-        self.assertEqual(len(self.crowd), 1)
+        self.assertEqual(len(self.connections), 1)
         fourth, heard = self.connect(site)
         fourth.dataReceived(GET)
         self.assertTrue(heard.value().startswith(b"HTTP/1.1 200 OK\r\n"))
@@ -90,21 +91,21 @@ class CrowdTests(TestCase):
             one.connectionLost()
         self.assertEqual(self.counts, [1, 2, 1, 2, 1, 0])
 
-    def test_the_refused_are_bounded_as_well(self) -> None:
-        """In number and in time: who is not heard is closed without a word."""
+    def test_refused_connections_are_limited_too(self) -> None:
+        """In number and in time; further ones are closed without an answer."""
         site = self.site()
-        self.crowd.enter()
-        self.crowd.enter()
-        refused = [self.connect(site) for _ in range(MOST_TOLD)]
+        self.connections.enter()
+        self.connections.enter()
+        refused = [self.connect(site) for _ in range(MAX_ANSWERED)]
         self.assertEqual(self.connect(site)[0], None)
         self.clock.advance(5)
         self.assertEqual({transport.disconnected for _, transport in refused}, {True})
         for protocol, _ in refused:
             protocol.connectionLost()
-        self.assertIsInstance(self.connect(site)[0], Refused)
+        self.assertIsInstance(self.connect(site)[0], RefusedConnection)
 
-    async def test_tls_too(self) -> None:
-        """A connection that is not taken is closed before its handshake is done; not kept for ever, as Twisted does."""
+    async def test_a_refused_tls_connection_is_closed(self) -> None:
+        """A connection without a protocol is closed before its handshake; Twisted alone keeps it open."""
         folder = Path(self.mktemp())
         folder.mkdir()
         key, certificate = Authority(folder).sign("localhost")
@@ -123,11 +124,11 @@ class CrowdTests(TestCase):
         await connectProtocol(TCP4ClientEndpoint(_reactor, "127.0.0.1", port.getHost().port), client)
         self.assertEqual(await client.ended, b"")
 
-    async def test_over_tls_more_are_told(self) -> None:
+    async def test_503_over_tls(self) -> None:
         folder = Path(self.mktemp())
         folder.mkdir()
         key, certificate = Authority(folder).sign("localhost")
-        self.crowd = ConnectionLimit(0, self.clock)
+        self.connections = ConnectionLimit(0, self.clock)
         place = f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1"
         port = await listen(_reactor, place, self.site(), "HTTP")
         self.addCleanup(lambda: maybeDeferred(port.stopListening))

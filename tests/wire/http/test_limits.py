@@ -1,4 +1,4 @@
-"""What hostile and clumsy HTTP clients meet: every row of the attack table that is about HTTP itself."""
+"""Limits of HTTP: every row of the attack table that concerns HTTP itself."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ import gzip
 import tracemalloc
 from typing import Any
 
-from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 
 from ipf.errors import Problem
-from ipf.ports import Answer, Request
+from ipf.ports import Answer, Handler, Request
+from ipf.wire.http.app import resource
 from ipf.wire.http.limits import SECURITY_HEADERS, HttpLimits, unpacked
-from ipf.wire.http.site import FhirResource
 from tests.wire.http.test_site import Connection, Handlers, refuse
 
 PAGE = "https://app.example.org"
 
 
-class GuardedConnection(Connection):
-    """A client with a clock."""
+class BoundedConnection(Connection):
+    """A client of a site with `/fhir` and a resource that raises.  `handle`: instead of `Handlers.at_once`."""
 
-    def __init__(self, handlers: Handlers, **options: Any) -> None:
-        super().__init__({"fhir": FhirResource(handlers.at_once, refuse), "broken": Broken()}, **options)
-        self.clock = Clock()
-        self.protocol.callLater = self.clock.callLater
+    def __init__(self, handlers: Handlers, handle: Handler | None = None, **options: Any) -> None:
+        mounts = {"fhir": resource(handle or handlers.at_once, refuse), "broken": Broken()}
+        super().__init__(mounts, {"fhir": refuse}, **options)
 
     def post(self, body: bytes, *headers: str) -> tuple[int, dict[str, str], bytes]:
         """One POST with a body."""
@@ -43,16 +41,6 @@ class Page(Resource):
         return b"done"
 
 
-def full_after(handlers: Handlers, channel: Any) -> Any:
-    """A handler whose every answer is as much as the socket takes."""
-
-    async def handle(request: Request) -> Answer:
-        channel.pauseProducing()
-        return await handlers.at_once(request)
-
-    return handle
-
-
 class Broken(Resource):
     """Raises."""
 
@@ -63,9 +51,9 @@ class Broken(Resource):
 
 
 class SlowTests(TestCase):
-    def slow(self, first: bytes, more: bytes, every: float, times: int) -> GuardedConnection:
+    def slow(self, first: bytes, more: bytes, every: float, times: int) -> BoundedConnection:
         handlers = Handlers()
-        connection = GuardedConnection(handlers, limits=HttpLimits(seconds=10.0))
+        connection = BoundedConnection(handlers, limits=HttpLimits(seconds=10.0))
         connection.send(first)
         for _ in range(times):
             if connection.transport.disconnecting:
@@ -75,7 +63,7 @@ class SlowTests(TestCase):
         self.handlers = handlers
         return connection
 
-    def test_drips_are_cut_off(self) -> None:
+    def test_slow_requests_are_cut_off(self) -> None:
         post = b"POST /fhir/Patient HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
         for name, first, more in (
             ("request line", b"G", b"E"),
@@ -88,15 +76,15 @@ class SlowTests(TestCase):
             self.assertEqual(connection.answer()[0], 408, name)
             self.assertEqual(self.handlers.requests, [], name)
 
-    def test_a_long_body_that_keeps_coming_is_taken(self) -> None:
+    def test_a_long_body_that_keeps_coming_is_accepted(self) -> None:
         body = b"POST /fhir/Patient HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n"
         connection = self.slow(body, b"x" * 50_000, 1.0, 40)
         self.assertEqual(connection.answer()[0], 200)
         self.assertEqual(len(self.handlers.requests[0].body), 2_000_000)
-        self.assertEqual([call for call in connection.clock.getDelayedCalls() if "_look" in str(call)], [])
+        self.assertEqual([call for call in connection.clock.getDelayedCalls() if "_check_deadline" in str(call)], [])
 
     def test_an_idle_connection_has_no_deadline(self) -> None:
-        connection = GuardedConnection(Handlers(), limits=HttpLimits(seconds=10.0), timeout=0)
+        connection = BoundedConnection(Handlers(), limits=HttpLimits(seconds=10.0), timeout=75.0)
         connection.get("/fhir/Patient")
         connection.clock.advance(60)
         self.assertFalse(connection.transport.disconnecting)
@@ -111,12 +99,12 @@ class HeaderTests(TestCase):
             ("the URL", b"GET /fhir/Patient?" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n"),
         ):
             handlers = Handlers()
-            connection = GuardedConnection(handlers, limits=limits)
+            connection = BoundedConnection(handlers, limits=limits)
             connection.send(sent)
             self.assertEqual(connection.answer()[0], 431, name)
             self.assertEqual((connection.transport.disconnecting, handlers.requests), (True, []), name)
 
-    def test_what_smuggles_a_request_is_refused(self) -> None:
+    def test_request_smuggling_is_refused(self) -> None:
         for lines in (
             b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
             b"Content-Length: 5\r\nContent-Length: 6\r\n",
@@ -133,35 +121,38 @@ class HeaderTests(TestCase):
             b"X-A\x00: b\r\n",
         ):
             handlers = Handlers()
-            connection = GuardedConnection(handlers)
+            connection = BoundedConnection(handlers)
             connection.send(b"POST /fhir/Patient HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\nhello")
             self.assertEqual((connection.answer()[0], handlers.requests), (400, []), lines)
 
-    def test_answers_are_not_piled_up_for_who_does_not_read(self) -> None:
-        """The next request waits until the socket takes more; none is lost, in whatever pieces they come."""
+    def test_answers_do_not_pile_up_for_a_client_that_does_not_read(self) -> None:
+        """The next request waits until the socket accepts more; none is lost, however the requests are split."""
         for size in (40, 100_000):
-            handlers = Handlers(Answer(200, b"x" * 100_000))
-            connection = GuardedConnection(handlers, timeout=10.0)
-            channel, sent = connection.protocol, b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n" * 50
-            channel.stop_idle()
-            channel.setTimeout(10.0)
-            factory = channel.requestFactory
-            factory.direct[b"fhir"] = FhirResource(full_after(handlers, channel), refuse)
-            for at in range(0, len(sent), size):
-                connection.send(sent[at : at + size])
-            self.assertEqual(len(handlers.requests), 1, "that which was there before its socket was full")
-            self.assertEqual(connection.transport.producerState, "paused")
-            for number in range(1, 51):
-                self.assertEqual(len(handlers.requests), number)
-                channel.resumeProducing()
-            self.assertEqual(connection.transport.value().count(b"HTTP/1.1 200"), 50)
-            self.assertEqual(connection.transport.producerState, "producing")
+            self.check_one_at_a_time(size)
 
-    def test_who_never_reads_is_cut_off(self) -> None:
+    def check_one_at_a_time(self, size: int) -> None:
+        """50 requests in pieces of `size` bytes, to a socket that every answer fills."""
+        handlers = Handlers(Answer(200, b"x" * 100_000))
+
+        async def fill_socket(request: Request) -> Answer:
+            channel.pauseProducing()
+            return await handlers.at_once(request)
+
+        connection = BoundedConnection(handlers, fill_socket, timeout=10.0)
+        channel, sent = connection.protocol, b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n" * 50
+        for at in range(0, len(sent), size):
+            connection.send(sent[at : at + size])
+        self.assertEqual(len(handlers.requests), 1, "the one before the socket was full")
+        self.assertEqual(connection.transport.producerState, "paused")
+        for number in range(1, 51):
+            self.assertEqual(len(handlers.requests), number)
+            channel.resumeProducing()
+        self.assertEqual(connection.transport.value().count(b"HTTP/1.1 200"), 50)
+        self.assertEqual(connection.transport.producerState, "producing")
+
+    def test_a_client_that_never_reads_is_disconnected(self) -> None:
         handlers = Handlers(Answer(200, b"x"))
-        connection = GuardedConnection(handlers, timeout=10.0)
-        connection.protocol.stop_idle()
-        connection.protocol.setTimeout(10.0)
+        connection = BoundedConnection(handlers, timeout=10.0)
         connection.protocol.pauseProducing()
         connection.send(b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
         connection.clock.advance(11)
@@ -173,21 +164,21 @@ class HeaderTests(TestCase):
 
     def test_security_headers(self) -> None:
         for path in ("/fhir/Patient", "/nowhere", "/broken"):
-            _, headers, _ = GuardedConnection(Handlers()).get(path)
+            _, headers, _ = BoundedConnection(Handlers()).get(path)
             for name, value in SECURITY_HEADERS:
                 self.assertEqual(headers[name.decode().lower()], value.decode(), (path, name))
             self.assertNotIn("strict-transport-security", headers)
         self.flushLoggedErrors(RuntimeError)
 
-    def test_an_answers_own_header_replaces_ours(self) -> None:
-        connection = GuardedConnection(Handlers(Answer(200, b"{}", [("Cache-Control", "max-age=5")])))
+    def test_a_header_of_the_answer_replaces_the_default(self) -> None:
+        connection = BoundedConnection(Handlers(Answer(200, b"{}", [("Cache-Control", "max-age=5")])))
         connection.get("/fhir/Patient")
         self.assertEqual(connection.transport.value().lower().count(b"cache-control"), 1)
         self.assertIn(b"max-age=5", connection.transport.value())
 
     def test_a_client_sees_no_trace(self) -> None:
         for path, result in (("/fhir/Patient", RuntimeError("password s3cret")), ("/broken", None)):
-            connection = GuardedConnection(Handlers(result))
+            connection = BoundedConnection(Handlers(result))
             self.assertEqual(connection.get(path)[0], 500)
             sent = connection.transport.value()
             for word in (b"s3cret", b"Traceback", b"RuntimeError", b".py"):
@@ -210,13 +201,13 @@ class GzipTests(TestCase):
             ("a bomb", "gzip", gzip.compress(b"0" * 5_000_000), 413),
         ):
             handlers = Handlers()
-            connection = GuardedConnection(handlers, max_body=100_000)
+            connection = BoundedConnection(handlers, max_body=100_000)
             self.assertEqual(connection.post(body, f"Content-Encoding: {encoding}")[0], expected, name)
             self.assertEqual(len(handlers.requests), int(expected == 200), name)
 
-    def test_what_a_handler_gets_is_unpacked(self) -> None:
+    def test_the_handler_gets_the_unpacked_body(self) -> None:
         handlers = Handlers()
-        GuardedConnection(handlers).post(gzip.compress(b"hello"), "Content-Encoding: gzip")
+        BoundedConnection(handlers).post(gzip.compress(b"hello"), "Content-Encoding: gzip")
         self.assertEqual(handlers.requests[0].body, b"hello")
 
     def test_a_bomb_takes_no_more_than_the_limit(self) -> None:
@@ -233,12 +224,12 @@ class GzipTests(TestCase):
 class CorsTests(TestCase):
     def ask(self, method: str, origin: str, *headers: str, origins: tuple[str, ...] = (PAGE,)) -> dict[str, str]:
         self.handlers = Handlers()
-        connection = GuardedConnection(self.handlers, limits=HttpLimits(origins=origins))
+        connection = BoundedConnection(self.handlers, limits=HttpLimits(origins=origins))
         self.status, found, _ = connection.get("/fhir/Patient", f"Origin: {origin}", *headers, method=method)
         return found
 
     def test_pages_of_other_sites_change_nothing(self) -> None:
-        """A browser says whose page it is; everybody else says nothing."""
+        """`Sec-Fetch-Site` comes from browsers only."""
         page = "Origin: https://evil.example"
         for method, site, origins, expected in (
             ("POST", "cross-site", (), 403), ("DELETE", "cross-site", (), 403), ("GET", "cross-site", (), 200),
@@ -248,7 +239,7 @@ class CorsTests(TestCase):
         ):  # fmt: skip
             for path in ("/fhir/Patient", "/page"):
                 handlers = Handlers()
-                mounts = {"fhir": FhirResource(handlers.at_once, refuse), "page": Page()}
+                mounts = {"fhir": resource(handlers.at_once, refuse), "page": Page()}
                 connection = Connection(mounts, limits=HttpLimits(origins=origins))
                 headers = [page, *([f"Sec-Fetch-Site: {site}"] if site else [])]
                 status = connection.get(path, *headers, method=method)[0]
@@ -265,7 +256,7 @@ class CorsTests(TestCase):
         self.assertIn("ETag", found["access-control-expose-headers"])
         self.assertNotIn("access-control-allow-credentials", found)
 
-    def test_a_preflight_is_answered_before_anything_is_asked(self) -> None:
+    def test_a_preflight_does_not_reach_the_handler(self) -> None:
         found = self.ask("OPTIONS", PAGE, "Access-Control-Request-Method: PUT")
         self.assertEqual((self.status, self.handlers.requests), (204, []))
         self.assertIn("PUT", found["access-control-allow-methods"])

@@ -1,4 +1,4 @@
-"""The HTTP skin over a transport in memory: bytes in, bytes out."""
+"""The HTTP factory on a transport in memory: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from twisted.web.static import Data
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
-from ipf.wire.http.site import FhirResource, site
+from ipf.wire.http.app import resource
+from ipf.wire.http.serving import Refuse
+from ipf.wire.http.site import site
+from ipf.wire.observe.observe import refusal as observe_refusal
 
 ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
+OWN = "http://10.0.0.1:12345/fhir"  # the address of `StringTransport`
 
 
 def refuse(problem: Problem) -> Answer:
@@ -30,11 +34,11 @@ def refuse(problem: Problem) -> Answer:
 class Connection:
     """One client of a site that lives in memory."""
 
-    def __init__(self, mounts: dict[str, Any], **options: Any) -> None:
-        factory = site(mounts, **options)
+    def __init__(self, mounts: dict[str, Any], refusals: dict[str, Refuse] | None = None, **options: Any) -> None:
+        self.clock = Clock()
         self.transport = StringTransport()
-        self.protocol: Any = factory.buildProtocol(None)
-        self.protocol.callLater = Clock().callLater
+        self.protocol: Any = site(mounts, refusals, **options).buildProtocol(None)
+        self.protocol.callLater = self.clock.callLater
         self.protocol.makeConnection(self.transport)
 
     def send(self, data: bytes) -> None:
@@ -56,7 +60,7 @@ class Connection:
 
 
 class Handlers:
-    """Handlers that keep what they were asked."""
+    """Handlers that keep their requests."""
 
     def __init__(self, answer: Answer | Exception | None = None) -> None:
         self.requests: list[Request] = []
@@ -72,7 +76,7 @@ class Handlers:
         return self.result
 
     async def later(self, request: Request) -> Answer:
-        """Answer when told to."""
+        """Answer when the test lets it."""
         waiting: Deferred[None] = Deferred()
         self.waiting.append(waiting)
         await waiting
@@ -82,7 +86,7 @@ class Handlers:
 
 def connect(handlers: Handlers, **options: Any) -> Connection:
     """A connection to a site with only `/fhir`."""
-    return Connection({"fhir": FhirResource(handlers.at_once, refuse)}, **options)
+    return Connection({"fhir": resource(handlers.at_once, refuse)}, {"fhir": refuse}, **options)
 
 
 class RequestTests(TestCase):
@@ -110,6 +114,11 @@ class RequestTests(TestCase):
             ("/fhir/Patient/", ("Patient",)),
             ("/fhir/Patient/a%2Fb", ("Patient", "a/b")),
             ("/fhir/metadata?_format=json", ("metadata",)),
+            ("/fhir//Patient//1/", ("", "Patient", "", "1")),
+            ("/fhir/Patient/a%0Ab%20c+d", ("Patient", "a\nb c+d")),
+            ("/fhir/Patient%2F1", ("Patient/1",)),
+            ("/%66hir/%E2%82%AC", ("€",)),
+            ("/fhir/Patient/../x;y|z$<w>", ("Patient", "..", "x;y|z$<w>")),
         ):
             handlers = Handlers()
             connect(handlers).get(url)
@@ -121,9 +130,28 @@ class RequestTests(TestCase):
             status, _, _ = connect(handlers).get(url)
             self.assertEqual((status, handlers.requests), (400, []), url[:40])
 
+    def test_every_method_reaches_the_handler(self) -> None:
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
+            handlers = Handlers()
+            self.assertEqual(connect(handlers).get("/fhir", method=method)[0], 200, method)
+            self.assertEqual([request.method for request in handlers.requests], [method])
+
+    def test_an_odd_host_is_no_error(self) -> None:
+        """Routing ignores it, as werkzeug raises on some; links replace a malformed one by our own address."""
+        label = b"a" * 70
+        for host, expected in (
+            (b"a..b", "http://a..b/fhir"), (label, f"http://{label.decode()}/fhir"), (b"\xfc", OWN), (b"x/y", OWN),
+            (b"a" * 300, OWN), (b"", OWN),
+        ):  # fmt: skip
+            handlers = Handlers()
+            connection = connect(handlers)
+            connection.send(b"GET /fhir/Patient HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+            self.assertEqual(connection.answer()[0], 200, host)
+            self.assertEqual(handlers.requests[0].base_url, expected, host)
+
     def test_a_configured_base_url_is_used(self) -> None:
         handlers = Handlers()
-        fhir = FhirResource(handlers.at_once, refuse, "https://fhir.example.org/fhir")
+        fhir = resource(handlers.at_once, refuse, "https://fhir.example.org/fhir")
         Connection({"fhir": fhir}).get("/fhir/Patient")
         self.assertEqual(handlers.requests[0].base_url, "https://fhir.example.org/fhir")
 
@@ -139,8 +167,8 @@ class AnswerTests(TestCase):
         self.assertEqual(headers["x-correlation-id"], ID)
         self.assertNotIn("server", headers)
 
-    def test_a_trace_is_gone_on_with(self) -> None:
-        """Without an id of its own a request is known by the trace that it belongs to, here and in its answer."""
+    def test_traceparent_becomes_the_correlation_id(self) -> None:
+        """A request without an id takes the trace id of its `traceparent`; so does its answer."""
         handlers = Handlers()
         parent = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         _, headers, _ = connect(handlers).get("/fhir/Patient", parent)
@@ -169,7 +197,7 @@ class AnswerTests(TestCase):
         refused = Problem(Category.GONE, "away")
         self.assertEqual(connect(Handlers(refused)).get("/fhir/Patient/1")[::2], (410, b"away"))
 
-    def test_unforeseen_error_is_logged_and_shown_without_trace(self) -> None:
+    def test_an_unforeseen_error_is_logged_and_answered_without_a_trace(self) -> None:
         broken = ZeroDivisionError("secret")
         status, headers, body = connect(Handlers(broken)).get("/fhir/Patient/1", f"X-Correlation-Id: {ID}")
         self.assertEqual((status, headers["x-correlation-id"]), (500, ID))
@@ -178,9 +206,9 @@ class AnswerTests(TestCase):
 
 
 class HangUpTests(TestCase):
-    def test_the_handler_goes_on_when_the_client_hangs_up(self) -> None:
+    def test_the_handler_runs_to_its_end_when_the_client_hangs_up(self) -> None:
         handlers = Handlers()
-        connection = Connection({"fhir": FhirResource(handlers.later, refuse)})
+        connection = Connection({"fhir": resource(handlers.later, refuse)})
         connection.send(b"GET /fhir/Patient HTTP/1.1\r\nHost: a\r\n\r\n")
         connection.protocol.connectionLost(Failure(ConnectionDone()))
         handlers.waiting[0].callback(None)
@@ -226,9 +254,9 @@ class LimitTests(TestCase):
         self.assertIn(b"payload_too_large", body)
 
     def test_observability_errors_carry_their_version(self) -> None:
-        """Also of what is refused before it gets there."""
+        """Also a refusal before routing."""
         for path in ("/admin/observe", "/admin/observe/dlq"):
-            connection = Connection({"admin": Resource()}, max_body=10)
+            connection = Connection({"admin": Resource()}, {"admin/observe": observe_refusal}, max_body=10)
             connection.send(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n".encode() + b"x" * 11)
             status, _, body = connection.answer()
             shown = json.loads(body)
@@ -238,7 +266,7 @@ class LimitTests(TestCase):
 
 class MountTests(TestCase):
     def test_no_answer_names_the_server(self) -> None:
-        mounts = {"fhir": FhirResource(Handlers().at_once, refuse), "page": Data(b"x", "text/plain")}
+        mounts = {"fhir": resource(Handlers().at_once, refuse), "page": Data(b"x", "text/plain")}
         for path, method, expected in (
             ("/fhir/Patient", "GET", 200), ("/page", "GET", 200), ("/page", "HEAD", 200), ("/page/x", "GET", 404),
             ("/nothing", "GET", 404), ("*", "OPTIONS", 200), ("*", "GET", 405), ("/page", "BREW", 501),
@@ -247,7 +275,7 @@ class MountTests(TestCase):
             self.assertEqual((status, headers.get("server")), (expected, None), (method, path))
 
     def test_the_first_segment_chooses(self) -> None:
-        mounts = {"fhir": FhirResource(Handlers().at_once, refuse), "admin": Data(b"admin", "text/plain")}
+        mounts = {"fhir": resource(Handlers().at_once, refuse), "admin": Data(b"admin", "text/plain")}
         self.assertEqual(Connection(mounts).get("/admin")[2], b"admin")
         self.assertEqual(Connection(mounts).get("/fhir/Patient")[2], b"{}")
         status, headers, body = Connection(mounts).get("/elsewhere", f"X-Correlation-Id: {ID}")

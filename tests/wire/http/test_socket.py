@@ -1,4 +1,4 @@
-"""The HTTP skin over real sockets and with a clock: what is written at once, and when silence ends a connection."""
+"""HTTP over real sockets: large answers to a slow reader; and the idle timeout, on a clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from twisted.internet import defer, protocol, reactor, task
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Answer
-from ipf.wire.http.site import FhirResource, site
-from tests.wire.http.test_limits import GuardedConnection
+from ipf.wire.http.app import resource
+from ipf.wire.http.site import site
+from tests.wire.http.test_limits import BoundedConnection
 from tests.wire.http.test_site import Handlers, refuse
 
 _reactor: Any = reactor
@@ -17,7 +18,7 @@ LARGE = bytes(range(256)) * 40_000  # ten megabytes: more than any socket takes 
 
 
 class SlowReader(protocol.Protocol):
-    """Asks twice on one connection, and reads only after a while."""
+    """Sends two requests on one connection, and reads only after a while."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -41,7 +42,7 @@ class SocketTests(TestCase):
     async def test_answers_larger_than_the_socket_takes(self) -> None:
         """Every byte once, in order, also of the answer behind it."""
         handlers = Handlers(Answer(200, LARGE))
-        port: Any = _reactor.listenTCP(0, site({"fhir": FhirResource(handlers.at_once, refuse)}), interface="127.0.0.1")
+        port: Any = _reactor.listenTCP(0, site({"fhir": resource(handlers.at_once, refuse)}), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         reader = SlowReader()
         _reactor.connectTCP("127.0.0.1", port.getHost().port, _Factory(reader))
@@ -59,15 +60,9 @@ class _Factory(protocol.ClientFactory):
         return self._reader
 
 
-class SilenceTests(TestCase):
-    def connection(self, handlers: Handlers) -> GuardedConnection:
-        connection = GuardedConnection(handlers, timeout=10.0)
-        connection.protocol.stop_idle()
-        connection.protocol.setTimeout(10.0)  # by the clock that it has now
-        return connection
-
-    def test_silence_ends_a_connection(self) -> None:
-        connection = self.connection(Handlers())
+class IdleTimeoutTests(TestCase):
+    def test_an_idle_connection_is_closed(self) -> None:
+        connection = BoundedConnection(Handlers(), timeout=10.0)
         for _ in range(3):
             connection.clock.advance(9)
             connection.get("/fhir/Patient")
@@ -76,11 +71,10 @@ class SilenceTests(TestCase):
         connection.clock.advance(1)
         self.assertTrue(connection.transport.disconnecting)
 
-    def test_a_long_answer_is_waited_for(self) -> None:
-        """However long it takes; the silence counts from its end."""
+    def test_a_slow_handler_is_not_idle(self) -> None:
+        """The idle time counts from the end of the answer."""
         handlers = Handlers()
-        slow = self.connection(handlers)
-        slow.protocol.requestFactory.direct[b"fhir"] = FhirResource(handlers.later, refuse)
+        slow = BoundedConnection(handlers, handlers.later, timeout=10.0)
         slow.send(b"GET /fhir/a HTTP/1.1\r\nHost: x\r\n\r\n")
         slow.clock.advance(60)
         self.assertFalse(slow.transport.disconnecting)

@@ -24,10 +24,13 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import MessageRow, Request, Status
 from ipf.ports.audit import Audit
 from ipf.ports.statistics import Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.wire.admin.access import OPEN_PATHS
 from ipf.wire.admin.actuator import Component, Health
-from ipf.wire.admin.audit import watcher
-from ipf.wire.observe.app import Beside, resource
-from ipf.wire.observe.observe import Facts, Observe, buckets, respond
+from ipf.wire.admin.audit import audit_hook
+from ipf.wire.admin.klein_app import application, respond
+from ipf.wire.admin.messages import refusal as admin_refusal
+from ipf.wire.observe.app import routes
+from ipf.wire.observe.observe import Facts, Observe, buckets, refusal
 from ipf.wire.observe.openapi import document
 from tests.wire.admin.test_messages import row
 
@@ -125,17 +128,22 @@ class ObserveTests(TestCase):
         observe = Observe(self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5), lambda: NOW)
         self.token = ""
         root = Resource()
-        main = Resource()
         self.trail: list[Audit] = []
-        watch = watcher(self.trail.append, lambda _: "admin", lambda: NOW, lambda: "id")
-        root.putChild(b"admin", Beside(main, {"observe": resource(observe, self.check_token, "1.2.3", watch)}))
+        audit = audit_hook(self.trail.append, lambda _: "admin", lambda: NOW, lambda: "id")
+        app, run = application(self.check_token, admin_refusal)
+        routes(observe, self.check_token, "1.2.3", audit)(app, run)
+        root.putChild(b"admin", app.resource())
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}"
 
     def check_token(self, request: Request) -> None:
-        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
+        if (
+            self.token
+            and request.path not in OPEN_PATHS
+            and request.headers.get("authorization") != f"Bearer {self.token}"
+        ):
             raise Problem(Category.UNAUTHORIZED, "a token is needed")
 
     async def ask(
@@ -231,6 +239,7 @@ class ObserveTests(TestCase):
             ("/admin/observe/dlq", "limit=many", "GET", 400, "bad_request"),
             ("/admin/observe/nothing", "", "GET", 404, "not_found"),
             ("/admin/observe", "", "GET", 404, "not_found"),
+            ("/admin/observe/", "", "GET", 404, "not_found"),
             ("/admin/observe/dlq/", "", "GET", 404, "not_found"),
         ]
         for path, query, method, expected, code in cases:
@@ -243,15 +252,13 @@ class ObserveTests(TestCase):
         status, body, _ = await self.ask("/admin/observe/dlq")
         self.assertEqual((status, body["error"]), (503, "upstream_failed"))
 
-    async def test_what_nobody_foresaw(self) -> None:
-        failed: list[bool] = []
-
-        async def broken() -> Any:
+    async def test_an_unforeseen_error(self) -> None:
+        async def broken(_: Request) -> Any:
             raise ZeroDivisionError
 
-        answer = await respond(broken(), lambda: failed.append(True))
+        answer = await respond(self.check_token, refusal, Request("GET", (), (), {}, b"", "", OWN), broken)
         check("/admin/observe/dlq", answer.status, json.loads(answer.body))
-        self.assertEqual((answer.status, failed), (500, [True]))
+        self.assertEqual((answer.status, len(self.flushLoggedErrors(ZeroDivisionError))), (500, 1))
         self.assertEqual(Problem(Category.INTERNAL, "").rendering.http_status, 500)
 
     async def test_the_token(self) -> None:
@@ -295,8 +302,9 @@ class ObserveTests(TestCase):
         observe = Observe(self.statistics, health, Facts("1", {}, lambda: 0.0), lambda: NOW)
         request = Request("GET", (name,), tuple(query.items()), {}, b"", "", OWN)
         works = {"system": observe.system, "throughput": observe.throughput, "dlq": observe.dlq}
-        work = works[name](request) if name in works else observe.trace(rest)
-        answer = self.successResultOf(Deferred.fromCoroutine(respond(work, lambda: self.fail("unforeseen"))))
+        work = works.get(name, lambda _: observe.trace(rest))
+        answered = respond(lambda _: None, refusal, request, work)
+        answer = self.successResultOf(Deferred.fromCoroutine(answered))
         if name == "system":
             return
         path = f"/admin/observe/{name}" if name in works else "/admin/observe/trace/{correlationId}"
