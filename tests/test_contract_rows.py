@@ -1,7 +1,7 @@
-"""Which test holds which row of the interface specification: states, operations, endpoints, limits, errors, log events.
+"""The tests of each row of the interface specification: states, operations, endpoints, limits, errors, log events.
 
-A row names a test by its place; a test that is renamed or removed is missed here.  Rows of the admin and observability
-API are tested through HTTP.
+A row names its tests; a test that is renamed or removed fails here.  Rows of the admin and observability APIs are
+tested over HTTP.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ STATUSES = "tests.subscriptions.test_status.StatusTests."
 BODIES = "tests.wire.http.test_site.LimitTests."
 
 ROWS = {
-    "state: received, persisted, then AA": [RECEIVE + "TakenTests.test_stored_then_acknowledged", END_TO_END],
-    "state: duplicate": [RECEIVE + "TakenTests.test_duplicates_are_accepted_and_make_no_row", END_TO_END],
+    "state: received, persisted, then AA": [RECEIVE + "AcceptedTests.test_stored_then_acknowledged", END_TO_END],
+    "state: duplicate": [RECEIVE + "AcceptedTests.test_duplicates_are_accepted_and_make_no_row", END_TO_END],
     "state: RECEIVED claimed": [INBOX + "test_claims_are_disjoint_and_oldest_first", INBOX + "test_lifecycle"],
     "state: FAILED claimed when due": [INBOX + "test_lifecycle"],
-    "state: DELIVERED": [CONVERT + "test_delivered_with_its_receipt", END_TO_END],
-    "state: FAILED with backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
-    "state: DEAD_LETTER": [CONVERT + "test_the_last_failure_is_a_dead_letter", END_TO_END],
+    "state: DELIVERED": [CONVERT + "test_delivered_with_receipt", END_TO_END],
+    "state: FAILED with backoff": [CONVERT + "test_failure_waits_for_the_backoff"],
+    "state: DEAD_LETTER": [CONVERT + "test_last_failure_makes_a_dead_letter", END_TO_END],
     "state: stale rows at start": [INBOX + "test_stale_rows_are_failed_attempts", KILLED],
     "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", END_TO_END],
-    "status of a Subscription: every row": [STATUSES + "test_rows_of_the_specification"],
+    "status of a Subscription: every row": [STATUSES + "test_transitions_of_the_specification"],
     "status of a Subscription: PATCH": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "GET /admin/messages": [MESSAGES + "test_list_filters_and_totals", MESSAGES + "test_limit_and_offset"],
     "GET /admin/messages/{id}": [MESSAGES + "test_states_and_operations", MESSAGES + "test_refusals"],
@@ -61,13 +61,13 @@ ROWS = {
     "error 422: channel security": ["tests.subscriptions.test_policy.ModeTests.test_modes"],
     "limit and offset": [MESSAGES + "test_limit_and_offset", SUBSCRIPTIONS + "test_history"],
     "limit: 500 subscriptions": [SUBSCRIPTIONS + "test_at_most_500"],
-    "limits of attempts and backoff": [CONVERT + "test_a_failure_waits_as_the_backoff_says"],
+    "limits of attempts and backoff": [CONVERT + "test_failure_waits_for_the_backoff"],
     "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", END_TO_END],
     "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [END_TO_END],
     "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "correlation header": ["tests.telemetry.test_correlation.CorrelationTests.test_a_callers_uuid_is_kept"],
-    "ACK codes": [RECEIVE + "NotTakenTests.test_store_unreachable", RECEIVE + "NotTakenTests.test_missing_map",
-                  RECEIVE + "RefusedTests.test_what_is_missing_is_named_and_kept"],
+    "ACK codes": [RECEIVE + "NotStoredTests.test_store_unreachable", RECEIVE + "NotStoredTests.test_missing_map",
+                  RECEIVE + "RejectedTests.test_missing_fields_are_named_and_the_reject_is_stored"],
 }  # fmt: skip
 
 
