@@ -40,7 +40,8 @@ FAILURE = "failure"
 disable_created_metrics()
 if VARIABLE in os.environ:
     reserve_space()
-    prometheus_client.values.ValueClass = MultiProcessValue(process_name)
+    _process_name = process_name()  # prometheus_client asks for it with every increment
+    prometheus_client.values.ValueClass = MultiProcessValue(lambda: _process_name)
 
 _REGISTRY = CollectorRegistry()
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
