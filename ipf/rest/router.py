@@ -1,6 +1,6 @@
-"""The route table of the FHIR server, and the one function that answers a request.
+"""The route table of the FHIR server, and the function that handles a request.
 
-A request comes as a value and goes through the same table whether it came over HTTP or stands in a batch.
+HTTP requests and entries of a Bundle use the same table.
 
 Source: https://hl7.org/fhir/R4/http.html
 """
@@ -16,11 +16,11 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Answer, Handler, Identify, Request
-from ipf.rest.http.binary import raw
+from ipf.rest.http.binary import binary_content
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
-from ipf.rest.http.presentation import PLAIN, Presentation, cut, split, write
+from ipf.rest.http.presentation import DEFAULT_PRESENTATION, Presentation, render, select_elements, split_presentation
 from ipf.rest.http.structure import is_id
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
@@ -53,21 +53,21 @@ from ipf.security.audit import check_immutable
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
 
-async def bundle(request: Request, repository: Repository) -> Answer:
-    """A transaction or batch, whose reads are performed by this router."""
-    return await transaction(request, repository, perform_inside)
+async def transaction_or_batch(request: Request, repository: Repository) -> Answer:
+    """A transaction or batch; this router performs its reads."""
+    return await transaction(request, repository, perform_entry)
 
 
-async def statement(request: Request, repository: Repository) -> Answer:
-    """The CapabilityStatement, made from the table below."""
+async def capability_statement(request: Request, repository: Repository) -> Answer:
+    """The CapabilityStatement of the routes below."""
     return await metadata(request, repository, [(shape, method) for shape in ROUTES for method in ROUTES[shape]])
 
 
 ROUTES: dict[str, dict[str, Interaction]] = {
-    "": {"GET": search_system, "POST": bundle},
+    "": {"GET": search_system, "POST": transaction_or_batch},
     "_search": {"POST": search_system_by_post},
     "$reindex": {"GET": reindex_jobs, "POST": request_reindex},
-    "metadata": {"GET": statement},
+    "metadata": {"GET": capability_statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
     "$export": {"GET": export, "POST": export},
@@ -110,42 +110,42 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_MOST_TENANTS = 1000  # whose repositories are kept
-_LARGE_ANSWER = 50_000  # bytes from which on an answer is written anew (as XML, indented, in parts) aside
+_MAX_REPOSITORIES = 1000  # cached repositories
+_LARGE_RESPONSE = 50_000  # bytes; larger responses are rendered (as XML, indented, with selected elements) in a thread
 
 
 def handler(repository: Repository, identify: Identify | None = None, observe: Observe | None = None) -> Handler:
-    """The FHIR server: a request in, an answer out in the format that was asked for, every Problem rendered.
+    """The FHIR server as a handler: the response has the requested format, and every Problem is rendered.
 
-    `identify`: None = authentication is off, and everybody may do everything.
+    `identify`: None = authentication is off.
     """
-    of_tenants: dict[str, Repository] = {}
+    repositories: dict[str, Repository] = {}
 
-    def own_of(tenant: str) -> Repository:
-        """The repository for requests of a tenant; made once for each of those that ask."""
-        found = of_tenants.get(tenant)
+    def repository_of(tenant: str) -> Repository:
+        """The repository of a tenant, cached."""
+        found = repositories.get(tenant)
         if found is None:
-            if len(of_tenants) >= _MOST_TENANTS:
-                of_tenants.clear()
-            found = of_tenants[tenant] = replace(repository, tenant=tenant)
+            if len(repositories) >= _MAX_REPOSITORIES:
+                repositories.clear()
+            found = repositories[tenant] = replace(repository, tenant=tenant)
         return found
 
     async def handle(request: Request) -> Answer:
-        form, look, began = Format.JSON, PLAIN, perf_counter()
+        form, presentation, began = Format.JSON, DEFAULT_PRESENTATION, perf_counter()
         sent: Answer
         try:
             form = wanted_format(request)
-            request, look = split(request)
+            request, presentation = split_presentation(request)
             if identify is not None:
                 request = await identify(request)
-            answer = redacted(await perform(request, own_of(request.tenant)))
-            if len(answer.body) >= _LARGE_ANSWER and (look is not PLAIN or form is Format.XML):
-                answer, sent = await repository.run_in_thread(partial(_presented, answer, look, form))
+            answer = redacted(await perform(request, repository_of(request.tenant)))
+            if len(answer.body) >= _LARGE_RESPONSE and (presentation is not DEFAULT_PRESENTATION or form is Format.XML):
+                answer, sent = await repository.run_in_thread(partial(_presented, answer, presentation, form))
             else:
-                answer, sent = _presented(answer, look, form)
+                answer, sent = _presented(answer, presentation, form)
         except Problem as problem:
             answer = _refuse(problem, request)
-            sent = write(answer, look, form)
+            sent = render(answer, presentation, form)
         except Exception:
             if observe is not None:
                 observe(request, Answer(500), began)
@@ -157,20 +157,20 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
     return handle
 
 
-def _presented(answer: Answer, look: Presentation, form: Format) -> tuple[Answer, Answer]:
-    """The answer with the elements that were asked for, and the same in the format that was."""
-    answer = cut(answer, look)
-    return answer, raw(answer) if form is Format.RAW else write(answer, look, form)
+def _presented(answer: Answer, presentation: Presentation, form: Format) -> tuple[Answer, Answer]:
+    """The response with the requested elements, and the same in the requested format."""
+    answer = select_elements(answer, presentation)
+    return answer, binary_content(answer) if form is Format.RAW else render(answer, presentation, form)
 
 
 def redacted(answer: Answer) -> Answer:
-    """The answer without the secrets of Subscriptions, whatever interaction it comes from."""
+    """The response with the secrets of Subscriptions redacted."""
     body = redact_body(answer.body)
     return answer if body is answer.body else replace(answer, body=body)
 
 
 async def perform(request: Request, repository: Repository) -> Answer:
-    """Answer one request in JSON; Problem for what is refused."""
+    """Perform one request; the response is JSON.  Raises Problem."""
     check_authenticated(request)
     shape = _shape(request.path)
     check_route(shape, request)
@@ -178,12 +178,12 @@ async def perform(request: Request, repository: Repository) -> Answer:
         check_immutable(request.path[0], request.method)
     methods = ROUTES.get(shape)
     if methods is None:
-        raise Problem(Category.NOT_FOUND, "there is nothing at this address")
+        raise Problem(Category.NOT_FOUND, "this URL does not exist")
     interaction = methods.get("GET" if request.method == "HEAD" else request.method)
     if interaction is None:
         if request.method == "OPTIONS":
             return Answer(204, b"", [("Allow", _allowed(methods))])
-        raise Problem(Category.METHOD, f"{request.method[:20]} is not supported here")
+        raise Problem(Category.METHOD, f"{request.method[:20]} is not supported for this URL")
     conformance = repository.conformance
     if conformance is None or request.method not in _WRITES:
         return await interaction(request, repository)
@@ -193,14 +193,14 @@ async def perform(request: Request, repository: Repository) -> Answer:
     return answer
 
 
-async def perform_inside(request: Request, repository: Repository) -> Answer:
-    """As `perform`, for an entry of a Bundle: with the elements that it asks for, in the format of the Bundle."""
-    request, look = split(request)
-    return cut(await perform(request, repository), look)
+async def perform_entry(request: Request, repository: Repository) -> Answer:
+    """`perform` for an entry of a Bundle: with its requested elements, in the format of the Bundle."""
+    request, presentation = split_presentation(request)
+    return select_elements(await perform(request, repository), presentation)
 
 
 def _shape(path: tuple[str, ...]) -> str:
-    """The row of the table that a path belongs to.  Problem NOT_FOUND for an unknown type or impossible id."""
+    """The route of a path.  Problem NOT_FOUND for an unknown type or an invalid id."""
     if not path or path == ("",) or path[0] in ("metadata", ".well-known"):
         return "/".join(path)
     if path[0].startswith(("_", "$")):
@@ -212,7 +212,7 @@ def _shape(path: tuple[str, ...]) -> str:
     if path[1].startswith(("_", "$")):
         return "/".join(("[type]", *path[1:]))
     if not is_id(path[1]):
-        raise Problem(Category.NOT_FOUND, "no resource can have this id")
+        raise Problem(Category.NOT_FOUND, "this is not a valid resource id")
     rest = path[2:] if len(path) != 4 else (path[2], "[vid]")
     if rest and (rest[0] in definitions().resource_types or rest[0] == "*"):
         rest = ("[type]", *rest[1:])  # a compartment

@@ -1,4 +1,4 @@
-"""SearchParameters that users post: served from then on, in every process, and for resources that are older."""
+"""SearchParameters posted by clients: served in every process, also for older resources."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PEOPLE = [
 
 
 class CustomParameterSuite(Suite):
-    """What is there from then on."""
+    """Custom search parameters."""
 
     world: World
 
@@ -74,8 +74,8 @@ class CustomParameterSuite(Suite):
         self.assertEqual(answer.status, 200, answer.body)
         return [one.removeprefix("Patient/") for one in entries(answer)]
 
-    async def test_served_from_then_on(self) -> None:
-        """Unknown before; found, sorted and subscribed to after; unknown again when it is gone."""
+    async def test_served_after_creation(self) -> None:
+        """Unknown before creation; then usable in search, sort and subscriptions; unknown after deletion."""
         await self.put(person("old", 40))
         self.assertEqual((await self.world.send("GET", "Patient?shoe-size=gt41")).status, 400)
         self.assertEqual(await self.put(SHOE), 201)
@@ -97,8 +97,8 @@ class CustomParameterSuite(Suite):
         for _, search, expected in TABLE:
             self.assertEqual(await self.found(search), expected, search)
 
-    async def test_what_is_refused(self) -> None:
-        """With its place; a draft may say what it likes, and R4's own parameters keep their meaning."""
+    async def test_refusals(self) -> None:
+        """Refusals have a location; drafts are not checked; parameters of R4 cannot be redefined."""
         for wrong, place in (
             (parameter("x", "string", "Patient.name.("), "expression"),
             (parameter("x", "special", "Patient.name"), "type"),
@@ -113,8 +113,8 @@ class CustomParameterSuite(Suite):
         await self.put(person("p", gender="male"))
         self.assertEqual(await self.found("gender=male"), ["p"])
 
-    async def test_of_another_tenant(self) -> None:
-        """It would not count, and its writer is told so; what is not active may be kept."""
+    async def test_other_tenants(self) -> None:
+        """Active parameters of other tenants are refused; inactive ones are stored."""
         body = parameter("eye-color", "token", "Patient.extension.value")
         for status, expected in (("active", 422), ("draft", 201)):
             url = f"SearchParameter/{body['id']}"
@@ -148,7 +148,7 @@ class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
         self.world.reindex = PostgresReindexQueue(self.database)
 
     async def test_older_resources_are_indexed(self) -> None:
-        """By the job, in batches; progress is visible; a changed expression leaves nothing of the old one."""
+        """The job indexes in batches and reports progress; a changed expression replaces the old entries."""
         for number in range(5):
             await self.put(person(f"p{number}", 40 + number))
         await self.put(SHOE)
@@ -172,7 +172,7 @@ class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
             pass
         self.assertEqual(await self.found("shoe-size=gt39"), [])
 
-    async def test_other_processes_learn(self) -> None:
+    async def test_other_processes_load_the_parameter(self) -> None:
         """A process that only searches, and one that only writes."""
         await self.put(SHOE)
         install([])  # as in a process that has not heard of it
@@ -187,8 +187,8 @@ class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
         answer = await fourth.send("GET", "Patient?shoe-size=1", prefer="handling=lenient")
         self.assertEqual(entries(answer), [])
 
-    async def test_asked_for(self) -> None:
-        """POST $reindex; entries that were lost come back."""
+    async def test_requested_reindex(self) -> None:
+        """POST $reindex restores lost entries."""
         await self.put(person("p", gender="male"))
         await self.database.many("DELETE FROM index_text")
         self.assertEqual(await self.found("gender=male"), [])

@@ -1,4 +1,4 @@
-"""Requests that nobody sane would send: the answer is a FHIR answer, and never the server's fault.
+"""Fuzzed requests: every response is a FHIR response, and none is a server error.
 
 Two generators: requests put together from parts that are valid, nearly valid and hostile (Hypothesis shrinks what
 fails), and resources of the specification with one thing broken.  Both run on the store in memory; hostile searches run
@@ -113,7 +113,7 @@ class FuzzSuite(Suite):
     world: World
 
     async def answer(self, request: Request) -> Answer:
-        """The answer, which must be one of FHIR's."""
+        """The response, which must be a FHIR response."""
         answer = await handler(self.world.repository)(request)
         self.assertLess(answer.status, 500, (request, answer.body[:500]))
         if answer.status >= 400:
@@ -150,7 +150,7 @@ class FuzzTests(FuzzSuite, OnMemory):
 
     @needs_reference
     def test_broken_examples(self) -> None:
-        """One value of a good resource replaced: stored and served as XML too, or refused with its place."""
+        """One value of a valid resource replaced: stored and served as XML too, or refused with its location."""
         chance = random.Random(7)
         found = [loads(text) for name, text in sorted(examples().items()) if len(text) < 20_000]
         found = [
@@ -189,7 +189,7 @@ def _break(resource: Any, chance: random.Random) -> None:
 
 class HostileSearchTests(FuzzSuite, OnPostgres):
     async def test_every_value_in_every_parameter(self) -> None:
-        """Searches become SQL here; nothing that is stored is lost."""
+        """Searches on PostgreSQL; no stored resource is lost."""
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         for name in NAMES:
             for value in HOSTILE[:30:3] + HOSTILE[30:]:
@@ -203,7 +203,7 @@ class HostileSearchTests(FuzzSuite, OnPostgres):
         self.assertEqual((await self.world.send("GET", "Patient/a")).status, 200)
 
     async def test_conditional_writes(self) -> None:
-        """Conditions that a write cannot have are refused before they are put to the store."""
+        """Unsupported conditions of writes are refused before the store is called."""
         for condition in ("code:in=x", "_tag:not-in=5e", "_list=1", "patient.name=x", "code:text=x", "code:below=x|y"):
             name, _, value = condition.partition("=")
             for method, body in (("DELETE", b""), ("PUT", b'{"resourceType":"Observation","status":"final"}')):
@@ -224,7 +224,7 @@ class HostileSearchTests(FuzzSuite, OnPostgres):
                 self.assertNotEqual((await self.answer(asked)).status, 200, (name, sent))
 
     async def test_every_route_is_fuzzed(self) -> None:
-        """A route that this file does not know is a route that nobody fuzzes."""
+        """Every route is covered by this file."""
         words = {part for shape in ROUTES for part in shape.split("/") if part and not part.startswith("[")}
         known = {*SEGMENTS, "smart-configuration"}
         self.assertLessEqual({word for word in words if not word.startswith("$")}, known)

@@ -1,4 +1,4 @@
-"""What scopes do to each interaction, on the store in memory and on PostgreSQL."""
+"""Scopes in each interaction, on the in-memory store and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ScopeSuite(Suite):
             self.assertEqual(answer.status, 201, answer.body)
 
     async def ask(self, scopes: str, method: str, url: str, body: Any = None, **more: Any) -> Answer:
-        """One request of somebody who was granted this."""
+        """One request of a caller with these scopes."""
         patient = more.pop("patient", None)
         self.world.caller = Caller("ada", "app", tuple(scopes.split()), patient=patient)
         return await self.world.send(method, url, body, **more)
@@ -152,8 +152,8 @@ class ScopeSuite(Suite):
         """PATIENT_TABLE."""
         await self.check(PATIENT_TABLE, "p1")
 
-    async def test_nobody(self) -> None:
-        """Without a token: metadata; everything else 401, whether it is there or not."""
+    async def test_without_a_token(self) -> None:
+        """Without a token: metadata only; 401 otherwise, also for missing resources."""
         await self.fill()
         self.world.caller = ANONYMOUS
         for method, url, status in (("GET", "metadata", 200), ("GET", ".well-known/smart-configuration", 404),
@@ -165,8 +165,8 @@ class ScopeSuite(Suite):
             if status == 401:
                 self.assertEqual(dict(answer.headers)["WWW-Authenticate"], "Bearer")
 
-    async def test_history_shows_what_may_be_seen(self) -> None:
-        """Each version is judged by what it says itself; a deletion says nothing."""
+    async def test_history_contains_visible_versions_only(self) -> None:
+        """Each version is checked by its own content; a deletion has none."""
         await self.fill()
         await self.ask("system/*.cruds", "PUT", "Observation/o1", {**LAB, "id": "o1"})
         await self.ask("system/*.cruds", "DELETE", "Observation/o3")
@@ -177,7 +177,7 @@ class ScopeSuite(Suite):
         self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o1/_history")).status, 404)
         self.assertEqual((await self.ask(VITALS_ONLY, "GET", "Observation/o3")).status, 404)
 
-    async def test_what_was_found_about_a_version_is_said_of_no_other(self) -> None:
+    async def test_access_decision_is_not_reused_for_another_version(self) -> None:
         await self.fill()
         url, before = "Observation/o1", loads((await self.ask("system/*.cruds", "GET", "Observation/o1")).body)
         for body, status in ((before, 200), ({**LAB, "id": "o1"}, 404), (before, 200)):
@@ -185,8 +185,8 @@ class ScopeSuite(Suite):
             for _ in range(2):
                 self.assertEqual((await self.ask(VITALS_ONLY, "GET", url)).status, status)
 
-    async def test_includes_bring_what_may_be_seen(self) -> None:
-        """What the caller may not see is left out, and not followed."""
+    async def test_includes_contain_visible_resources_only(self) -> None:
+        """Invisible resources are left out, and their references are not followed."""
         await self.fill()
         url = "Observation?_id=o1&_include=*&_include:iterate=ServiceRequest:subject"
         for scopes, expected in (
@@ -204,7 +204,7 @@ class ScopeSuite(Suite):
         self.assertEqual(entries(answer, "include"), ["Practitioner/d"])
 
     async def test_writes_stay_within_the_limits(self) -> None:
-        """Before and after a change; also where a patch or a condition would tell."""
+        """Access is checked before and after a change, also for patches and conditions."""
         await self.fill()
         test = [{"op": "test", "path": "/status", "value": "amended"}]
         patch = {"content_type": "application/json-patch+json"}
@@ -241,8 +241,8 @@ class ScopeSuite(Suite):
         stored = await self.world.body("Observation/o2")
         self.assertEqual(stored["meta"]["versionId"], "1")
 
-    async def test_conditions_do_not_tell_what_others_hold(self) -> None:
-        """Whether another patient has such an observation or not, a conditional change is answered alike."""
+    async def test_conditions_do_not_reveal_other_resources(self) -> None:
+        """A conditional write has the same response whether another patient has a match or not."""
         await self.fill()
         ours = {name: value for name, value in LAB.items() if name != "id"}
         patch = {"content_type": "application/json-patch+json"}
@@ -266,8 +266,8 @@ class ScopeSuite(Suite):
                 answer = await self.ask("patient/*.cruds", method, address, sent, patient="p1", **filled)
                 self.assertEqual(answer.status, status, (method, condition, answer.body))
 
-    async def test_whoever_may_not_read_is_not_shown_what_a_patch_left(self) -> None:
-        """PATCH answers without the resource."""
+    async def test_patch_without_the_right_to_read_returns_no_body(self) -> None:
+        """PATCH returns no resource."""
         await self.fill()
         patch = [{"op": "replace", "path": "/gender", "value": "other"}]
         for scopes, shown in (
@@ -278,7 +278,7 @@ class ScopeSuite(Suite):
             self.assertEqual((answer.status, bool(answer.body)), (200, shown))
 
     async def test_transactions_entry_by_entry(self) -> None:
-        """A transaction fails whole, at the place; a batch answers each."""
+        """A transaction fails completely, with a location; a batch has a response per entry."""
         await self.fill()
 
         def entry(method: str, url: str, resource: Json | None = None, **more: str) -> Json:
@@ -306,7 +306,7 @@ class ScopeSuite(Suite):
         answer = await self.ask("system/*.cruds", "GET", "Patient")
         self.assertEqual(len(entries(answer)), 3, "only the batch stored anything")
 
-    async def test_conditional_references_find_what_may_be_found(self) -> None:
+    async def test_conditional_references_find_visible_resources_only(self) -> None:
         """A reference by search is a search."""
         await self.fill()
         new = {**{name: value for name, value in LAB.items() if name != "id"},
@@ -319,7 +319,7 @@ class ScopeSuite(Suite):
             self.assertEqual((await self.ask(scopes, "POST", "", bundle)).status, status, scopes)
 
     async def test_exports(self) -> None:
-        """Types that may be read without limits; the files of a job are for whoever may read them."""
+        """Export needs unlimited read access to each type, also for the files of a job."""
         await self.fill()
         self.world.export_hours = 1e6  # the clock of this world is not that of PostgreSQL
         answer = await self.ask("system/Patient.rs", "GET", "$export", prefer="respond-async")
@@ -331,8 +331,8 @@ class ScopeSuite(Suite):
         place = dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/")
         self.assertEqual((await self.ask("system/Patient.rs", "GET", place)).status, 401)
 
-    async def test_whose_subscription_it_is(self) -> None:
-        """All who wrote it since it has its endpoint are kept, so that nobody lends it what others may not see."""
+    async def test_writers_of_a_subscription(self) -> None:
+        """The store keeps all writers since the endpoint was set, so that no writer extends its access."""
         answer = await self.ask("system/Subscription.crus", "POST", "Subscription", SUBSCRIPTION)
         self.assertEqual(answer.status, 201, answer.body)
         stored = {**SUBSCRIPTION, "id": loads(answer.body)["id"]}

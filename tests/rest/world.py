@@ -77,12 +77,12 @@ class World:
 
     @property
     def referrers(self) -> Referrers:
-        """Who refers to a resource."""
+        """The references to a resource."""
         return MemoryReferrers(self.store) if self.database is None else PostgresReferrers(self.database)
 
     @property
     def repository(self) -> Repository:
-        """What interactions are given."""
+        """The Repository of the server."""
         store: FhirStore = self.store
         parts = store, self.matcher, lambda: self.now, self.histories, self.policy
         return Repository(

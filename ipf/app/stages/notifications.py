@@ -143,7 +143,7 @@ def _status_setter(stores: Stores, when: frozenset[str]) -> SetStatus:
     """Sets the status of a subscription whose present status is one of `when`."""
 
     async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
-        await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, when=when)
+        await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, only_from=when)
         stores.notifier.notify("delivery")  # events were held until now
 
     return set_one

@@ -1,4 +1,4 @@
-"""The parameters of an operation, from its URL or from a Parameters resource, and Parameters as an answer.
+"""Operation parameters: from the URL or a Parameters resource, and Parameters as a response.
 
 Source: https://hl7.org/fhir/R4/operations.html#request
 """
@@ -15,7 +15,7 @@ from ipf.rest.http.exchange import resource_body, selection
 
 
 class Arguments:
-    """Named values: texts, numbers and booleans as they came, structures and resources as JSON objects."""
+    """Named values: strings, numbers and booleans unchanged, structures and resources as JSON objects."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], known: Collection[str]) -> None:
         self._values: dict[str, list[Any]] = defaultdict(list)
@@ -26,39 +26,39 @@ class Arguments:
 
     @classmethod
     def of(cls, request: Request, known: Collection[str]) -> Arguments:
-        """Those of a request.  Problem NOT_SUPPORTED for one that the operation does not have."""
+        """The parameters of a request.  Problem NOT_SUPPORTED for one that the operation does not define."""
         pairs: list[tuple[str, Any]] = list(selection(request.query))
         if request.method == "POST" and request.body:
             sent = resource_body(request, "Parameters").get("parameter", ())
             for one in sent if isinstance(sent, list | tuple) else [None]:
                 if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-                    raise Problem(Category.MALFORMED, "a parameter has a name", "Parameters.parameter")
+                    raise Problem(Category.MALFORMED, "a parameter needs a name", "Parameters.parameter")
                 pairs.append((one["name"], _value(one)))
         return cls(pairs, known)
 
     def text(self, name: str) -> str | None:
-        """One text; Problem VALUE when it is something else."""
+        """One string; Problem VALUE for another type."""
         value = self._one(name)
         if value is not None and not isinstance(value, str):
             raise Problem(Category.VALUE, f"{name} must be a text", name)
         return value
 
     def texts(self, name: str) -> list[str]:
-        """All texts of a name that may be repeated; several may stand in one, separated by commas."""
+        """All strings of a repeatable parameter, which may also be separated by commas."""
         values = self._values.get(name, ())
         if not all(isinstance(value, str) for value in values):
             raise Problem(Category.VALUE, f"{name} must be a text", name)
         return [part for value in values for part in value.split(",") if part]
 
     def required(self, name: str) -> str:
-        """One text that must be there."""
+        """One required string."""
         value = self.text(name)
         if not value:
             raise Problem(Category.REQUIRED, f"the parameter {name} is required", name)
         return value
 
     def number(self, name: str) -> int | None:
-        """A number from 0."""
+        """A whole number, 0 or more."""
         value = self._one(name)
         if value is None:
             return None
@@ -66,8 +66,8 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must be a number from 0", name)
         return int(value)
 
-    def switch(self, name: str) -> bool:
-        """true or false (not said: false)."""
+    def boolean(self, name: str) -> bool:
+        """A boolean; false when absent."""
         value = self._one(name)
         if value not in (None, True, False, "true", "false"):
             raise Problem(Category.VALUE, f"{name} must be true or false", name)

@@ -1,8 +1,8 @@
-"""Binary: content as it is, in and out.
+"""Binary resources as raw content.
 
-A POST or PUT to Binary with a content type that is none of FHIR's carries the content itself; it is stored as a Binary
-resource.  A read that names no FHIR format is answered with the content under its own type.  Whoever uploads decides
-the type, so browsers are told not to guess it and to run nothing of it.
+A POST or PUT to Binary with a content type other than FHIR's carries the content itself, which is stored as a Binary
+resource.  A read without a FHIR format returns the content with its own type.  The client that uploads sets the type,
+so the response headers forbid browsers to guess it or to execute the content.
 
 Source: https://hl7.org/fhir/R4/binary.html#rest
 """
@@ -16,14 +16,14 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Request
 
-_FENCE = [("X-Content-Type-Options", "nosniff"), ("Content-Security-Policy", "sandbox; default-src 'none'")]
-_LONGEST_TYPE = 200
+_SECURITY_HEADERS = [("X-Content-Type-Options", "nosniff"), ("Content-Security-Policy", "sandbox; default-src 'none'")]
+_MAX_TYPE_LENGTH = 200
 
 
-def wrapped(request: Request, content_type: str) -> Json:
-    """The Binary resource of a body that is content; `X-Security-Context` names what governs access to it."""
-    if not content_type.isprintable() or not content_type.isascii() or len(content_type) > _LONGEST_TYPE:
-        raise Problem(Category.MEDIA_TYPE, "the content type cannot be kept")
+def binary_resource(request: Request, content_type: str) -> Json:
+    """The Binary resource of a raw body; `X-Security-Context` becomes its `securityContext`."""
+    if not content_type.isprintable() or not content_type.isascii() or len(content_type) > _MAX_TYPE_LENGTH:
+        raise Problem(Category.MEDIA_TYPE, "the content type is too long or not printable ASCII")
     if not request.body:
         raise Problem(Category.REQUIRED, "a Binary needs content")
     resource: Json = {"resourceType": "Binary"}
@@ -37,8 +37,8 @@ def wrapped(request: Request, content_type: str) -> Json:
     return resource
 
 
-def raw(answer: Answer) -> Answer:
-    """The content of a Binary that was read; other answers as they are."""
+def binary_content(answer: Answer) -> Answer:
+    """The content of a Binary that was read; other responses unchanged."""
     if answer.status != 200 or not answer.content_type.startswith("application/fhir+json"):
         return answer
     binary = loads(answer.body)
@@ -47,11 +47,11 @@ def raw(answer: Answer) -> Answer:
     try:
         content = b64decode(binary.get("data", ""), validate=False)
     except ValueError:
-        return answer  # no base64: the resource tells what there is
-    headers = [*answer.headers, *_FENCE]
+        return answer  # not base64: return the resource
+    headers = [*answer.headers, *_SECURITY_HEADERS]
     context = binary.get("securityContext", {}).get("reference")
     if context and context.isprintable():
         headers.append(("X-Security-Context", context))
     kind = str(binary.get("contentType", ""))
-    safe = kind.isprintable() and kind.isascii() and "/" in kind
-    return replace(answer, body=content, headers=headers, content_type=kind if safe else "application/octet-stream")
+    is_safe = kind.isprintable() and kind.isascii() and "/" in kind
+    return replace(answer, body=content, headers=headers, content_type=kind if is_safe else "application/octet-stream")

@@ -1,4 +1,4 @@
-"""What the interactions share about HTTP: the body that came, the preferences in its headers, the answer's headers.
+"""HTTP helpers of the interactions: request bodies, preferences, conditions, response headers.
 
 Source: https://hl7.org/fhir/R4/http.html (Content types, Prefer, ETag, Location)
 """
@@ -18,25 +18,25 @@ from ipf.fhir.search.query import parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.search import Query
-from ipf.rest.http.binary import wrapped
+from ipf.rest.http.binary import binary_resource
 from ipf.rest.http.formats import Format, is_fhir, sent_format
-from ipf.rest.http.formats import media_type as media_type  # used beside these by interactions that take forms
+from ipf.rest.http.formats import media_type as media_type  # re-exported
 
 Observe = Callable[[Request, Answer, float], None]
 """Takes every request with its caller, its response, and its start (`perf_counter`, seconds): the audit trail."""
 
 _PRESENTATION = frozenset({"_format", "_pretty"})
-_MOST_PARAMETERS = 200
-_LONGEST_SUMMARY = 2000
+_MAX_PARAMETERS = 200
+_MAX_SUMMARY_LENGTH = 2000
 VALIDATION = "X-FHIR-Request-Validation"  # as HAPI FHIR names it
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
 
 
 def resource_body(request: Request, resource_type: str) -> Json:
-    """The resource in the body.  Problem MEDIA_TYPE, MALFORMED, or VALUE when it is of another type."""
+    """The resource in the body.  Problem MEDIA_TYPE, MALFORMED, or VALUE for another resource type."""
     content_type = request.headers.get("content-type") or "application/fhir+json"
     if resource_type == "Binary" and not is_fhir(content_type):
-        return wrapped(request, content_type)
+        return binary_resource(request, content_type)
     sent = sent_format(content_type)
     resource = _from_xml(request.body) if sent is Format.XML else loads(request.body)
     if not isinstance(resource, dict):
@@ -47,26 +47,26 @@ def resource_body(request: Request, resource_type: str) -> Json:
 
 
 def _from_xml(body: bytes) -> Json:
-    from ipf.fhir.xml.writer import from_xml  # few send XML, and a converter process is sent nothing
+    from ipf.fhir.xml.writer import from_xml  # rarely needed, never by converter processes
 
     return from_xml(body)
 
 
 def parameters(text: str, place: str | None = None) -> list[tuple[str, str]]:
-    """A query string as pairs, decoded, in order.  Problem VALUE when it cannot be read."""
+    """A decoded query string as pairs, in order.  Problem VALUE when it cannot be parsed."""
     try:
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError as refused:
-        raise Problem(Category.VALUE, "the search parameters cannot be read", place) from refused
+        raise Problem(Category.VALUE, "the search parameters cannot be parsed", place) from refused
 
 
 def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Parameters without those that only say how the answer is to look."""
+    """The parameters without `_format` and `_pretty`."""
     return [(name, value) for name, value in pairs if name not in _PRESENTATION]
 
 
 def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
-    """The search of a conditional interaction; Problem VALUE when it would select everything."""
+    """The search of a conditional interaction; Problem VALUE when it has no search parameters."""
     query = parse_query(resource_type, selection(pairs))
     if not query.terms:
         raise Problem(Category.VALUE, "a conditional interaction needs search parameters")
@@ -74,17 +74,17 @@ def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
 
 
 def if_match(text: str | None) -> int | None:
-    """The version that `If-Match` names; None when it was not sent."""
+    """The version in `If-Match`; None when the header is absent."""
     if text is None:
         return None
     tags = entity_tags(text)
     if len(tags) != 1 or not tags[0].isascii() or not tags[0].isdigit() or len(tags[0]) > 9:
-        raise Problem(Category.PRECONDITION, 'If-Match must name one version, such as W/"3"')
+        raise Problem(Category.PRECONDITION, 'If-Match must contain one version, such as W/"3"')
     return int(tags[0])
 
 
 def creates_only(text: str | None) -> bool:
-    """Whether `If-None-Match: *` was sent with a write; Problem PRECONDITION for anything else there."""
+    """Whether a write has `If-None-Match: *`; Problem PRECONDITION for another value."""
     if text is None:
         return False
     if text.strip() != "*":
@@ -93,7 +93,7 @@ def creates_only(text: str | None) -> bool:
 
 
 def entity_tags(text: str) -> list[str]:
-    """The opaque parts of the entity tags in a header."""
+    """The opaque values of the entity tags in a header."""
     return [quoted or bare for quoted, bare in _ENTITY_TAG.findall(text)]
 
 
@@ -125,10 +125,10 @@ def location(version: Version, base_url: str) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Findings as an OperationOutcome that fits in a header: ASCII, the gravest first, as many as find room."""
+    """Findings as an OperationOutcome that fits in a header: ASCII, the most severe first, truncated."""
     ranked = sorted(findings, key=lambda one: ("error", "warning", "information").index(one.severity))
     for count in (20, 5, 1):
         text = json.dumps(outcome(ranked[:count]), separators=(",", ":"))
-        if len(text) <= _LONGEST_SUMMARY:
+        if len(text) <= _MAX_SUMMARY_LENGTH:
             return text
     return json.dumps(outcome([replace(ranked[0], text=ranked[0].text[:200])]), separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Which format a caller sends and wants: JSON, XML, or for Binary the content itself.
+"""Content negotiation: JSON, XML, or the raw content of a Binary.
 
-`_format` goes before `Accept`.  Among the types of an Accept header the weight decides, then JSON; a browser, which
-asks for HTML, gets JSON.  A FHIR version other than R4 (`fhirVersion=5.0`) is no type of this server.
+`_format` overrides `Accept`.  In an Accept header the highest weight wins, then JSON; a browser, which accepts HTML,
+gets JSON.  FHIR versions other than R4 (`fhirVersion=5.0`) are not supported.
 
 Source: https://hl7.org/fhir/R4/http.html#mime-type, #version-parameter; RFC 9110 section 12.5.1
 """
@@ -17,7 +17,7 @@ from ipf.ports import Request
 
 
 class Format(StrEnum):
-    """A format of answers; the value is the content type."""
+    """A response format; the value is the content type."""
 
     JSON = "application/fhir+json;charset=utf-8"
     XML = "application/fhir+xml;charset=utf-8"
@@ -38,9 +38,9 @@ def media_type(header: str) -> str:
 
 
 def wanted_format(request: Request) -> Format:
-    """The format to answer in.  Problem NOT_ACCEPTABLE when the caller wants none of ours.
+    """The response format.  Problem NOT_ACCEPTABLE when the client accepts none of the supported formats.
 
-    RAW is for reads of Binary, when the caller names no FHIR format, and for files of an export.
+    RAW is for reads of Binary without a FHIR format, and for export files.
     """
     first = request.path[0] if request.path else ""
     raw = first == "Binary" and len(request.path) in (2, 4) and request.method in ("GET", "HEAD")
@@ -53,7 +53,7 @@ def wanted_format(request: Request) -> Format:
 
 @lru_cache(maxsize=256)
 def _named(value: str) -> Format:
-    """The format that `_format` names; a plus sign that was not escaped in the URL arrives as a blank."""
+    """The format in `_format`; an unescaped plus sign in the URL arrives as a space."""
     known = _known(value.strip().replace("/fhir ", "/fhir+"))
     if known is None:
         raise _refused()
@@ -96,7 +96,7 @@ def _number(text: str) -> float:
 
 
 def sent_format(header: str) -> Format:
-    """The format of a body with this content type.  Problem MEDIA_TYPE when it is none of FHIR's."""
+    """The format of a body with this content type.  Problem MEDIA_TYPE when it is not a FHIR type."""
     known = _known(header)
     if known is None:
         text = f"send application/fhir+json or application/fhir+xml, not {media_type(header)[:100]}"
@@ -105,13 +105,13 @@ def sent_format(header: str) -> Format:
 
 
 def is_fhir(header: str) -> bool:
-    """Whether a content type is one of FHIR's."""
+    """Whether a content type is a FHIR type."""
     return _known(header) is not None
 
 
 @lru_cache(maxsize=256)
 def _known(text: str) -> Format | None:
-    """The format of a media type with its parameters; None for other types and other FHIR versions."""
+    """The format of a media type with parameters; None for other types and other FHIR versions."""
     for parameter in text.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "fhirversion" and value.strip().strip('"') not in _VERSIONS:
@@ -120,4 +120,6 @@ def _known(text: str) -> Format | None:
 
 
 def _refused() -> Problem:
-    return Problem(Category.NOT_ACCEPTABLE, "this server answers application/fhir+json or application/fhir+xml, in R4")
+    return Problem(
+        Category.NOT_ACCEPTABLE, "supported formats: application/fhir+json and application/fhir+xml, version R4"
+    )

@@ -1,4 +1,4 @@
-"""Problem in, OperationOutcome out: the one place where the FHIR side words a failure.
+"""OperationOutcome resources: from a Problem, after a success, for warnings.
 
 Source: https://hl7.org/fhir/R4/operationoutcome.html
 """
@@ -15,13 +15,13 @@ from ipf.security.access import Unauthorized
 
 
 def operation_outcome(problem: Problem) -> Json:
-    """The OperationOutcome resource of a problem: one issue for each finding."""
+    """The OperationOutcome of a problem, with one issue per finding."""
     issues = [_issue(issue, problem.category) for issue in problem.issues]
     return {"resourceType": "OperationOutcome", "issue": issues}
 
 
 def refuse(problem: Problem) -> Answer:
-    """The HTTP answer to a request that failed."""
+    """The HTTP response of a failed request."""
     headers = [("Retry-After", "1")] if problem.category is Category.UNAVAILABLE else []
     if problem.category is Category.UNAUTHORIZED:
         challenge = problem.challenge if isinstance(problem, Unauthorized) else ""
@@ -30,14 +30,14 @@ def refuse(problem: Problem) -> Answer:
 
 
 def success(text: str, findings: Sequence[Finding] = ()) -> Json:
-    """The OperationOutcome that `Prefer: return=OperationOutcome` asks for, with what validation found."""
+    """The OperationOutcome of `Prefer: return=OperationOutcome`, with validation findings."""
     issue = {"severity": "information", "code": "informational", "diagnostics": text}
     found = outcome(findings)["issue"] if findings else []
     return {"resourceType": "OperationOutcome", "issue": [issue, *found]}
 
 
 def warning(texts: Sequence[str]) -> Json:
-    """Remarks on an answer that is given all the same, such as parameters of a search that were ignored."""
+    """The OperationOutcome of warnings, such as ignored search parameters."""
     issues = [{"severity": "warning", "code": "informational", "diagnostics": text} for text in texts]
     return {"resourceType": "OperationOutcome", "issue": issues}
 

@@ -1,7 +1,7 @@
-"""How an answer looks: all or some of the elements, JSON or XML, pretty or compact.
+"""Presentation of responses: selected elements, JSON or XML, pretty or compact.
 
-The interactions know nothing of it.  They answer JSON bytes as they are stored, and those go out untouched unless the
-caller asked for something else: then the answer is parsed, cut and written here, whatever interaction it came from.
+Interactions return JSON bytes as they are stored.  They are sent unchanged unless the request asks for another
+presentation; then the response is parsed, filtered and serialized here.
 
 Source: https://hl7.org/fhir/R4/http.html#parameters, https://hl7.org/fhir/R4/search.html#summary, #elements
 """
@@ -31,82 +31,82 @@ _NO_SUBSET = frozenset({"OperationOutcome", "CapabilityStatement", "Parameters"}
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What was asked for.  `links`: the parameters that say so, for the links of a Bundle."""
+    """The requested presentation.  `links`: its parameters, for the links of a Bundle."""
 
-    cut: Callable[[Json], Json] | None = None
+    select_elements: Callable[[Json], Json] | None = None
     pretty: bool = False
     links: tuple[tuple[str, str], ...] = ()
 
 
-PLAIN = Presentation()
+DEFAULT_PRESENTATION = Presentation()
 
 
-def split(request: Request) -> tuple[Request, Presentation]:
-    """The request without the parameters that only say how the answer is to look, and these."""
-    asked = tuple(pair for pair in request.query if _is_presentation(pair))
-    if not asked:
-        return request, PLAIN
+def split_presentation(request: Request) -> tuple[Request, Presentation]:
+    """The request without presentation parameters, and the presentation."""
+    pairs = tuple(pair for pair in request.query if _is_presentation(pair))
+    if not pairs:
+        return request, DEFAULT_PRESENTATION
     rest = tuple(pair for pair in request.query if not _is_presentation(pair))
-    values = dict(asked)
+    values = dict(pairs)
     pretty = values.get("_pretty", "false") == "true"
-    return replace(request, query=rest), Presentation(_cut(values), pretty, asked)
+    return replace(request, query=rest), Presentation(_selector(values), pretty, pairs)
 
 
 def _is_presentation(pair: tuple[str, str]) -> bool:
     return pair[0] in _PRESENTATION or (pair[0] == "_summary" and pair[1] in _SUMMARIES)
 
 
-def _cut(values: dict[str, str]) -> Callable[[Json], Json] | None:
+def _selector(values: dict[str, str]) -> Callable[[Json], Json] | None:
     if "_elements" in values:
         names = frozenset(name.strip().rpartition(".")[2] for name in values["_elements"].split(",") if name.strip())
         if not names:
-            raise Problem(Category.VALUE, "_elements needs the names of elements", "_elements")
+            raise Problem(Category.VALUE, "_elements needs element names", "_elements")
         return partial(subset.elements, names=names)
     return _SUMMARIES.get(values.get("_summary", ""))
 
 
-def cut(answer: Answer, look: Presentation) -> Answer:
-    """The answer with those elements only that were asked for, still as compact JSON."""
-    if look.cut is None or not _is_fhir(answer) or answer.status >= 300:
+def select_elements(answer: Answer, presentation: Presentation) -> Answer:
+    """The response with the requested elements only, as compact JSON."""
+    if presentation.select_elements is None or not _is_fhir(answer) or answer.status >= 300:
         return answer
     resource = loads(answer.body)
     if resource["resourceType"] in ("Bundle", *_NO_SUBSET):
-        resource = _in_bundle(resource, look.cut)
+        resource = _select_in_bundle(resource, presentation.select_elements)
     else:
-        resource = look.cut(resource)
+        resource = presentation.select_elements(resource)
     return replace(answer, body=dumps(resource))
 
 
-def _in_bundle(bundle: Json, cut_one: Callable[[Json], Json]) -> Json:
-    """A result with each of its resources cut; what a search says about itself stays whole."""
-    entries = [_entry(entry, cut_one) for entry in bundle.get("entry", ())]
+def _select_in_bundle(bundle: Json, select: Callable[[Json], Json]) -> Json:
+    """A Bundle with the elements of each resource selected; outcomes of a search stay complete."""
+    entries = [_select_in_entry(entry, select) for entry in bundle.get("entry", ())]
     return {**bundle, "entry": entries} if entries else bundle
 
 
-def _entry(entry: Json, cut_one: Callable[[Json], Json]) -> Json:
+def _select_in_entry(entry: Json, select: Callable[[Json], Json]) -> Json:
     resource = entry.get("resource")
     if resource is None or resource["resourceType"] in _NO_SUBSET or entry.get("search", {}).get("mode") == "outcome":
         return entry
-    return {**entry, "resource": cut_one(resource)}
+    return {**entry, "resource": select(resource)}
 
 
-def write(answer: Answer, look: Presentation, form: Format) -> Answer:
-    """The answer in the format that was asked for."""
+def render(answer: Answer, presentation: Presentation, form: Format) -> Answer:
+    """The response in the requested format."""
     if not answer.body or not _is_fhir(answer):
         return answer
-    if form is not Format.XML and not look.pretty and not look.links:
+    if form is not Format.XML and not presentation.pretty and not presentation.links:
         return answer
     resource = loads(answer.body)
-    if look.links and resource["resourceType"] == "Bundle" and resource.get("link"):
-        resource = {**resource, "link": [_linked(link, look) for link in resource["link"]]}
+    if presentation.links and resource["resourceType"] == "Bundle" and resource.get("link"):
+        resource = {**resource, "link": [_with_presentation(link, presentation) for link in resource["link"]]}
     if form is Format.XML:
         return replace(answer, body=to_xml(resource), content_type=Format.XML.value)
-    return replace(answer, body=indented(resource) if look.pretty else dumps(resource))
+    return replace(answer, body=indented(resource) if presentation.pretty else dumps(resource))
 
 
-def _linked(link: Json, look: Presentation) -> Json:
+def _with_presentation(link: Json, presentation: Presentation) -> Json:
     url = link["url"]
-    return {**link, "url": f"{url}{'&' if '?' in url else '?'}{urlencode(look.links)}"}
+    return {**link, "url": f"{url}{'&' if '?' in url else '?'}{urlencode(presentation.links)}"}
 
 
 def _is_fhir(answer: Answer) -> bool:

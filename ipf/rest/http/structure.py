@@ -1,6 +1,6 @@
-"""Whether a resource has the shape of its type: known elements, lists where R4 has lists, texts where it has texts.
+"""Structure check: known elements only, lists and strings where R4 has lists and strings.
 
-This is what storing, indexing and serving rely on; cardinalities, bindings and invariants are left to validation.
+Storing, indexing and serving rely on it.  Validation checks cardinalities, bindings and invariants.
 
 Source: https://hl7.org/fhir/R4/json.html
 """
@@ -17,110 +17,110 @@ from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.ports import Json
 
-_MOST_ISSUES = 20
-_DEEPEST = 100
+_MAX_ISSUES = 20
+_MAX_DEPTH = 100
 _NUMBERS = frozenset({"integer", "positiveInt", "unsignedInt", "decimal"})
 _RESOURCE = "Resource"
 _ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 
 
 def check_structure(resource: Json) -> None:
-    """Problem MALFORMED with one issue (twenty at most) for each element that does not fit."""
+    """Problem MALFORMED with one issue (at most twenty) per invalid element."""
     checker = _Checker()
     checker.resource(resource, str(resource.get("resourceType")), 0)
     if checker.issues:
         raise Problem(
-            Category.MALFORMED, "the resource has not the structure of its type", issues=tuple(checker.issues)
+            Category.MALFORMED, "the resource does not have the structure of its type", issues=tuple(checker.issues)
         )
 
 
 class _Checker:
-    """Collects what does not fit."""
+    """Collects issues."""
 
     def __init__(self) -> None:
         self.issues: list[Issue] = []
         self._definitions = definitions()
 
     def resource(self, value: Any, place: str, depth: int) -> None:
-        """A resource, also one inside another."""
+        """Check a resource, also a contained one."""
         if not isinstance(value, dict):
-            return self._refuse("a resource is a JSON object", place)
+            return self._add_issue("a resource must be a JSON object", place)
         resource_type = value.get("resourceType")
         if not isinstance(resource_type, str) or resource_type not in self._definitions.resource_types:
-            return self._refuse("resourceType names no resource of R4", f"{place}.resourceType")
+            return self._add_issue("resourceType is not a resource type of R4", f"{place}.resourceType")
         if "id" in value and not is_id(value["id"]):
-            self._refuse("an id has 1 to 64 letters, digits, '-' and '.'", f"{place}.id")
+            self._add_issue("an id has 1 to 64 letters, digits, '-' and '.'", f"{place}.id")
         members = {name: item for name, item in value.items() if name != "resourceType"}
         return self._members(members, resource_type, place, depth)
 
     def _members(self, value: Json, path: str, place: str, depth: int) -> None:
-        if depth > _DEEPEST:
-            return self._refuse("nested too deeply", place[:200])
-        shapes = _shapes(path)
+        if depth > _MAX_DEPTH:
+            return self._add_issue("nested too deeply", place[:200])
+        members_of = _members_of(path)
         for name, item in value.items():
-            shape = shapes.get(name)
-            if shape is not None and shape.is_text and type(item) is str and item:
-                continue  # most of what there is
-            if len(self.issues) >= _MOST_ISSUES:
+            member = members_of.get(name)
+            if member is not None and member.is_text and type(item) is str and item:
+                continue  # the most frequent case
+            if len(self.issues) >= _MAX_ISSUES:
                 return None
-            self._member(path, name, shape, item, f"{place}.{name}", depth)
+            self._member(path, name, member, item, f"{place}.{name}", depth)
         return None
 
-    def _member(self, path: str, name: str, shape: _Shape | None, value: Any, place: str, depth: int) -> None:
-        if shape is None:
-            return self._refuse(f"{path} has no element {name[:60]}", place)
-        kind, many, shadow = shape.kind, shape.many, shape.is_shadow
-        if isinstance(value, list) != many:
-            return self._refuse("a list is expected" if many else "one value is expected, not a list", place)
-        if not many:
-            return self._value(kind, value, place, shadow, many, depth)
+    def _member(self, path: str, name: str, member: _Member | None, value: Any, place: str, depth: int) -> None:
+        if member is None:
+            return self._add_issue(f"{path} has no element {name[:60]}", place)
+        kind, is_list, is_extension_member = member.kind, member.is_list, member.is_extension_member
+        if isinstance(value, list) != is_list:
+            return self._add_issue("a list is expected" if is_list else "one value is expected, not a list", place)
+        if not is_list:
+            return self._value(kind, value, place, is_extension_member, is_list, depth)
         if not value:
-            return self._refuse("an element must not be empty", place)
+            return self._add_issue("an element must not be empty", place)
         for number, item in enumerate(value):
-            self._value(kind, item, f"{place}[{number}]", shadow, many, depth)
+            self._value(kind, item, f"{place}[{number}]", is_extension_member, is_list, depth)
         return None
 
-    def _value(self, kind: str, value: Any, place: str, shadow: bool, many: bool, depth: int) -> None:
-        if kind in self._definitions.primitive_types and not shadow:
-            if not (value is None and many) and not _is_primitive(kind, value):
-                self._refuse(f"a value of type {kind} is expected", place)
-        elif shadow and value is None and many:
+    def _value(self, kind: str, value: Any, place: str, is_extension_member: bool, is_list: bool, depth: int) -> None:
+        if kind in self._definitions.primitive_types and not is_extension_member:
+            if not (value is None and is_list) and not _is_primitive(kind, value):
+                self._add_issue(f"a value of type {kind} is expected", place)
+        elif is_extension_member and value is None and is_list:
             return
         elif kind == _RESOURCE:
             self.resource(value, place, depth + 1)
         elif not isinstance(value, dict):
-            self._refuse("a JSON object is expected", place)
+            self._add_issue("a JSON object is expected", place)
         elif not value:
-            self._refuse("an element must not be empty", place)
+            self._add_issue("an element must not be empty", place)
         else:
-            self._members(value, "Element" if shadow else kind, place, depth + 1)
+            self._members(value, "Element" if is_extension_member else kind, place, depth + 1)
 
-    def _refuse(self, text: str, place: str) -> None:
+    def _add_issue(self, text: str, place: str) -> None:
         self.issues.append(Issue(text, place, Category.MALFORMED))
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a member must be.  `is_shadow`: its name begins with `_`.  `is_text`: one value that is a text."""
+class _Member:
+    """A JSON member of a type.  `is_extension_member`: its name begins with `_`.  `is_text`: a single string."""
 
     kind: str
-    many: bool
-    is_shadow: bool
+    is_list: bool
+    is_extension_member: bool
     is_text: bool
 
 
 @cache
-def _shapes(path: str) -> dict[str, _Shape]:
-    """The members of a type by their names in JSON: a choice by each of its forms, primitives with their shadows."""
-    found: dict[str, _Shape] = {}
+def _members_of(path: str) -> dict[str, _Member]:
+    """The JSON members of a type: each type of a choice element, and the `_` member of each primitive."""
+    found: dict[str, _Member] = {}
     primitives = definitions().primitive_types
     for element in definitions().members(path).values():
         for kind in element.types if element.choice else element.types[:1]:
             is_primitive, name = kind in primitives, element.json_name(kind)
             is_text = is_primitive and kind not in _NUMBERS and kind != "boolean" and not element.many
-            found[name] = _Shape(kind, element.many, False, is_text)
+            found[name] = _Member(kind, element.many, False, is_text)
             if is_primitive:
-                found["_" + name] = _Shape(kind, element.many, True, False)
+                found["_" + name] = _Member(kind, element.many, True, False)
     return found
 
 

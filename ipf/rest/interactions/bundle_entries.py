@@ -1,4 +1,4 @@
-"""The entries of a transaction or batch Bundle, read: changes, and requests that only ask.
+"""The entries of a transaction or batch Bundle: writes, and reads.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction, https://hl7.org/fhir/R4/bundle.html
 """
@@ -30,59 +30,61 @@ def entries_of(bundle: Json) -> tuple[Entry, ...]:
 
 
 def entries_in(mapped: Mapped) -> tuple[Entry, ...]:
-    """The entries of a converted message, which its Bundle is only read for when the mapping did not hand them over."""
+    """The entries of a converted message: those of the mapping, or else read from its Bundle."""
     return entries_of(mapped.bundle) if mapped.entries is None else mapped.entries
 
 
-def asks_only(item: Any, place: str) -> bool:
-    """Whether an entry is a read, a search or an operation, and so no change that can be planned."""
-    asked = request_of(item, place)
-    if asked["method"] in _READS:
+def is_read(item: Any, place: str) -> bool:
+    """Whether an entry is a read, a search or an operation."""
+    request = request_of(item, place)
+    if request["method"] in _READS:
         return True
-    last: str = asked["url"].partition("?")[0].rpartition("/")[2]
-    return asked["method"] == "POST" and (last == "_search" or last.startswith("$"))
+    last: str = request["url"].partition("?")[0].rpartition("/")[2]
+    return request["method"] == "POST" and (last == "_search" or last.startswith("$"))
 
 
 def request_of(item: Any, place: str) -> Json:
-    """What an entry asks for, with a method and a url that are texts."""
-    asked = item.get("request") if isinstance(item, dict) else None
-    if not isinstance(asked, dict) or not (isinstance(asked.get("url"), str) and isinstance(asked.get("method"), str)):
+    """The `request` of an entry, with method and url."""
+    request = item.get("request") if isinstance(item, dict) else None
+    if not isinstance(request, dict) or not (
+        isinstance(request.get("url"), str) and isinstance(request.get("method"), str)
+    ):
         raise Problem(Category.REQUIRED, "an entry needs request.method and request.url", f"{place}.request")
-    if len(asked) > 2:  # more than the two
+    if len(request) > 2:  # more than method and url
         for name in _TEXTS:
-            if name in asked and not isinstance(asked[name], str):
+            if name in request and not isinstance(request[name], str):
                 raise Problem(Category.MALFORMED, f"{name} must be a text", f"{place}.request.{name}")
     if not isinstance(item.get("fullUrl", ""), str):
         raise Problem(Category.MALFORMED, "fullUrl must be a text", f"{place}.fullUrl")
-    return asked
+    return request
 
 
 def entry_of(item: Any, place: str, base_url: str | None = None, *, patches: bool = False) -> Entry:
-    """A Bundle entry as the change it asks for; the resource of a patch (refused unless `patches`) is the patch."""
-    asked = request_of(item, place)
-    method = _METHODS.get(asked["method"])
+    """The write of a Bundle entry; for a patch (refused unless `patches`), the resource is the patch."""
+    request = request_of(item, place)
+    method = _METHODS.get(request["method"])
     if method is None or (method is Method.PATCH and not patches):
         raise Problem(
             Category.NOT_SUPPORTED, "the method must be GET, POST, PUT, PATCH or DELETE", f"{place}.request.method"
         )
-    target, search = _target(asked["url"], base_url)
+    target, search = _target(request["url"], base_url)
     resource_type, id = target, None
     if "/" in target:
         resource_type, _, id = target.partition("/")
         if not is_id(id) or method is Method.CREATE:
-            raise Problem(Category.VALUE, "the url does not fit the method", f"{place}.request.url")
+            raise Problem(Category.VALUE, "the url does not match the method", f"{place}.request.url")
     resource = None if method is Method.DELETE else _resource_of(item, method, resource_type, place)
-    condition = _condition(method, asked, resource_type, id, search, place)
+    condition = _condition(method, request, resource_type, id, search, place)
     if method is Method.UPDATE and resource is not None:
         id = _update_id(resource, id, condition, place)
-    tag = asked.get("ifMatch")
+    tag = request.get("ifMatch")
     version = if_match(tag) if tag is not None else None
-    must_be_new = method is Method.UPDATE and creates_only(asked.get("ifNoneMatch"))
+    must_be_new = method is Method.UPDATE and creates_only(request.get("ifNoneMatch"))
     return Entry(method, resource_type, id, resource, condition, item.get("fullUrl"), version, place, must_be_new)
 
 
 def _target(url: str, base_url: str | None) -> tuple[str, str | None]:
-    """Path relative to the base, and the search."""
+    """The path relative to the base URL, and the search."""
     if base_url is not None:
         url = url.removeprefix(base_url)
     target, mark, search = url.partition("?")
@@ -93,18 +95,18 @@ def _resource_of(item: Json, method: Method, resource_type: str, place: str) -> 
     resource = item.get("resource")
     if method is Method.PATCH:
         if not isinstance(resource, dict) or resource.get("resourceType") not in _PATCHES:
-            raise Problem(Category.VALUE, "a patch is a Parameters or Binary resource", f"{place}.resource")
+            raise Problem(Category.VALUE, "a patch must be a Parameters or Binary resource", f"{place}.resource")
     elif not isinstance(resource, dict) or resource.get("resourceType") != resource_type:
         raise Problem(Category.VALUE, f"a resource of type {resource_type[:60]} is expected", f"{place}.resource")
     return resource
 
 
 def _condition(
-    method: Method, asked: Json, resource_type: str, id: str | None, search: str | None, place: str
+    method: Method, request: Json, resource_type: str, id: str | None, search: str | None, place: str
 ) -> Query | None:
     """If-None-Exist of a create, or the search in the URL of a conditional update or delete."""
     if method is Method.CREATE:
-        search = asked.get("ifNoneExist")
+        search = request.get("ifNoneExist")
         if search is None:
             return None
         search = search.rpartition("?")[2]
@@ -121,21 +123,21 @@ def _update_id(resource: Json, id: str | None, condition: Query | None, place: s
     if condition is not None:
         return own if is_id(own) else None
     if own is not None and own != id:
-        raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{place}.resource.id")
+        raise Problem(Category.VALUE, "the id of the resource must equal the id in the URL", f"{place}.resource.id")
     return id
 
 
 def request_for(item: Json, outer: Request, place: str) -> Request:
-    """The request that an entry stands for which only asks."""
-    asked = item["request"]
-    target, search = _target(asked["url"], outer.base_url)
+    """The request of a read entry."""
+    request = item["request"]
+    target, search = _target(request["url"], outer.base_url)
     pairs = parameters(search or "", f"{place}.request.url")
     path = tuple(unquote(segment) for segment in target.split("/"))
     conditions = {"ifNoneMatch": "if-none-match", "ifModifiedSince": "if-modified-since"}
-    headers = {header: asked[name] for name, header in conditions.items() if name in asked}
+    headers = {header: request[name] for name, header in conditions.items() if name in request}
     if "prefer" in outer.headers:
         headers["prefer"] = outer.headers["prefer"]
-    resource, method = item.get("resource"), asked["method"]
+    resource, method = item.get("resource"), request["method"]
     body = dumps(resource) if method == "POST" and isinstance(resource, dict) else b""
     if path[-1] == "_search":
         headers["content-type"] = "application/x-www-form-urlencoded"

@@ -12,7 +12,7 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def create(request: Request, repository: Repository) -> Answer:
-    """201 with a server id; with If-None-Exist and one match 200 and nothing written, with several 412."""
+    """201 with a server-assigned id; with If-None-Exist: 200 without a write for one match, 412 for several."""
     (resource_type,) = request.path
     sent, resource = await read_incoming(request, resource_type, repository)
     search = request.headers.get("if-none-exist")

@@ -12,14 +12,14 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def delete(request: Request, repository: Repository) -> Answer:
-    """204, also when there was nothing to delete (200 with an OperationOutcome when the caller prefers one)."""
+    """204, also when the resource does not exist (200 with `Prefer: return=OperationOutcome`)."""
     resource_type, id = request.path
     entry = Entry(Method.DELETE, resource_type, id, if_match=if_match(request.headers.get("if-match")))
     return await _remove(entry, request, repository)
 
 
 async def conditional_delete(request: Request, repository: Repository) -> Answer:
-    """As delete, for the one resource that the search matches; 412 when several do."""
+    """`delete` of the one resource that the search matches; 412 for several."""
     (resource_type,) = request.path
     entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query))
     return await _remove(entry, request, repository)

@@ -1,4 +1,4 @@
-"""What the three histories share: their parameters, and the token that a page of many resources goes on from.
+"""Parameters and page tokens of the history interactions.
 
 Source: https://hl7.org/fhir/R4/http.html#history
 """
@@ -17,12 +17,12 @@ from ipf.ports.history import HistoryMark
 from ipf.rest.http.exchange import selection
 from ipf.rest.write.repository import Repository
 
-_LONGEST = 9  # digits: far beyond any version or page
+_MAX_DIGITS = 9  # digits: far beyond any version or page
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`_count` (bounded), `_since`, and where the page goes on; `text` holds the first two for links."""
+class HistoryParameters:
+    """`_count` (limited), `_since` and the page token; `text`: the first two for links."""
 
     limit: int
     since: datetime | None
@@ -30,8 +30,8 @@ class Asked:
     text: str
 
 
-def asked(request: Request, repository: Repository, token: str) -> Asked:
-    """The parameters of a history; `token` is the name of the one that continues it.  Problem names what is wrong."""
+def history_parameters(request: Request, repository: Repository, token: str) -> HistoryParameters:
+    """The parameters of a history request; `token`: name of the page token.  Problem names the invalid parameter."""
     limit, since, after = repository.page_size, None, None
     pairs: list[tuple[str, str]] = []
     for name, value in selection(request.query):
@@ -43,37 +43,37 @@ def asked(request: Request, repository: Repository, token: str) -> Asked:
         elif name == token:
             after = value
         else:
-            raise Problem(Category.NOT_SUPPORTED, f"history does not know the parameter {name[:60]}", name[:60])
-    return Asked(limit, since, after, urlencode([("_count", limit), *pairs]))
+            raise Problem(Category.NOT_SUPPORTED, f"history does not support the parameter {name[:60]}", name[:60])
+    return HistoryParameters(limit, since, after, urlencode([("_count", limit), *pairs]))
 
 
 def number(name: str, value: str) -> int:
     """A whole number; Problem VALUE."""
-    if not value.isascii() or not value.isdigit() or len(value) > _LONGEST:
+    if not value.isascii() or not value.isdigit() or len(value) > _MAX_DIGITS:
         raise Problem(Category.VALUE, f"{name} must be a whole number", name)
     return int(value)
 
 
 def _instant(value: str) -> datetime:
-    found = date_range(value.replace(" ", "+"))  # a plus sign that was not escaped in the URL
+    found = date_range(value.replace(" ", "+"))  # an unescaped plus sign in the URL
     if found is None:
         raise Problem(Category.VALUE, "_since must be an instant, such as 2026-01-31T08:00:00Z", "_since")
     return moment(found[0])
 
 
 def token_of(mark: HistoryMark) -> str:
-    """A mark as an opaque text."""
+    """The page token of a mark."""
     text = f"{microseconds(mark.last_updated)}.{mark.rid}.{mark.version_id}"
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def mark_of(token: str) -> HistoryMark:
-    """The mark that a token stands for; Problem VALUE."""
+    """The mark of a page token; Problem VALUE."""
     try:
         parts = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().split(".")
         when, rid, version = (int(part) for part in parts)
         if not (0 <= rid < 2**62 and 0 <= version < 2**31):
             raise ValueError
     except ValueError as refused:
-        raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
+        raise Problem(Category.VALUE, "the page token is invalid", "_cursor") from refused
     return HistoryMark(moment(when), rid, version)

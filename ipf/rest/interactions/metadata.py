@@ -1,4 +1,4 @@
-"""GET [base]/metadata and [base]/.well-known/smart-configuration: what this server is and how it is entered.
+"""GET [base]/metadata and [base]/.well-known/smart-configuration.
 
 Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/smart-app-launch/conformance.html
 """
@@ -20,11 +20,11 @@ from ipf.rest.write.repository import Repository
 
 
 async def metadata(request: Request, repository: Repository, routes: Iterable[Route]) -> Answer:
-    """The CapabilityStatement, or with `mode=terminology` the TerminologyCapabilities; the same for everybody."""
+    """The CapabilityStatement, or with `mode=terminology` the TerminologyCapabilities."""
     mode = "full"
     for name, value in selection(request.query):
         if name != "mode" or value not in ("full", "normative", "terminology"):
-            raise Problem(Category.VALUE, "metadata knows mode=full, normative and terminology", name[:60])
+            raise Problem(Category.VALUE, "metadata supports mode=full, normative and terminology", name[:60])
         mode = value
     version = repository.software_version
     if mode == "terminology":
@@ -35,7 +35,7 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
 
 
 async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
-    """Canonicals of the topics that may be subscribed to; while the store is away, those that were known."""
+    """Canonical URLs of the served topics; while the store is unreachable, of those loaded before."""
     matcher = repository.matcher
     with suppress(StoreUnreachable):
         await refresh(repository.store, matcher)
@@ -44,9 +44,9 @@ async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
 
 
 async def smart_configuration(request: Request, repository: Repository) -> Answer:
-    """The SMART configuration; 404 while bearer tokens are not asked for, since there is nothing to configure."""
+    """The SMART configuration; 404 when authentication is off."""
     if repository.smart is None:
-        raise Problem(Category.NOT_FOUND, "this server asks for no authorization, so it has no SMART configuration")
+        raise Problem(Category.NOT_FOUND, "this server does not require authorization and has no SMART configuration")
     return Answer(200, dumps(await repository.smart()), content_type="application/json")
 
 
@@ -59,7 +59,7 @@ def _statement(
     generation: int,
     topics: tuple[str, ...],
 ) -> bytes:
-    """Written once for each base URL, and anew when search parameters (`generation`) or topics are added or go."""
+    """The CapabilityStatement, cached until search parameters (`generation`) or topics change."""
     known = definitions()
     made = capability_statement(known, routes, base_url=base_url, version=version, is_secured=is_secured, topics=topics)
     return dumps(made)

@@ -1,8 +1,8 @@
 """PATCH [base]/[type]/[id] and PATCH [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#patch
 
 A JSON Patch (`application/json-patch+json`) or a FHIRPath Patch (a Parameters resource).  The patch is applied to the
-version that is current inside the write transaction, so nothing another writer stored meanwhile is lost; the outcome
-passes the same door as every resource from outside.  XML Patch is refused with 415.
+current version inside the write transaction, so that concurrent writes are not lost.  The patched resource is checked
+like every resource that a client sends.  XML Patch is refused with 415.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Apply = Callable[[Json], Json]
 
 
 async def patch(request: Request, repository: Repository) -> Answer:
-    """200 with the patched resource; 404 or 410 when it is not there, 412 by If-Match, 422 when the patch fails."""
+    """200 with the patched resource; 404 or 410 when it does not exist, 412 by If-Match, 422 when the patch fails."""
     resource_type, id = request.path
     entry = Entry(Method.PATCH, resource_type, id, if_match=_version(request), patch=_sent(request, repository))
     return await _store(entry, request, repository)
 
 
 async def conditional_patch(request: Request, repository: Repository) -> Answer:
-    """As patch, for the one resource that the search matches; 404 when none does, 412 when several do."""
+    """`patch` of the one resource that the search matches; 404 for none, 412 for several."""
     (resource_type,) = request.path
     query, sent = condition(resource_type, request.query), _sent(request, repository)
     entry = Entry(Method.PATCH, resource_type, condition=query, if_match=_version(request), patch=sent)
@@ -66,13 +66,13 @@ def _sent(request: Request, repository: Repository) -> Apply:
 
 
 def patch_of(resource: Json, repository: Repository, place: str | None = None) -> Apply:
-    """The patch in a Bundle entry: Parameters, or a Binary that holds a JSON Patch.  Problem names `place`."""
+    """The patch in a Bundle entry: Parameters, or a Binary with a JSON Patch.  Problems are located below `place`."""
     try:
         check_structure(resource)
         if resource["resourceType"] == "Parameters":
             return _admitted(fhirpath_patch(resource), repository, place)
         if media_type(resource.get("contentType", "")) != JSON_PATCH:
-            raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary that patches is {JSON_PATCH}")
+            raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary with a patch must be {JSON_PATCH}")
         return _admitted(json_patch(loads(_content(resource))), repository, place)
     except Problem as refused:
         if place is None:
@@ -88,7 +88,7 @@ def _content(binary: Json) -> bytes:
 
 
 def _admitted(change: Apply, repository: Repository, place: str | None = None) -> Apply:
-    """The patch, followed by the checks that every resource passes; type and id must stay."""
+    """The patch, followed by the checks of incoming resources; resource type and id must not change."""
 
     def apply(resource: Json) -> Json:
         try:
@@ -97,7 +97,7 @@ def _admitted(change: Apply, repository: Repository, place: str | None = None) -
             raise (_at(place, refused) if place else refused) from refused
         same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))
         if not same:
-            raise Problem(Category.INVALID, "a patch cannot change what the resource is", place)
+            raise Problem(Category.INVALID, "a patch must not change the resource type or id", place)
         return check_incoming(patched, repository, place)
 
     return apply

@@ -12,14 +12,14 @@ from ipf.rest.write.repository import Repository
 
 
 async def read(request: Request, repository: Repository) -> Answer:
-    """The current version; 304 when the caller has it, 404 when it never was, 410 when it is deleted."""
+    """The current version; 304 when the client has it, 404 when it never existed, 410 when it is deleted."""
     resource_type, id = request.path
     version = await repository.store.read(request.tenant, resource_type, id)
     if version is None and repository.conformance is not None:
         version = repository.conformance.read(resource_type, id)
     version = if_readable(version, request.caller)
     if version is None:
-        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not known")
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
     if version.deleted:
         raise Problem(Category.GONE, f"{resource_type}/{id} was deleted")
     if _is_known(request, version):
@@ -28,7 +28,7 @@ async def read(request: Request, repository: Repository) -> Answer:
 
 
 def _is_known(request: Request, version: Version) -> bool:
-    """Whether the caller holds this version already (RFC 9110 section 13: the entity tag goes before the date)."""
+    """Whether the client has this version (RFC 9110 section 13: If-None-Match overrides If-Modified-Since)."""
     tags = request.headers.get("if-none-match")
     if tags is not None:
         return tags.strip() == "*" or str(version.version_id) in entity_tags(tags)
@@ -37,5 +37,5 @@ def _is_known(request: Request, version: Version) -> bool:
         return False
     try:
         return version.last_updated.replace(microsecond=0) <= parsedate_to_datetime(since)
-    except (ValueError, TypeError):  # no date, or one without a zone: the condition is ignored
+    except (ValueError, TypeError):  # an invalid date, or one without a zone, is ignored
         return False

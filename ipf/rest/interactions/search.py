@@ -1,6 +1,6 @@
 """Searches: GET [base]/[type]?[parameters], POST [base]/[type]/_search, the same for the system and for compartments.
 
-A page continues with `_cursor`, the store's own token, so that pages neither repeat nor skip while others write.
+A page continues with `_cursor`, a token of the store, so that concurrent writes cause no repeated or skipped matches.
 
 Source: https://hl7.org/fhir/R4/http.html#search, https://hl7.org/fhir/R4/search.html
 """
@@ -41,7 +41,7 @@ Restrict = Callable[[str], Test | None]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is searched: `types`, only what passes `restrict`.  `path`: of the links.  `single`: one type was named."""
+    """The searched `types`, limited by `restrict`.  `path`: of the links.  `single`: the URL names one type."""
 
     types: Sequence[str]
     path: str
@@ -50,27 +50,27 @@ class Scope:
 
 
 async def search(request: Request, repository: Repository) -> Answer:
-    """A searchset Bundle; 400 names a parameter that is not known, unless `Prefer: handling=lenient` leaves it out."""
+    """A searchset Bundle; 400 for an unknown parameter, unless `Prefer: handling=lenient` ignores it."""
     return await _search_type(request, repository, selection(request.query))
 
 
 async def search_by_post(request: Request, repository: Repository) -> Answer:
-    """The same with parameters in the body, in the URL, or in both."""
+    """`search` with parameters in the body, in the URL, or in both."""
     return await _search_type(request, repository, _posted(request))
 
 
 async def search_system(request: Request, repository: Repository) -> Answer:
-    """Over the types that `_type` names, or all."""
+    """Search the types in `_type`, or all types."""
     return await _search_system(request, repository, selection(request.query))
 
 
 async def search_system_by_post(request: Request, repository: Repository) -> Answer:
-    """The same with parameters in the body."""
+    """`search_system` with parameters in the body."""
     return await _search_system(request, repository, _posted(request))
 
 
 async def search_compartment(request: Request, repository: Repository) -> Answer:
-    """[base]/[compartment]/[id]/[type] or `*` for all types."""
+    """Search [base]/[compartment]/[id]/[type]; `*` stands for all types."""
     compartment, id, wanted = request.path
     if compartment not in compartments():
         raise Problem(Category.NOT_FOUND, f"there is no compartment of a {compartment}")
@@ -83,52 +83,52 @@ async def search_compartment(request: Request, repository: Repository) -> Answer
     if wanted != "*":
         if wanted not in members:
             raise Problem(Category.NOT_FOUND, f"the compartment of a {compartment} has no {wanted}")
-        return await answer(request, repository, pairs, Scope((wanted,), path, True, restrict))
+        return await search_response(request, repository, pairs, Scope((wanted,), path, True, restrict))
     named, pairs = types_of(pairs)
     present = set(await repository.store.types(request.tenant))
     types = searchable(request.caller, [one for one in sorted(members) if one in (named or present)], named)
-    return await answer(request, repository, pairs, Scope(types, path, False, restrict), named)
+    return await search_response(request, repository, pairs, Scope(types, path, False, restrict), named)
 
 
 async def _search_type(request: Request, repository: Repository, pairs: Pairs) -> Answer:
-    return await answer(request, repository, pairs, Scope((request.path[0],), request.path[0]))
+    return await search_response(request, repository, pairs, Scope((request.path[0],), request.path[0]))
 
 
 async def _search_system(request: Request, repository: Repository, pairs: Pairs) -> Answer:
     named, rest = types_of(pairs)
     types = searchable(request.caller, named or await repository.store.types(request.tenant), named)
-    return await answer(request, repository, rest, Scope(types, "", False), named)
+    return await search_response(request, repository, rest, Scope(types, "", False), named)
 
 
-async def answer(
+async def search_response(
     request: Request, repository: Repository, pairs: Pairs, scope: Scope, named: Sequence[str] = ()
 ) -> Answer:
-    """The page of a search.  `named`: types that the caller asked for by `_type`."""
+    """A page of search results.  `named`: the types in `_type`."""
     cursor = next((value for name, value in pairs if name == CURSOR), None)
-    used = [pair for pair in pairs if pair[0] != CURSOR]
-    queries = await queries_of(request, repository, used, scope)
+    parameters_used = [pair for pair in pairs if pair[0] != CURSOR]
+    queries = await queries_of(request, repository, parameters_used, scope)
     page = await _page(request, repository, queries, scope, cursor)
     ignored = queries[0].ignored
     if ignored:
-        used = [pair for pair in used if pair[0] not in ignored]
+        parameters_used = [pair for pair in parameters_used if pair[0] not in ignored]
     if named:
-        used.append((_TYPE, ",".join(named)))
-    if_readable = links(request, scope.path, used, cursor, page.next)
+        parameters_used.append((_TYPE, ",".join(named)))
+    page_links = links(request, scope.path, parameters_used, cursor, page.next)
     includes = [one for query in queries for one in query.includes]
     if not (includes or ignored):
-        return Answer(200, searchset(page.matches, page.total, request.base_url, if_readable))
+        return Answer(200, searchset(page.matches, page.total, request.base_url, page_links))
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(includes, page.matches)
     return Answer(200, searchset(
-        page.matches, page.total, request.base_url, if_readable, included=included.versions,
-        outcome=_remarks(ignored, included),
+        page.matches, page.total, request.base_url, page_links, included=included.versions,
+        outcome=_warnings(ignored, included),
     ))  # fmt: skip
 
 
 async def queries_of(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
-    """The search as a query for each type of the scope that can have matches.
+    """The search as one query per type of the scope that can have matches.
 
-    A parameter that is not known may have been added by another process: the search parameters are learned again.
+    Another process may have added an unknown parameter: the search parameters are reloaded once.
     """
     try:
         found = await _parsed(request, repository, pairs, scope)
@@ -155,7 +155,7 @@ async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope:
         query = limited(query, request.caller) if scope.types else query
         found.append(await expanded(query, request.tenant, repository))
     if not found:
-        raise Problem(Category.NOT_FOUND, "no resource of these types can be there")
+        raise Problem(Category.NOT_FOUND, "no resource of these types can be in the compartment")
     return found
 
 
@@ -184,7 +184,7 @@ def _posted(request: Request) -> list[tuple[str, str]]:
 
 
 def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
-    """The types that `_type` names, and the other parameters."""
+    """The types in `_type`, and the other parameters."""
     named: list[str] = []
     for name, value in pairs:
         if name == _TYPE:
@@ -199,32 +199,32 @@ def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
 
 
-def _remarks(ignored: Sequence[str], included: Included) -> bytes:
-    """What the caller should know about the answer, as an OperationOutcome; empty when there is nothing."""
+def _warnings(ignored: Sequence[str], included: Included) -> bytes:
+    """Warnings about the results as an OperationOutcome; empty when there are none."""
     texts = [f"search parameter {name[:200]} was ignored" for name in dict.fromkeys(ignored)]
-    if included.cut_off:
+    if included.is_truncated:
         texts.append(
-            f"more than {included.most} resources or ten steps would have been included; the others are left out"
+            f"the limit of {included.limit} included resources or ten steps was exceeded; further ones are left out"
         )
     return dumps(warning(texts)) if texts else b""
 
 
-def links(request: Request, path: str, pairs: Pairs, cursor: str | None, following: str | None) -> list[Link]:
-    """The links of a page: self, and next when there is more."""
+def links(request: Request, path: str, pairs: Pairs, cursor: str | None, next_cursor: str | None) -> list[Link]:
+    """The links of a page: self, and next unless it is the last page."""
     url = f"{request.base_url}/{path}" if path else request.base_url
-    asked = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
-    links = [_link("self", url, asked, cursor)]
-    if following is not None:
-        links.append(_link("next", url, asked, following))
+    query_string = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
+    links = [_link("self", url, query_string, cursor)]
+    if next_cursor is not None:
+        links.append(_link("next", url, query_string, next_cursor))
     return links
 
 
 def _encoded(text: str) -> str:
-    """Most names and values have nothing to encode."""
+    """The URL-encoded text; most texts need no encoding."""
     return text if _PLAIN.fullmatch(text) else quote_plus(text)
 
 
-def _link(relation: str, url: str, asked: str, cursor: str | None) -> Link:
+def _link(relation: str, url: str, query_string: str, cursor: str | None) -> Link:
     if cursor is not None:
-        asked += f"{'&' if asked else ''}{urlencode([(CURSOR, cursor)])}"
-    return Link(relation, f"{url}?{asked}" if asked else url)
+        query_string += f"{'&' if query_string else ''}{urlencode([(CURSOR, cursor)])}"
+    return Link(relation, f"{url}?{query_string}" if query_string else url)

@@ -1,6 +1,6 @@
-"""Tests that name a set kept elsewhere in, tests on the resource out: value sets, code hierarchies, Lists.
+"""Expansion of value sets, code hierarchies and Lists in a search into equality tests on the resource.
 
-Done once, before the store is asked, so that SQL and memory see plain equalities.
+It runs once per search, so that the store and the in-memory matcher see equality tests only.
 
 Source: https://hl7.org/fhir/R4/search.html#token, #list
 """
@@ -21,11 +21,11 @@ from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, Test
 from ipf.ports.search import Query, Term
 from ipf.rest.write.repository import Repository
 
-_MOST_CODES = 10_000
+_MAX_CODES = 10_000
 
 
 async def expanded(query: Query, tenant: str, repository: Repository) -> Query:
-    """The query with `:in`, `:above`, `:below` and `_list` replaced.  Problem when a set is not known."""
+    """The query with `:in`, `:above`, `:below` and `_list` expanded.  Problem when a set is not loaded."""
     if not any(within(term.test, CodeIn, ListMember) for term in query.terms):
         return query
     terms = [replace(term, test=await _expanded(term, query, tenant, repository)) for term in query.terms]
@@ -33,38 +33,38 @@ async def expanded(query: Query, tenant: str, repository: Repository) -> Query:
 
 
 async def _expanded(term: Term, query: Query, tenant: str, repository: Repository) -> Test:
-    answers: dict[Test, Test] = {}
-    for test in _wanted(term.test):
+    replacements: dict[Test, Test] = {}
+    for test in _set_tests(term.test):
         if isinstance(test, CodeIn):
-            answers[test] = await _codes(test, term.name, tenant, repository.terminology)
+            replacements[test] = await _code_test(test, term.name, tenant, repository.terminology)
         elif isinstance(test, ListMember):
-            answers[test] = await _members(test, query.resource_type, tenant, repository)
-    return rewritten(term.test, lambda one: answers.get(one, one))
+            replacements[test] = await _list_test(test, query.resource_type, tenant, repository)
+    return rewritten(term.test, lambda one: replacements.get(one, one))
 
 
-def _wanted(test: Test) -> list[Test]:
+def _set_tests(test: Test) -> list[Test]:
     if isinstance(test, CodeIn | ListMember):
         return [test]
-    return [found for one in inner(test) for found in _wanted(one)]
+    return [found for one in inner(test) for found in _set_tests(one)]
 
 
-async def _codes(test: CodeIn, name: str, tenant: str, terminology: Terminology | None) -> Test:
+async def _code_test(test: CodeIn, name: str, tenant: str, terminology: Terminology | None) -> Test:
     if terminology is None:
-        text = f"search parameter {name}: there is no terminology here that knows value sets"
+        text = f"search parameter {name}: this server has no terminology service for value sets"
         raise Problem(Category.NOT_SUPPORTED, text, name)
     if test.relation == "in":
         pairs = await terminology.expand(tenant, test.value)
     else:
         system, _, code = test.value.rpartition("|")
         pairs = frozenset((system, one) for one in await terminology.related(tenant, system, code, test.relation))
-    if len(pairs) > _MOST_CODES:
-        text = f"search parameter {name}: the value set has more than {_MOST_CODES} codes"
+    if len(pairs) > _MAX_CODES:
+        text = f"search parameter {name}: the value set has more than {_MAX_CODES} codes"
         raise Problem(Category.COSTLY, text, name)
     values = {token_value(code, system if test.systems else "") for system, code in pairs}
     return any_of([tests_equal(code, values) for code in test.codes])
 
 
-async def _members(test: ListMember, resource_type: str, tenant: str, repository: Repository) -> Test:
+async def _list_test(test: ListMember, resource_type: str, tenant: str, repository: Repository) -> Test:
     version = await repository.store.read(tenant, "List", test.id)
     if version is None or version.deleted:
         return NOTHING

@@ -1,6 +1,6 @@
-"""What is added to a page of matches: resources that they refer to (`_include`), or that refer to them (`_revinclude`).
+"""Included resources of a page: referenced by its matches (`_include`), or referencing them (`_revinclude`).
 
-References are read from the index entries of the resources on the page; no reference leaves this server.
+References are taken from the index entries of the resources on the page; references to other servers are ignored.
 
 Source: https://hl7.org/fhir/R4/search.html#revinclude
 """
@@ -20,7 +20,7 @@ from ipf.ports import OPEN, Caller, FhirStore, Version
 from ipf.ports.search import Include, Query, Term
 from ipf.rest.write.permission import visible
 
-_MOST_ROUNDS = 10
+_MAX_ROUNDS = 10
 
 Key = tuple[str, str]
 """(resource type, id)"""
@@ -28,33 +28,33 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Included:
-    """What was found, in the order in which it was; `cut_off`: there was more than `most`.
+    """Included resources in order of discovery; `is_truncated`: there were more than `limit`.
 
-    What the `caller` may not see is left out, and nothing is followed from there.
+    Resources that the `caller` may not see are left out, and their references are not followed.
     """
 
     store: FhirStore
     tenant: str
     base_url: str
-    most: int
+    limit: int
     caller: Caller = OPEN
     versions: list[Version] = field(default_factory=list)
-    cut_off: bool = False
+    is_truncated: bool = False
     known: set[Key] = field(default_factory=set)
 
     async def add(self, includes: Sequence[Include], matches: Sequence[Version]) -> None:
-        """Follow the includes from the matches; those with `iterate` also from what they find."""
+        """Follow the includes from the matches; those with `iterate` also from included resources."""
         self.known.update((one.resource_type, one.id) for one in matches)
         wanted, last = list(includes), list(matches)
-        for _ in range(_MOST_ROUNDS):
-            if not wanted or not last or self.cut_off:
+        for _ in range(_MAX_ROUNDS):
+            if not wanted or not last or self.is_truncated:
                 return
             found = len(self.versions)
             for include in wanted:
                 await self._follow(include, last)
             last = self.versions[found:]
             wanted = [include for include in wanted if include.iterate]
-        self.cut_off = self.cut_off or bool(wanted and last)
+        self.is_truncated = self.is_truncated or bool(wanted and last)
 
     async def _follow(self, include: Include, versions: Sequence[Version]) -> None:
         if include.reverse:
@@ -76,7 +76,7 @@ class Included:
                         yield key
 
     async def refer(self, keys: Iterable[Key]) -> None:
-        """Add these resources, unless they are known or not there."""
+        """Add these resources; known and missing ones are skipped."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self.known]
         self.known.update(wanted)
         self._keep(await self.store.read_many(self.tenant, wanted))
@@ -91,22 +91,22 @@ class Included:
         ]
         if not tests:
             return
-        query = Query(include.source, (Term("", "", any_of(tests)),), count=self.most, total="none")
+        query = Query(include.source, (Term("", "", any_of(tests)),), count=self.limit, total="none")
         page = await self.store.search(self.tenant, query)
         new = [one for one in page.matches if (one.resource_type, one.id) not in self.known]
         self.known.update((one.resource_type, one.id) for one in new)
-        self.cut_off = self.cut_off or page.next is not None
+        self.is_truncated = self.is_truncated or page.next is not None
         self._keep(new)
 
     def _keep(self, versions: Sequence[Version]) -> None:
         versions = visible(versions, self.caller)
-        room = self.most - len(self.versions)
-        self.cut_off = self.cut_off or len(versions) > room
+        room = self.limit - len(self.versions)
+        self.is_truncated = self.is_truncated or len(versions) > room
         self.versions += versions[:room]
 
 
 def references(version: Version, base_url: str) -> Iterator[tuple[Key, str]]:
-    """What a resource refers to on this server, and under which code of the index."""
+    """The references of a resource to this server, each with its index code."""
     for code, value in extract(loads(version.body)).texts:
         if "\t" in value or "/" not in value:
             continue

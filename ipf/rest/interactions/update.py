@@ -13,21 +13,21 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 
 
 async def update(request: Request, repository: Repository) -> Answer:
-    """200, or 201 when the client chose a new id; 412 when If-Match does not name the current version.
+    """200, or 201 for a new id; 412 when If-Match is not the current version.
 
-    `If-None-Match: *` only creates: 412 when the resource is there.
+    With `If-None-Match: *`, 412 when the resource exists.
     """
     resource_type, id = request.path
     sent, resource = await read_incoming(request, resource_type, repository)
     if resource.get("id") != id:
-        raise Problem(Category.VALUE, "the resource's id must be that of the URL", f"{resource_type}.id")
+        raise Problem(Category.VALUE, "the id of the resource must equal the id in the URL", f"{resource_type}.id")
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     entry = Entry(Method.UPDATE, resource_type, id, resource, if_match=version, must_be_new=must_be_new)
     return with_sent_secrets(await _store(entry, request, repository), sent, repository)
 
 
 async def conditional_update(request: Request, repository: Repository) -> Answer:
-    """As update, for the one resource that the search matches; 201 when none does, 412 when several do."""
+    """`update` of the one resource that the search matches; 201 for none, 412 for several."""
     (resource_type,) = request.path
     sent, resource = await read_incoming(request, resource_type, repository)
     query = condition(resource_type, request.query)

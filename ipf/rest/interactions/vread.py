@@ -8,11 +8,11 @@ from ipf.rest.http.exchange import version_answer
 from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
-_LONGEST = 9  # digits: far beyond any version, and within what the store can hold
+_LONGEST = 9  # digits of a version number
 
 
 async def vread(request: Request, repository: Repository) -> Answer:
-    """One version; 404 when there is none, 410 when that version is a deletion."""
+    """One version; 404 when it does not exist, 410 when it is a deletion."""
     resource_type, id, _, number = request.path
     unknown = Problem(Category.NOT_FOUND, f"{resource_type}/{id} has no version {number[:20]}")
     if not number.isascii() or not number.isdigit() or len(number) > _LONGEST:

@@ -18,9 +18,9 @@ from ipf.rest.write.unit import EntryResult
 
 
 def write_response(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
-    """The answer to a create or update, in the form that `Prefer: return=` asks for (representation when not said).
+    """The response to a create or update, in the form of `Prefer: return=` (default: representation).
 
-    `findings` of validation stand in the OperationOutcome, and in the header VALIDATION of every form.
+    Validation `findings` are in the OperationOutcome, and in the header VALIDATION of every form.
     """
     version = result.version
     if version is None:
@@ -44,8 +44,8 @@ def with_sent_secrets(answer: Answer, sent: Json, repository: Repository) -> Ans
 
 
 def describe(result: EntryResult) -> str:
-    """One sentence about what became of an entry."""
+    """The outcome of an entry in one sentence."""
     version = result.version
     if version is None:
-        return "there was nothing to delete"
+        return "the resource to delete does not exist"
     return f"{version.resource_type}/{version.id} {result.outcome} (version {version.version_id})"

@@ -1,7 +1,9 @@
-"""Patient/[id]/$everything and Encounter/[id]/$everything: the record, and what it refers to, page by page.
+"""Patient/[id]/$everything and Encounter/[id]/$everything: the record and its supporting resources, in pages.
 
-Matches are the resource itself and all resources of its compartment; each page brings the Practitioners, Organizations,
-Locations and the like that its matches refer to.  Source: https://hl7.org/fhir/R4/operation-patient-everything.html,
+The matches are the resource itself and all resources of its compartment.  Each page includes the Practitioners,
+Organizations, Locations and other supporting resources that its matches reference.
+
+Source: https://hl7.org/fhir/R4/operation-patient-everything.html,
 https://hl7.org/fhir/R4/operation-encounter-everything.html
 """
 
@@ -30,13 +32,13 @@ async def everything(request: Request, repository: Repository) -> Answer:
     """A searchset Bundle; `_since`, `_type` and `_count` narrow it.  404 and 410 as for a read."""
     compartment, id = request.path[:2]
     if compartment not in _RECORDS:
-        raise Problem(Category.NOT_FOUND, f"$everything is there for {' and '.join(sorted(_RECORDS))}")
+        raise Problem(Category.NOT_FOUND, f"$everything is defined for {' and '.join(sorted(_RECORDS))}")
     version = if_readable(await repository.store.read(request.tenant, compartment, id), request.caller)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
-        raise Problem(category, f"{compartment}/{id} is not there")
-    used = _known(request, selection(request.query))
-    named, pairs = types_of(used)
+        raise Problem(category, f"{compartment}/{id} does not exist")
+    accepted = _accepted(request, selection(request.query))
+    named, pairs = types_of(accepted)
     members = compartments()[compartment]
     present = set(await repository.store.types(request.tenant))
     types = [one for one in (compartment, *sorted(members)) if one in present and (not named or one in named)]
@@ -46,34 +48,34 @@ async def everything(request: Request, repository: Repository) -> Answer:
         return membership(compartment, id, resource_type)
 
     cursor = next((value for name, value in pairs if name == CURSOR), None)
-    asked = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
-    asked = [pair for pair in asked if pair[0] != CURSOR]
+    search_pairs = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
+    search_pairs = [pair for pair in search_pairs if pair[0] != CURSOR]
     scope = Scope(list(dict.fromkeys(types)), "/".join(request.path), False, restrict)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     if not scope.types:
-        return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, used, None, None)))
-    queries = [replace(query, sort=()) for query in await queries_of(request, repository, asked, scope)]
+        return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, accepted, None, None)))
+    queries = [replace(query, sort=()) for query in await queries_of(request, repository, search_pairs, scope)]
     page = await search_types(repository.store, request.tenant, queries, cursor)
     included.known.update((one.resource_type, one.id) for one in page.matches)
     await included.refer(
         key
         for one in page.matches
         for key, _ in references(one, request.base_url)
-        if _supports(key[0], compartment, named)
+        if _is_supporting(key[0], compartment, named)
     )
-    found = [pair for pair in used if pair[0] != CURSOR]
+    found = [pair for pair in accepted if pair[0] != CURSOR]
     all_links = links(request, scope.path, found, cursor, page.next)
     return Answer(200, searchset(page.matches, page.total, request.base_url, all_links, included=included.versions))
 
 
-def _supports(resource_type: str, compartment: str, named: Sequence[str]) -> bool:
-    """Whether a resource that is referred to is to be brought along: it is in no record of its own."""
+def _is_supporting(resource_type: str, compartment: str, named: Sequence[str]) -> bool:
+    """Whether a referenced resource is a supporting resource: its type is not in the compartment."""
     if named and resource_type not in named:
         return False
     return resource_type not in compartments()[compartment] and resource_type != compartment
 
 
-def _known(request: Request, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _accepted(request: Request, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     unknown = [name for name, _ in pairs if name not in _PARAMETERS]
     if unknown and preference(request, "handling") != "lenient":
         raise Problem(Category.NOT_SUPPORTED, f"$everything has no parameter {unknown[0][:80]}", unknown[0][:80])

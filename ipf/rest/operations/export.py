@@ -1,8 +1,8 @@
 """$export: https://hl7.org/fhir/uv/bulkdata/STU2/export.html
 
-GET or POST [base]/$export, [base]/Patient/$export and [base]/Group/[id]/$export begin a job (202, Content-Location);
-[base]/$export-status/[job] tells how far it is (202 with X-Progress), then where its files are (200, the manifest), and
-DELETE ends it; [base]/$export-file/[job]/[number] is one file.  Jobs are rows: they go on after a crash, anywhere.
+GET or POST [base]/$export, [base]/Patient/$export and [base]/Group/[id]/$export start a job (202, Content-Location).
+[base]/$export-status/[job] returns its progress (202 with X-Progress), then the manifest (200); DELETE cancels it.
+[base]/$export-file/[job]/[number] is one file.  Jobs are rows: after a crash any process continues them.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ipf.rest.write.repository import Repository
 
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
-_UNDERSTOOD = frozenset({"_since", "_type", "_outputFormat"})
+_PARAMETERS = frozenset({"_since", "_type", "_outputFormat"})
 
 
 async def export(request: Request, repository: Repository) -> Answer:
-    """Begin a job: 202 with the address of its status."""
+    """Start a job: 202 with the URL of its status."""
     exports = _exports(repository)
     if (preference(request, "respond-async") is None) and "respond-async" not in request.headers.get("prefer", ""):
         raise Problem(Category.REQUIRED, "$export needs the header Prefer: respond-async")
     level = await _level(request, repository)
-    asked = _parameters(request)
+    values = _parameters(request)
     now = repository.clock()
     job = ExportJob(
         request.tenant,
         secrets.token_urlsafe(24).replace("_", "-"),
         _url(request),
         level,
-        tuple(unlimited_types(request.caller, _types(types := asked.get("_type", []), level), bool(types))),
-        _since(asked.get("_since", [])),
+        tuple(unlimited_types(request.caller, _types(types := values.get("_type", []), level), bool(types))),
+        _since(values.get("_since", [])),
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
     )
@@ -53,7 +53,7 @@ async def export(request: Request, repository: Repository) -> Answer:
 
 
 async def export_status(request: Request, repository: Repository) -> Answer:
-    """202 while it runs, 200 with the manifest when it is done; its failure as an OperationOutcome."""
+    """202 while the job runs, 200 with the manifest when it is done; a failure as an OperationOutcome."""
     job = await _job(request, repository)
     if job.status == "failed":
         raise Problem(Category.INTERNAL, f"the export failed: {job.error}")
@@ -72,33 +72,33 @@ async def export_status(request: Request, repository: Repository) -> Answer:
 
 
 async def export_cancel(request: Request, repository: Repository) -> Answer:
-    """202; the job and its files are gone."""
+    """202; the job and its files are deleted."""
     job = await _job(request, repository)
     await _exports(repository).remove(job.tenant, job.id)
     return Answer(202)
 
 
 async def export_file(request: Request, repository: Repository) -> Answer:
-    """One file of a job: resources of one type, one a line."""
+    """One file of a job: resources of one type, one per line."""
     _, id, number = request.path
     wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0
     part = await _exports(repository).part(request.tenant, id[:100], wanted)
     if part is None:
-        raise Problem(Category.NOT_FOUND, "there is no such file")
+        raise Problem(Category.NOT_FOUND, "the export file does not exist")
     unlimited_types(request.caller, [part.resource_type], named=True)
     return Answer(200, part.body, content_type=NDJSON)
 
 
 def _exports(repository: Repository) -> Exports:
     if repository.exports is None:
-        raise Problem(Category.NOT_SUPPORTED, "this server does not export")
+        raise Problem(Category.NOT_SUPPORTED, "this server does not support $export")
     return repository.exports
 
 
 async def _job(request: Request, repository: Repository) -> ExportJob:
     job = await _exports(repository).get(request.tenant, request.path[1][:100])
     if job is None:
-        raise Problem(Category.NOT_FOUND, "there is no such export")
+        raise Problem(Category.NOT_FOUND, "the export does not exist")
     unlimited_types(request.caller, job.types, named=True)
     return job
 
@@ -110,26 +110,26 @@ async def _level(request: Request, repository: Repository) -> str:
     if len(path) == 2 and path[0] == "Patient":
         return "patient"
     if len(path) != 3 or path[0] != "Group":
-        raise Problem(Category.NOT_FOUND, "there is $export of the system, of Patient, and of a Group")
+        raise Problem(Category.NOT_FOUND, "$export is defined for the system, for Patient and for a Group")
     group = if_readable(await repository.store.read(request.tenant, "Group", path[1]), request.caller)
     if group is None or group.deleted:
-        raise Problem(Category.NOT_FOUND, f"Group/{path[1]} is not known")
+        raise Problem(Category.NOT_FOUND, f"Group/{path[1]} does not exist")
     return f"group:{path[1]}"
 
 
 def _parameters(request: Request) -> dict[str, list[str]]:
-    """The parameters of the URL, or of the Parameters resource in the body."""
+    """The parameters in the URL, or in the Parameters resource of the body."""
     pairs = list(selection(request.query))
     if request.method == "POST" and request.body:
         for one in resource_body(request, "Parameters").get("parameter", []):
             value = next((one[name] for name in one if name.startswith("value")), None)
             if not isinstance(value, str):
-                raise Problem(Category.VALUE, "a parameter of $export is a text", str(one.get("name"))[:60])
+                raise Problem(Category.VALUE, "a parameter of $export must be a string", str(one.get("name"))[:60])
             pairs.append((str(one.get("name")), value))
     found: dict[str, list[str]] = defaultdict(list)
     for name, value in pairs:
-        if name not in _UNDERSTOOD and preference(request, "handling") != "lenient":
-            raise Problem(Category.NOT_SUPPORTED, f"$export does not know the parameter {name[:60]}", name[:60])
+        if name not in _PARAMETERS and preference(request, "handling") != "lenient":
+            raise Problem(Category.NOT_SUPPORTED, f"$export has no parameter {name[:60]}", name[:60])
         found[name].append(value)
     for value in found["_outputFormat"]:
         if value not in _NDJSON_NAMES:
@@ -137,22 +137,22 @@ def _parameters(request: Request) -> dict[str, list[str]]:
     return found
 
 
-def _types(asked: list[str], level: str) -> tuple[str, ...]:
-    """The types to export: those asked for, else all; below a Patient those of its compartment."""
+def _types(values: list[str], level: str) -> tuple[str, ...]:
+    """The types to export: the requested ones, else all; of patients, those of the compartment."""
     possible = definitions().resource_types
     if level != "system":
         possible = frozenset(compartments()["Patient"]) | {"Patient"}
-    wanted = {name.strip() for text in asked for name in text.split(",") if name.strip()}
+    wanted = {name.strip() for text in values for name in text.split(",") if name.strip()}
     unknown = sorted(wanted - definitions().resource_types)
     if unknown:
         raise Problem(Category.VALUE, f"{unknown[0][:60]} is not a resource type of R4", "_type")
     return tuple(sorted((wanted or possible) & possible))
 
 
-def _since(asked: list[str]) -> datetime | None:
-    if not asked:
+def _since(values: list[str]) -> datetime | None:
+    if not values:
         return None
-    found = date_range(asked[-1].replace(" ", "+"))
+    found = date_range(values[-1].replace(" ", "+"))
     if found is None:
         raise Problem(Category.VALUE, "_since must be an instant, such as 2026-01-31T08:00:00Z", "_since")
     return moment(found[0])

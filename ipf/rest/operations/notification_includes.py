@@ -40,8 +40,8 @@ async def included_resources(
             first, *others = lease.callers or (SYSTEM,)
             included = Included(store, lease.tenant, base_url, MOST_INCLUDED, first)
             await included.add(wanted, [version])
-            if_readable = included.versions
+            included_versions = included.versions
             for caller in others:
-                if_readable = visible(if_readable, caller)
-            found[event.number] = if_readable
+                included_versions = visible(included_versions, caller)
+            found[event.number] = included_versions
     return found

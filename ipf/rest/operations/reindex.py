@@ -1,6 +1,6 @@
-"""GET [base]/$reindex shows the jobs; POST [base]/$reindex?type=Patient,Observation asks for one (no type: for all).
+"""GET [base]/$reindex lists the jobs; POST [base]/$reindex?type=Patient,Observation requests one (no type: all types).
 
-An operation of this server, as HAPI FHIR has it.  Answers Parameters: one `job` for each, newest first.
+An operation of this server, named as in HAPI FHIR.  It returns Parameters with one `job` each, newest first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_JOBS = 100
 
 
 async def reindex_jobs(request: Request, repository: Repository) -> Answer:
-    """The newest jobs and how far they are."""
+    """The newest jobs and their progress."""
     jobs = await _queue(repository).jobs(request.tenant, _MOST_JOBS)
     return Answer(200, dumps(_parameters(jobs)))
 
@@ -31,7 +31,7 @@ async def request_reindex(request: Request, repository: Repository) -> Answer:
         types += [one for one in value.split(",") if one]
     for one in types:
         if one not in definitions().resource_types:
-            raise Problem(Category.VALUE, f"{one[:60]} is no resource type of R4", "type")
+            raise Problem(Category.VALUE, f"{one[:60]} is not a resource type of R4", "type")
     wanted = tuple(dict.fromkeys(types)) or tuple(sorted(definitions().resource_types))
     job = await _queue(repository).request(request.tenant, wanted, "request")
     return Answer(202, dumps(_parameters([job])))
@@ -39,7 +39,7 @@ async def request_reindex(request: Request, repository: Repository) -> Answer:
 
 def _queue(repository: Repository) -> ReindexQueue:
     if repository.reindex is None:
-        raise Problem(Category.NOT_SUPPORTED, "this server does not reindex")
+        raise Problem(Category.NOT_SUPPORTED, "this server does not support $reindex")
     return repository.reindex
 
 

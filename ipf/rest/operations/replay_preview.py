@@ -1,8 +1,8 @@
-"""What a replay would do, without doing it: a stored message is mapped with the maps of now, and its Bundle is planned
-on the store as it is, as a transaction is, which then is rolled back.
+"""Preview of a replay: a stored message is mapped with the current maps, and its Bundle is planned in a transaction
+that is rolled back.
 
-What arrives: the number of a message.  What leaves: each resource of the Bundle with what would become of it, and the
-paths at which it differs from what is stored.  Nothing is written; validation is not part of it.
+The result lists each resource of the Bundle with its outcome, and the paths at which it differs from the stored
+version.  Nothing is written.  The preview does not validate.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ipf.rest.write.unit import EntryResult, Unit
 
 
 class ReplayPreviewer:
-    """`ports.ReplayPreview`.  `passthrough`: types that are not mapped; `claimed`: a row as the engine gets it.
+    """`ports.ReplayPreview`.  `passthrough`: message types that are not mapped; `claimed`: a row as a claimed message.
 
-    `is_mapped`: whether a vendor profile maps a message of these types all the same.
+    `is_mapped`: whether a vendor profile maps a message of a passthrough type.
     """
 
     def __init__(
@@ -51,52 +51,52 @@ class ReplayPreviewer:
         """See `ports.ReplayPreview.preview`."""
         row = await self._inbox.get(message_id)
         if row is None:
-            raise Problem(Category.NOT_FOUND, f"there is no message with id {message_id}")
-        about = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
+            raise Problem(Category.NOT_FOUND, f"message {message_id} does not exist")
+        summary = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
         message = self._claimed(row)
         if row.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
-            return about | {"map_url": None, "error": None, "resources": [], "unmapped": []}
+            return summary | {"map_url": None, "error": None, "resources": [], "unmapped": []}
         try:
             mapped = await self._mapper.transform(message)
             unit = Unit(message.tenant, entries_in(mapped), message.correlation_id, references=mapped.references)
-            resources = await self._planned(unit)
+            resources = await self._preview_entries(unit)
         except Problem as problem:
             if problem.category is Category.UNAVAILABLE:
                 raise
-            return about | {"map_url": None, "error": str(problem), "resources": [], "unmapped": []}
+            return summary | {"map_url": None, "error": str(problem), "resources": [], "unmapped": []}
         unmapped = [{"concept_map": one.concept_map, "code": one.code} for one in mapped.unmapped]
-        return about | {"map_url": mapped.map_url, "error": None, "resources": resources, "unmapped": unmapped}
+        return summary | {"map_url": mapped.map_url, "error": None, "resources": resources, "unmapped": unmapped}
 
-    async def _planned(self, unit: Unit) -> list[Json]:
+    async def _preview_entries(self, unit: Unit) -> list[Json]:
         plan = await preview(unit, self._store, self._matcher, self._clock)
         (result,) = plan.results
         if result is None or isinstance(result, Problem):
-            raise result or Problem(Category.CONFLICT, "it could not be planned alone")
+            raise result or Problem(Category.CONFLICT, "the message cannot be planned on its own")
         changes = {(one.version.resource_type, one.version.id): one for one in plan.changes}
-        return [_resource(end, changes) for end in result.entries if end.version is not None]
+        return [_resource(entry_result, changes) for entry_result in result.entries if entry_result.version is not None]
 
 
 async def preview(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
     """The plan of one unit; its transaction is rolled back."""
-    asked = [prepare(unit)]
+    prepared_units = [prepare(unit)]
     async with store.transaction() as transaction:
-        asks = lookup_for(asked)
-        answers = await transaction.look_up(asks)
-        await load_changes(transaction, answers.epoch, matcher)
-        prefetch = Prefetch.of(asks, answers)
-        rids = iter([await store.new_rid() for _ in range(prefetch.rids_needed(asked))])
-        return make_plan(asked, StoreSnapshot(prefetch, asks.conditions), clock(), rids)
+        lookup = lookup_for(prepared_units)
+        results = await transaction.look_up(lookup)
+        await load_changes(transaction, results.epoch, matcher)
+        prefetch = Prefetch.of(lookup, results)
+        rids = iter([await store.new_rid() for _ in range(prefetch.rids_needed(prepared_units))])
+        return make_plan(prepared_units, StoreSnapshot(prefetch, lookup.conditions), clock(), rids)
 
 
-def _resource(end: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:
-    """One entry: what would become of it, and where it differs."""
-    assert end.version is not None
-    version = end.version
+def _resource(entry_result: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:
+    """The outcome of one entry, and its differences."""
+    assert entry_result.version is not None
+    version = entry_result.version
     change = changes.get((version.resource_type, version.id))
     body: Json = {
         "resource_type": version.resource_type,
         "id": version.id if change is None or change.previous is not None else None,
-        "outcome": str(end.outcome),
+        "outcome": str(entry_result.outcome),
         "differences": [],
     }
     if change is not None and change.previous is not None:

@@ -1,11 +1,11 @@
-"""POST [base]/Subscription/$dry-run and [base]/Subscription/[id]/$dry-run: how often would it have fired?
+"""POST [base]/Subscription/$dry-run and [base]/Subscription/[id]/$dry-run: how often a Subscription would have fired.
 
-What arrives: a Subscription in the body (alone, or as `resource` in Parameters; at an instance, the stored one), `days`
-to look back (default 7) and how many `examples` to show.  It is judged as at registration, nothing is stored, nobody is
-called.  What leaves: Parameters with the count, by day too, and examples.
+Input: a Subscription in the body (alone, or as `resource` in Parameters; on an instance, the stored one), the `days` to
+look back (default 7) and the number of `examples`.  It is checked as at registration; nothing is stored or sent.
+Output: Parameters with the count, the count by day, and examples.
 
-The versions of the resource types concerned are read page by page, newest first, with `MOST_VERSIONS` at most; when
-there are more, `complete` is false and `from` says how far it came.  An operation of this server.
+The versions of the resource types are read in pages, newest first, at most `MOST_VERSIONS`.  When there are more,
+`complete` is false and `from` is the time of the oldest examined version.  An operation of this server.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _PARAMETERS = frozenset({"days", "examples", "resource"})
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the look back has found so far."""
+class _Result:
+    """The result so far."""
 
     examined: int = 0
     days: Counter[str] = field(default_factory=Counter)
@@ -49,29 +49,29 @@ class _Found:
 
 
 async def dry_run(request: Request, repository: Repository) -> Answer:
-    """200 with Parameters; 422 when the Subscription could not be served, with the reasons of a registration."""
+    """200 with Parameters; 422 with the reasons when the Subscription cannot be served."""
     only_subscriptions(request)
-    subscription, arguments = await _asked(request, repository)
+    subscription, arguments = await _arguments(request, repository)
     days, examples = arguments.number("days"), arguments.number("examples")
     days = 7 if days is None else days
     if not 0 < days <= _MOST_DAYS:
-        raise Problem(Category.VALUE, f"days is a number from 1 to {_MOST_DAYS}", "days")
+        raise Problem(Category.VALUE, f"days must be a number from 1 to {_MOST_DAYS}", "days")
     await refresh(repository.store, repository.matcher)
     canonical = topic_url(subscription)
     topic = repository.matcher.topic(request.tenant, canonical) if canonical is not None else None
-    trial = DryRun(request.tenant, subscription, topic)
-    searchable(request.caller, trial.resource_types, trial.resource_types)
+    candidate = DryRun(request.tenant, subscription, topic)
+    searchable(request.caller, candidate.resource_types, candidate.resource_types)
     until = repository.clock()
     since = until - timedelta(days=days)
-    found = _Found()
-    most = min(5 if examples is None else examples, _MOST_EXAMPLES)
-    for name in trial.resource_types:
-        await _look_back(request, repository, trial, name, since, most, found)
-    return Answer(200, dumps(_told(found, since, until, request.base_url)))
+    result = _Result()
+    limit = min(5 if examples is None else examples, _MOST_EXAMPLES)
+    for name in candidate.resource_types:
+        await _scan(request, repository, candidate, name, since, limit, result)
+    return Answer(200, dumps(_parameters(result, since, until, request.base_url)))
 
 
-async def _asked(request: Request, repository: Repository) -> tuple[Json, Arguments]:
-    """The Subscription that is meant, admitted as if it were registered, and the other arguments."""
+async def _arguments(request: Request, repository: Repository) -> tuple[Json, Arguments]:
+    """The Subscription, checked as at registration, and the other arguments."""
     body = loads(request.body) if request.body else None
     if isinstance(body, dict) and body.get("resourceType") == "Subscription":
         plain = replace(request, body=b"")
@@ -83,41 +83,41 @@ async def _asked(request: Request, repository: Repository) -> tuple[Json, Argume
             raise Problem(Category.VALUE, "resource must be a Subscription", "resource")
         return check_incoming(sent, repository), arguments
     if len(request.path) != 3:
-        raise Problem(Category.REQUIRED, "send a Subscription, or ask at one that is stored")
+        raise Problem(Category.REQUIRED, "send a Subscription, or call the operation on a stored one")
     version = await repository.store.read(request.tenant, "Subscription", request.path[1])
     if version is None or version.deleted or not visible([version], request.caller):
-        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} is not known")
+        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} does not exist")
     stored: Json = loads(version.body)
     return stored, arguments
 
 
-async def _look_back(
-    request: Request, repository: Repository, trial: DryRun, name: str, since: datetime, most: int, found: _Found
+async def _scan(
+    request: Request, repository: Repository, candidate: DryRun, name: str, since: datetime, limit: int, result: _Result
 ) -> None:
-    """Put every version of a type since then to the trial, newest first."""
+    """Evaluate every version of a resource type since `since`, newest first."""
     mark: HistoryMark | None = None
     while True:
         page = await repository.histories.page(request.tenant, name, PAGE, since, mark)
         for version in page:
-            change = await _change(version, request.tenant, trial, repository)
-            if change is not None and trial.fires(change) and visible([version], request.caller):
-                found.days[version.last_updated.date().isoformat()] += 1
-                if len(found.examples) < most:
-                    found.examples.append(version)
-        found.examined += len(page)
+            change = await _change(version, request.tenant, candidate, repository)
+            if change is not None and candidate.fires(change) and visible([version], request.caller):
+                result.days[version.last_updated.date().isoformat()] += 1
+                if len(result.examples) < limit:
+                    result.examples.append(version)
+        result.examined += len(page)
         if len(page) < PAGE:
             return
         mark = HistoryMark.of(page[-1])
-        if found.examined >= MOST_VERSIONS:
-            found.complete, found.oldest = False, page[-1].last_updated
+        if result.examined >= MOST_VERSIONS:
+            result.complete, result.oldest = False, page[-1].last_updated
             return
 
 
-async def _change(version: Version, tenant: str, trial: DryRun, repository: Repository) -> Change | None:
-    """The change that a version was, as far as the trial needs to know it; None when it cannot fire."""
+async def _change(version: Version, tenant: str, candidate: DryRun, repository: Repository) -> Change | None:
+    """The change of a version, with its previous version when needed; None when it cannot fire."""
     resource = None if version.deleted else loads(version.body)
     after = EMPTY if resource is None else extract(resource)
-    if not trial.needs_previous(version, after, resource):
+    if not candidate.needs_previous(version, after, resource):
         return Change(tenant, version, resource, EMPTY, after, "", "update")
     before = None
     if version.version_id > 1:
@@ -131,18 +131,18 @@ async def _change(version: Version, tenant: str, trial: DryRun, repository: Repo
     return Change(tenant, version, resource, entries, after, "", interaction, previous)
 
 
-def _told(found: _Found, since: datetime, until: datetime, base_url: str) -> Json:
+def _parameters(result: _Result, since: datetime, until: datetime, base_url: str) -> Json:
     members: list[Json | None] = [
-        {"name": "count", "valueInteger": sum(found.days.values())},
-        {"name": "from", "valueInstant": instant(found.oldest or since)},
+        {"name": "count", "valueInteger": sum(result.days.values())},
+        {"name": "from", "valueInstant": instant(result.oldest or since)},
         {"name": "to", "valueInstant": instant(until)},
-        {"name": "examined", "valueInteger": found.examined},
-        {"name": "complete", "valueBoolean": found.complete},
+        {"name": "examined", "valueInteger": result.examined},
+        {"name": "complete", "valueBoolean": result.complete},
     ]
-    for day, count in sorted(found.days.items()):
+    for day, count in sorted(result.days.items()):
         members.append({"name": "day", "part": [{"name": "date", "valueDate": day},
                                                 {"name": "count", "valueInteger": count}]})  # fmt: skip
-    for version in found.examples:
+    for version in result.examples:
         url = f"{base_url}/{version.resource_type}/{version.id}/_history/{version.version_id}"
         parts = [{"name": "focus", "valueReference": {"reference": url}},
                  {"name": "timestamp", "valueInstant": instant(version.last_updated)}]  # fmt: skip

@@ -28,7 +28,7 @@ from ipf.subscriptions.terms import terms_of
 MOST_EVENTS = 1000
 MOST_SUBSCRIPTIONS = 10_000
 TOKEN_MINUTES = 60
-_BEYOND = 2**62
+_MAX_NUMBER = 2**62
 
 
 async def status(request: Request, repository: Repository) -> Answer:
@@ -40,48 +40,47 @@ async def status(request: Request, repository: Repository) -> Answer:
     else:
         ids, statuses = arguments.texts("id"), frozenset(arguments.texts("status"))
         if statuses - STATUSES:
-            raise Problem(Category.VALUE, f"status is one of {', '.join(sorted(STATUSES))}", "status")
+            raise Problem(Category.VALUE, f"status must be one of {', '.join(sorted(STATUSES))}", "status")
         rows = [await queue.health(request.tenant, id) for id in dict.fromkeys(ids)]
         if not ids:
             rows = list(await queue.healths(request.tenant, MOST_SUBSCRIPTIONS))
-        there = [one for one in rows if one is not None and may_hold(request.caller, "r", one.resource)]
-        found = [one for one in there if not statuses or one.status in statuses]
+        readable = [one for one in rows if one is not None and may_hold(request.caller, "r", one.resource)]
+        found = [one for one in readable if not statuses or one.status in statuses]
     now = repository.clock()
     entries: list[Json] = []
     for one in found:
         content = terms_of(one.resource).content
         context = NotificationContext(request.base_url, now, one.last_event_number, "query-status", content)
-        said = {**one.resource, "status": one.status}
-        entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(said, (), context),
+        resource = {**one.resource, "status": one.status}
+        entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(resource, (), context),
                         "search": {"mode": "match"}})  # fmt: skip
-    made: Json = {"resourceType": "Bundle", "type": "searchset", "total": len(entries)}
-    return Answer(200, dumps({**made, "entry": entries} if entries else made))
+    bundle_body: Json = {"resourceType": "Bundle", "type": "searchset", "total": len(entries)}
+    return Answer(200, dumps({**bundle_body, "entry": entries} if entries else bundle_body))
 
 
 async def events(request: Request, repository: Repository) -> Answer:
-    """GET or POST [base]/Subscription/[id]/$events: a history Bundle, `MOST_EVENTS` at most, from a number on."""
+    """GET or POST [base]/Subscription/[id]/$events: a history Bundle of at most `MOST_EVENTS` events."""
     arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber", "content"})
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue)
     content = arguments.text("content") or terms_of(health.resource).content
     if content not in CONTENTS:
-        raise Problem(Category.VALUE, f"content is one of {', '.join(CONTENTS)}", "content")
-    until = _BEYOND if last is None else last
+        raise Problem(Category.VALUE, f"content must be one of {', '.join(CONTENTS)}", "content")
+    until = _MAX_NUMBER if last is None else last
     read = await queue.event_range(request.tenant, health.id, first or 1, until, MOST_EVENTS)
-    if_readable = read if content == "empty" else _visible(read, request)
+    visible_events = read if content == "empty" else _visible(read, request)
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
                   callers=(request.caller,))  # fmt: skip
-    along = await included_resources(lease, if_readable, repository.store, repository.matcher, request.base_url)
-    said = {**health.resource, "status": health.status}
-    context = NotificationContext(request.base_url, repository.clock(), health.last_event_number, "query-event",
-    content,
-                      Form.R4, along)  # fmt: skip
-    return Answer(200, bundle(said, if_readable, context))
+    includes = await included_resources(lease, visible_events, repository.store, repository.matcher, request.base_url)
+    resource = {**health.resource, "status": health.status}
+    now, total = repository.clock(), health.last_event_number
+    context = NotificationContext(request.base_url, now, total, "query-event", content, Form.R4, includes)
+    return Answer(200, bundle(resource, visible_events, context))
 
 
 def _visible(read: Sequence[Event], request: Request) -> list[Event]:
-    """Those whose resource the caller may see."""
+    """The events with a resource that the caller may see."""
     if request.caller.is_unlimited:
         return list(read)
     versions = [
@@ -92,35 +91,37 @@ def _visible(read: Sequence[Event], request: Request) -> list[Event]:
 
 
 async def resend(request: Request, repository: Repository) -> Answer:
-    """POST [base]/Subscription/[id]/$resend: events `eventsSinceNumber` to `eventsUntilNumber` once more, in order.
+    """POST [base]/Subscription/[id]/$resend: send events `eventsSinceNumber` to `eventsUntilNumber` again, in order.
 
-    Without an end all that follow.  Then delivery goes on where it was.  409 when it is not active.
+    Without an end, all later events.  Then delivery continues.  409 when the Subscription is not active.
     """
     arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber"})
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue, "u")
     if not first or first > health.last_event_number:
-        text = f"eventsSinceNumber is a number from 1 to {health.last_event_number}"
+        text = f"eventsSinceNumber must be a number from 1 to {health.last_event_number}"
         raise Problem(Category.VALUE, text, "eventsSinceNumber")
     if last is None:
         last = health.last_event_number
     elif last < first:
-        raise Problem(Category.VALUE, "eventsUntilNumber is not below eventsSinceNumber", "eventsUntilNumber")
+        raise Problem(Category.VALUE, "eventsUntilNumber must not be less than eventsSinceNumber", "eventsUntilNumber")
     due = await queue.resend(request.tenant, health.id, first, last)
     if due is None:
         kind = terms_of(health.resource).channel_type
-        text = f"only what is active and not a websocket is sent again; this is {health.status}, {kind}: ask $events"
+        text = f"$resend requires status active and no websocket; this is {health.status}, {kind}: use $events"
         raise Problem(Category.CONFLICT, text)
-    return Answer(200, dumps(success(f"{due} events will be sent, from number {first} on; again up to {last}")))
+    return Answer(
+        200, dumps(success(f"{due} events are due from number {first} on; events up to {last} are sent again"))
+    )
 
 
 async def binding_token(request: Request, repository: Repository) -> Answer:
-    """GET or POST [base]/Subscription/$get-ws-binding-token, or at an instance: a token for `bind-with-token`."""
+    """GET or POST [base]/Subscription/$get-ws-binding-token, also on an instance: a token for `bind-with-token`."""
     arguments = Arguments.of(request, {"id"})
     queue, bindings = _queue(request, repository), repository.bindings
     if bindings is None:
-        raise Problem(Category.NOT_SUPPORTED, "this server has no websockets")
+        raise Problem(Category.NOT_SUPPORTED, "this server does not support websockets")
     ids = [request.path[1]] if len(request.path) == 3 else arguments.texts("id")
     if ids:
         rows = [(id, await queue.health(request.tenant, id)) for id in dict.fromkeys(ids)]
@@ -130,24 +131,24 @@ async def binding_token(request: Request, repository: Repository) -> Answer:
         rows = [(id, row) for id, row in rows if row is not None and may_hold(request.caller, "r", row.resource)]
     for id, row in rows:
         if row is None or not may_hold(request.caller, "r", row.resource):
-            raise Problem(Category.NOT_FOUND, f"Subscription/{id[:64]} is not known")
+            raise Problem(Category.NOT_FOUND, f"Subscription/{id[:64]} does not exist")
         if not _is_socket(row):
             raise Problem(Category.BUSINESS_RULE, f"Subscription/{id} is not of channel type websocket")
     if not rows:
         raise Problem(Category.NOT_FOUND, "there is no subscription of channel type websocket")
-    until = _end_of_token(request.caller, repository.clock())
+    until = _token_expiry(request.caller, repository.clock())
     token = await bindings.issue(request.tenant, [id for id, _ in rows], until, request.caller)
-    said: list[Json] = [
+    resource: list[Json] = [
         {"name": "token", "valueString": token},
         {"name": "expiration", "valueDateTime": instant(until)},
         *({"name": "subscription", "valueString": id} for id, _ in rows),
         {"name": "websocket-url", "valueUrl": _socket_url(request.base_url)},
     ]
-    return Answer(200, dumps(parameters_of(*said)))
+    return Answer(200, dumps(parameters_of(*resource)))
 
 
-def _end_of_token(caller: Caller, now: datetime) -> datetime:
-    """An hour, and no longer than what the caller has proved who it is with."""
+def _token_expiry(caller: Caller, now: datetime) -> datetime:
+    """The expiry of a binding token: in an hour, and not after the caller's bearer token."""
     latest = now + timedelta(minutes=TOKEN_MINUTES)
     return latest if caller.expires_at is None else min(latest, datetime.fromtimestamp(caller.expires_at, UTC))
 
@@ -163,21 +164,21 @@ def _socket_url(base_url: str) -> str:
 
 
 def only_subscriptions(request: Request) -> None:
-    """Problem NOT_FOUND for an operation of Subscription at another type."""
+    """Problem NOT_FOUND for an operation of Subscription on another type."""
     if request.path[0] != "Subscription":
-        raise Problem(Category.NOT_FOUND, f"{request.path[-1]} is there for Subscription, not for {request.path[0]}")
+        raise Problem(Category.NOT_FOUND, f"{request.path[-1]} is defined for Subscription, not for {request.path[0]}")
 
 
 async def _one(request: Request, queue: DeliveryQueue, right: str = "r") -> SubscriptionHealth:
-    """The subscription in the path; what the caller may not read (or whatever is asked for) is not there."""
+    """The subscription in the path; NOT_FOUND also when the caller lacks the right."""
     health = await queue.health(request.tenant, request.path[1])
     if health is None or not may_hold(request.caller, right, health.resource):
-        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} is not known")
+        raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} does not exist")
     return health
 
 
 def _queue(request: Request, repository: Repository) -> DeliveryQueue:
     only_subscriptions(request)
     if repository.deliveries is None:
-        raise Problem(Category.NOT_SUPPORTED, "this server delivers no notifications")
+        raise Problem(Category.NOT_SUPPORTED, "this server does not deliver notifications")
     return repository.deliveries

@@ -1,4 +1,4 @@
-"""The service's and the operator's changes of a Subscription's status: one more version of the resource.
+"""Status changes of a Subscription by the service or an operator; each is a new version of the resource.
 
 Source: interface specification "FHIR Subscription status"; `PATCH /admin/subscriptions/{id}/status`.
 """
@@ -27,23 +27,23 @@ async def set_status(
     matcher: Matcher,
     clock: Clock,
     *,
-    when: Collection[str] = STATUSES,
+    only_from: Collection[str] = STATUSES,
     correlation_id: str | None = None,
 ) -> Version:
-    """Write `status` and `error` (None removes it) as a new version, unless they are so already.
+    """Write `status` and `error` (None removes it) as a new version, unless they are unchanged; the current version.
 
-    Answers the current version.  `when`: the change is made only in these statuses (`status.origins`); in others the
-    resource stays as it is, since a subscriber or operator was first.  Problem NOT_FOUND when there is none (any more).
+    `only_from`: the change is made only in these statuses (`status.origins`); in others a subscriber or operator was
+    first, and the resource stays unchanged.  Problem NOT_FOUND when the Subscription does not exist.
     """
     if status not in STATUSES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(sorted(STATUSES))}", "status")
-    refused = Problem(Category.CONFLICT, "the subscription is being changed by others")
+    conflict = Problem(Category.CONFLICT, "the subscription is being changed concurrently")
     for _ in range(_ATTEMPTS):
         version = await store.read(tenant, "Subscription", id)
         if version is None or version.deleted:
-            raise Problem(Category.NOT_FOUND, f"Subscription/{id} is not known")
+            raise Problem(Category.NOT_FOUND, f"Subscription/{id} does not exist")
         resource: Json = loads(version.body)
-        if resource.get("status") not in when:
+        if resource.get("status") not in only_from:
             return version
         changed = with_status(resource, status, error)
         entry = Entry(Method.UPDATE, "Subscription", id, changed, if_match=version.version_id)
@@ -53,8 +53,8 @@ async def set_status(
             return result.entries[0].version or version
         if result.category not in (Category.PRECONDITION, Category.CONFLICT):
             raise result
-        refused = result
-    raise refused
+        conflict = result
+    raise conflict
 
 
 def with_status(resource: Json, status: str, error: str | None) -> Json:

@@ -1,8 +1,8 @@
 """[base]/[type]/$validate, [base]/[type]/[id]/$validate: https://hl7.org/fhir/R4/resource-operation-validate.html
 
-POST with the resource, or with Parameters `resource`, `mode`, `profile`; on an instance without a body, and by GET,
-what is stored.  The answer is an OperationOutcome with 200, however bad the resource is; 4xx is for a request that
-cannot be understood.
+POST with the resource, or with Parameters `resource`, `mode`, `profile`; on an instance without a body, and with GET,
+the stored resource.  The response is an OperationOutcome with status 200, also for an invalid resource; 4xx is for an
+invalid request.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PARAMETERS = frozenset({"mode", "profile"})
 
 
 async def validate(request: Request, repository: Repository) -> Answer:
-    """A resource that was sent, or (on an instance, without one) the stored one."""
+    """Validate the resource in the request, or the stored one."""
     conformance = conformance_of(repository)
     resource_type, id = request.path[0], request.path[1] if len(request.path) == 3 else None
-    resource, mode, profiles = _asked(request, resource_type)
+    resource, mode, profiles = _arguments(request, resource_type)
     if mode == "delete":
-        return Answer(200, dumps(outcome(await _deletable(request, repository, resource_type, id))))
+        return Answer(200, dumps(outcome(await _check_deletion(request, repository, resource_type, id))))
     if resource is None:
         resource = await _stored(request, repository, resource_type, id)
     known = await conformance.definitions_of(request.tenant)
@@ -41,21 +41,21 @@ async def validate(request: Request, repository: Repository) -> Answer:
 
 
 def conformance_of(repository: Repository) -> Conformance:
-    """What the server judges with.  Problem NOT_SUPPORTED where it has none."""
+    """The conformance resources of the server.  Problem NOT_SUPPORTED when there are none."""
     if repository.conformance is None:
-        raise Problem(Category.NOT_SUPPORTED, "this server has no definitions to judge by")
+        raise Problem(Category.NOT_SUPPORTED, "this server has no definitions for validation")
     return repository.conformance
 
 
-def _asked(request: Request, resource_type: str) -> tuple[Json | None, str | None, list[str]]:
+def _arguments(request: Request, resource_type: str) -> tuple[Json | None, str | None, list[str]]:
     """The resource, mode and profiles, from the body and the URL."""
     pairs = list(selection(request.query))
     resource: Json | None = None
     if request.method == "POST" and request.body:
         sent = body(request)
-        if sent.get("resourceType") == "Parameters" and not _is_subject(sent, resource_type):
-            resource, named = _unpacked(sent)
-            pairs += named
+        if sent.get("resourceType") == "Parameters" and not _is_resource_to_validate(sent, resource_type):
+            resource, parameter_pairs = _unpack(sent)
+            pairs += parameter_pairs
         else:
             resource = sent
     unknown = next((name for name, _ in pairs if name not in _PARAMETERS), None)
@@ -63,7 +63,7 @@ def _asked(request: Request, resource_type: str) -> tuple[Json | None, str | Non
         raise Problem(Category.NOT_SUPPORTED, f"$validate has no parameter {unknown[:60]}", unknown[:60])
     modes = {value for name, value in pairs if name == "mode"}
     if len(modes) > 1 or not modes <= _MODES:
-        raise Problem(Category.VALUE, f"mode is one of {', '.join(sorted(_MODES))}", "mode")
+        raise Problem(Category.VALUE, f"mode must be one of {', '.join(sorted(_MODES))}", "mode")
     return resource, next(iter(modes), None), [value for name, value in pairs if name == "profile"]
 
 
@@ -76,28 +76,32 @@ def body(request: Request) -> Json:
     return found
 
 
-def _is_subject(sent: Json, resource_type: str) -> bool:
-    """Whether Parameters are themselves what is to be validated."""
+def _is_resource_to_validate(sent: Json, resource_type: str) -> bool:
+    """Whether a Parameters resource is itself the resource to validate."""
     parameters = sent.get("parameter")
-    named = [one.get("name") for one in parameters if isinstance(one, dict)] if isinstance(parameters, list) else []
-    return resource_type == "Parameters" and not any(name in named for name in ("resource", "mode", "profile"))
+    parameter_pairs = (
+        [one.get("name") for one in parameters if isinstance(one, dict)] if isinstance(parameters, list) else []
+    )
+    return resource_type == "Parameters" and not any(
+        name in parameter_pairs for name in ("resource", "mode", "profile")
+    )
 
 
-def _unpacked(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
+def _unpack(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
     resource: Json | None = None
-    named: list[tuple[str, str]] = []
+    parameter_pairs: list[tuple[str, str]] = []
     parameters = sent.get("parameter")
     for one in parameters if isinstance(parameters, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            raise Problem(Category.MALFORMED, "a parameter has a name", "Parameters.parameter")
+            raise Problem(Category.MALFORMED, "a parameter needs a name", "Parameters.parameter")
         if one["name"] == "resource":
             resource = one.get("resource")
             if not isinstance(resource, dict):
-                raise Problem(Category.VALUE, "the parameter resource must hold one", "Parameters.parameter")
+                raise Problem(Category.VALUE, "the parameter resource must contain a resource", "Parameters.parameter")
         else:
             value = next((item for name, item in one.items() if name.startswith("value")), None)
-            named.append((one["name"], str(value)))
-    return resource, named
+            parameter_pairs.append((one["name"], str(value)))
+    return resource, parameter_pairs
 
 
 async def _stored(request: Request, repository: Repository, resource_type: str, id: str | None) -> Json:
@@ -105,15 +109,17 @@ async def _stored(request: Request, repository: Repository, resource_type: str, 
         raise Problem(Category.REQUIRED, "send the resource, alone or as parameter `resource`")
     version = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if version is None or version.deleted:
-        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} is not there")
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
     found: Json = loads(version.body)
     return found
 
 
-async def _deletable(request: Request, repository: Repository, resource_type: str, id: str | None) -> list[Finding]:
-    """Whether a deletion would be accepted: it always is, when there is something to delete."""
+async def _check_deletion(
+    request: Request, repository: Repository, resource_type: str, id: str | None
+) -> list[Finding]:
+    """Whether a deletion would be accepted: it always is for an existing resource."""
     if id is None:
-        raise Problem(Category.REQUIRED, "mode delete is asked on an instance", "mode")
+        raise Problem(Category.REQUIRED, "mode delete requires an instance", "mode")
     await _stored(request, repository, resource_type, id)
     return []
 
@@ -122,7 +128,7 @@ def _by_mode(resource: Json, resource_type: str, mode: str | None, id: str | Non
     found: list[Finding] = []
     kind = resource.get("resourceType")
     if kind != resource_type:
-        found.append(Finding("error", "invalid", f"the resource is a {kind}, asked was {resource_type}", str(kind)))
+        found.append(Finding("error", "invalid", f"the resource is a {kind}; the URL names {resource_type}", str(kind)))
     if mode == "update" and id is not None and resource.get("id") != id:
-        found.append(Finding("error", "value", "the resource's id must be that of the URL", f"{kind}.id"))
+        found.append(Finding("error", "value", "the id of the resource must equal the id in the URL", f"{kind}.id"))
     return found

@@ -1,4 +1,4 @@
-"""How answers look: JSON, XML, pretty, some of the elements; and Binary, whose content goes in and out as it is."""
+"""Presentation of responses: JSON, XML, pretty, selected elements; and Binary as raw content."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class FormatSuite(Suite):
         return await self.world.send("GET", url, **headers)
 
     async def resource(self, url: str) -> Json:
-        """What a read gives, without our marks but with the tags."""
+        """The result of a read, without server-assigned elements but with meta.tag."""
         answer = await self.get(url)
         self.assertEqual(answer.status, 200, answer.body)
         found: Json = loads(answer.body)
         return found
 
-    async def test_which_format(self) -> None:
+    async def test_content_negotiation(self) -> None:
         await self.world.send("PUT", "Patient/a", FULL)
         for url, accept, content_type in (
             ("Patient/a", "application/fhir+xml", XML),
@@ -57,7 +57,7 @@ class FormatSuite(Suite):
             body = from_xml(answer.body) if content_type == XML else loads(answer.body)
             self.assertEqual(body["name"], FULL["name"])
 
-    async def test_everything_can_be_xml(self) -> None:
+    async def test_every_response_as_xml(self) -> None:
         await self.world.send("PUT", "Patient/a", FULL)
         for url in ("Patient?identifier=urn:mrn|1", "Patient/a/_history", "metadata", "Patient/a/_history/1"):
             answer = await self.get(url, accept="application/fhir+xml")
@@ -68,7 +68,7 @@ class FormatSuite(Suite):
         missing = await self.get("Patient/b", accept="application/fhir+xml")
         self.assertEqual((missing.status, from_xml(missing.body)["resourceType"]), (404, "OperationOutcome"))
 
-    async def test_xml_comes_in(self) -> None:
+    async def test_xml_requests(self) -> None:
         body = b'<Patient xmlns="http://hl7.org/fhir"><id value="x"/><birthDate value="2000-01"/></Patient>'
         answer = await self.world.send("PUT", "Patient/x", body, content_type="application/fhir+xml; charset=utf-8")
         self.assertEqual((answer.status, loads(answer.body)["birthDate"]), (201, "2000-01"))
@@ -81,7 +81,7 @@ class FormatSuite(Suite):
         self.assertIn(b'\n  "id": "a",\n', answer.body)
         self.assertEqual(loads(answer.body)["name"], FULL["name"])
 
-    async def test_some_of_the_elements(self) -> None:
+    async def test_selected_elements(self) -> None:
         await self.world.send("PUT", "Patient/a", FULL)
         always = {"resourceType", "id", "meta"}
         for asked, names in (
@@ -99,7 +99,7 @@ class FormatSuite(Suite):
         self.assertEqual((set(whole), "tag" in whole["meta"]), (always | set(FULL), False))
         self.assertEqual((await self.get("Patient/a?_elements=")).status, 400)
 
-    async def test_required_elements_stay(self) -> None:
+    async def test_mandatory_elements_stay(self) -> None:
         observation = {"resourceType": "Observation", "id": "o", "status": "final", "code": {"text": "x"},
                        "valueString": "y", "note": [{"text": "n"}]}  # fmt: skip
         await self.world.send("PUT", "Observation/o", observation)

@@ -1,4 +1,4 @@
-"""The entries of converted messages: those that the mapping hands over say what its Bundle says."""
+"""Entries of converted messages: the entries of the mapping equal those of its Bundle."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def resource(resource_type: str, system: str | None, value: str) -> Json:
 
 
 def mapped(*resources: Json, **more: Any) -> Mapped:
-    """What leaves the engine when a map made these; `more`: what the map says of the first entry."""
+    """The result of a mapping with these resources; `more`: further members of the first entry."""
     bundle: Json = {"resourceType": "Bundle", "entry": [{"resource": one} for one in resources]}
     bundle["entry"][0] |= more
     made = finished(bundle, Run(b"k"))
     return Mapped(made.bundle, "urn:map", references=made.references, entries=made.entries)
 
 
-class HandedOver(TestCase):
-    """`entries_in` beside `entries_of`."""
+class EntriesOfMappingTests(TestCase):
+    """`entries_in` compared with `entries_of`."""
 
-    def test_both_say_the_same(self) -> None:
+    def test_entries_of_mapping_equal_entries_of_bundle(self) -> None:
         for resource_type in ("Patient", "Practitioner", "Observation", "Device", "Composition"):
             for system, value in IDENTIFIERS:
                 one = mapped(resource(resource_type, system, value))
@@ -57,12 +57,12 @@ class HandedOver(TestCase):
             self.assertIsNotNone(one.entries)
             self.assertEqual(entries_in(one), entries_of(one.bundle), given)
 
-    def test_what_is_once_is_found(self) -> None:
+    def test_equal_resources_are_found(self) -> None:
         one = mapped(resource("Patient", "urn:a", "1"), request={"method": "POST", "ifNoneExist": "identifier"})
         self.assertEqual(entries_in(one), entries_of(one.bundle))
         self.assertEqual(one.bundle["entry"][0]["request"]["ifNoneExist"], "identifier=urn:a|1")
 
-    def test_a_map_with_requests_of_its_own_hands_over_a_bundle(self) -> None:
+    def test_map_with_own_requests_gives_a_bundle(self) -> None:
         asked = {"method": "PUT", "url": "Patient?identifier=urn:a|1"}
         one = mapped(resource("Patient", "urn:a", "1"), resource("Patient", "urn:a", "1"), request=asked)
         self.assertIsNone(one.entries)
@@ -70,20 +70,20 @@ class HandedOver(TestCase):
         self.assertEqual(entry.condition, parse_criteria("Patient?identifier=urn:a|1"))
         self.assertEqual(entry.place, "Bundle.entry[0]")
 
-    def test_an_id_that_is_none_is_refused_by_who_stores_it(self) -> None:
+    def test_invalid_id_is_refused_at_storing(self) -> None:
         one = mapped({**PERSON, "id": "a b"})
         self.assertEqual(one.bundle["entry"][0]["request"], {"method": "PUT", "url": "Patient/a b"})
         with self.assertRaises(Problem) as caught:
             entries_in(one)
         self.assertEqual(caught.exception.place, "Bundle.entry[0].request.url")
 
-    def test_what_cannot_be_searched_is_refused_by_who_stores_it(self) -> None:
+    def test_invalid_condition_is_refused_at_storing(self) -> None:
         one = mapped(resource("Nonsense", "urn:a", "1"))
         self.assertEqual(one.bundle["entry"][0]["request"]["url"], "Nonsense?identifier=urn:a|1")
         with self.assertRaises(Problem):
             entries_in(one)
 
-    def test_references_say_which_entry_they_mean(self) -> None:
+    def test_references_name_their_entry(self) -> None:
         run, doctor = Run(b"k"), resource("Practitioner", "urn:a", "1")
         twin, visit = resource("Practitioner", "urn:a", "1"), resource("Encounter", "urn:a", "2")
         every = doctor, twin, visit
@@ -96,10 +96,10 @@ class HandedOver(TestCase):
         self.assertEqual([one["reference"] for one in holders], [urls[0], urls[0], urls[1]])
 
 
-class Reading(TestCase):
+class EntriesOfBundleTests(TestCase):
     """`entries_of`."""
 
-    def test_what_is_no_entry_is_refused_in_its_place(self) -> None:
+    def test_invalid_entries_are_refused_with_their_location(self) -> None:
         for item in (1, [], {}, {"a": 1, "b": 2, "c": 3}):
             with self.assertRaises(Problem) as caught:
                 entries_of({"entry": [{"request": {"method": "DELETE", "url": "Patient/1"}}, item]})

@@ -1,4 +1,4 @@
-"""The FHIR surface, request by request, as values."""
+"""The FHIR interactions, without HTTP."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ class WriteSuite(Interactions):
         self.assertEqual((await self.send("GET", "Patient/a")).status, 410)
         self.assertEqual((await self.send("DELETE", "Patient/never")).status, 204)
         outcome = await self.send("DELETE", "Patient/never", prefer="return=OperationOutcome")
-        self.assertEqual((outcome.status, issues(outcome)[0][1]), (200, "there was nothing to delete"))
+        self.assertEqual((outcome.status, issues(outcome)[0][1]), (200, "the resource to delete does not exist"))
         self.assertEqual((await self.put("a")).status, 201)
 
-    async def test_what_is_refused(self) -> None:
+    async def test_refusals(self) -> None:
         good = patient("1")
         table: list[tuple[str, str, Any, dict[str, str], int, str]] = [
             ("POST", "Patient", b"{", {}, 400, "structure"),
@@ -133,7 +133,7 @@ class WriteSuite(Interactions):
             self.assertEqual((answer.status, issues(answer)[0][0]), (status, code), (method, url, body))
         self.assertEqual(await self.world.store.counts(), {})
 
-    async def test_method_not_allowed_says_what_is(self) -> None:
+    async def test_method_not_allowed_lists_allowed_methods(self) -> None:
         answer = await self.send("POST", "Patient/a")
         self.assertEqual(header(answer, "Allow"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS")
 
@@ -161,7 +161,7 @@ class WriteSuite(Interactions):
             answer = await self.send("POST", "Patient", {"resourceType": "Patient", member: value})
             self.assertEqual((answer.status, [place for _, _, place in issues(answer)]), (400, [place]), member)
 
-    async def test_structure_that_is_good(self) -> None:
+    async def test_valid_structure(self) -> None:
         good = {
             "resourceType": "Patient",
             "id": "x",
@@ -297,7 +297,7 @@ class ReadSuite(Interactions):
         for query in ("_count=x", "_at=2020", "_before=1e5"):
             self.assertEqual((await self.send("GET", f"Patient/a/_history?{query}")).status, 400)
 
-    async def test_tenants_do_not_see_each_other(self) -> None:
+    async def test_tenants_are_isolated(self) -> None:
         await self.put("a")
         for url in ("Patient/a", "Patient/a/_history", "Patient/a/_history/1"):
             self.assertEqual((await self.world.send("GET", url, tenant="other")).status, 404)
@@ -385,8 +385,8 @@ class MetadataSuite(Interactions):
         self.assertEqual((await self.send("GET", ".well-known/smart-configuration")).status, 404)
         self.assertEqual((await self.send("GET", ".well-known/nonsense")).status, 404)
 
-    async def test_every_route_is_stated(self) -> None:
-        """Whoever adds a route to the table adds it to the statement, or to what is said elsewhere."""
+    async def test_every_route_is_in_the_capability_statement(self) -> None:
+        """Every route is in the CapabilityStatement or in the list of exceptions."""
         routes = {(shape, method) for shape, methods in ROUTES.items() for method in methods}
         with_none = capability_statement(definitions(), [], base_url=BASE, version="1")
         self.assertEqual(with_none["rest"][0]["resource"][0]["interaction"], [])

@@ -1,4 +1,4 @@
-"""PATCH: JSON Patch and FHIRPath Patch, by id, by search, and in Bundles; and updates that may only create."""
+"""PATCH: JSON Patch and FHIRPath Patch, by id, by search, and in Bundles; updates with If-None-Match."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def entry(method: str, url: str, resource: Json | None = None, **request: str) -
 
 
 def as_binary(operations: list[Json]) -> Json:
-    """A JSON Patch as a Bundle carries it."""
+    """A JSON Patch in a Binary, for a Bundle entry."""
     return {"resourceType": "Binary", "contentType": JSON_PATCH, "data": b64encode(dumps(operations)).decode()}
 
 
@@ -53,7 +53,7 @@ class PatchSuite(Suite):
         bundle = {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
         return await self.world.send("POST", "", bundle, prefer="return=representation")
 
-    async def test_both_kinds(self) -> None:
+    async def test_json_patch_and_fhirpath_patch(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         answer = await self.patch("Patient/a", replace_family("Neu"))
         self.assertEqual((answer.status, dict(answer.headers)["ETag"]), (200, 'W/"2"'))
@@ -140,7 +140,7 @@ class PatchSuite(Suite):
         self.assertEqual([item["response"]["status"] for item in loads(both.body)["entry"]], ["200 OK", "200 OK"])
         self.assertEqual((await self.world.body("Patient/a"))["active"], True)
 
-    async def test_patches_at_once_are_all_kept(self) -> None:
+    async def test_concurrent_patches_are_all_applied(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a", name=[{"given": ["x"]}]))
         added = [
             self.patch("Patient/a", [{"op": "add", "path": "/name/0/given/-", "value": str(number)}])
@@ -151,7 +151,7 @@ class PatchSuite(Suite):
         given = (await self.world.body("Patient/a"))["name"][0]["given"]
         self.assertEqual(sorted(given), [*map(str, range(8)), "x"])
 
-    async def test_update_that_may_only_create(self) -> None:
+    async def test_update_with_if_none_match(self) -> None:
         body = patient("1", id="a")
         self.assertEqual((await self.world.send("PUT", "Patient/a", body, if_none_match="*")).status, 201)
         self.assertEqual((await self.world.send("PUT", "Patient/a", body, if_none_match="*")).status, 412)

@@ -1,4 +1,4 @@
-"""Searches over HTTP: includes, types, compartments, records, pages, and what is said about them."""
+"""Search interactions: includes, types, compartments, $everything, pages, warnings."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class SearchSuite(Suite):
             self.assertEqual((await self.world.send("GET", url)).status, 404, url)
 
     async def test_everything(self) -> None:
-        """The record with what it refers to, narrowed and in pages."""
+        """The record with supporting resources, limited by parameters, in pages."""
         await self.fill()
         answer = await self.world.send("GET", "Patient/ann/$everything")
         self.assertEqual(sorted(entries(answer)), ["Encounter/e1", "Observation/bp", "Observation/mass", "Patient/ann",
@@ -155,8 +155,8 @@ class SearchSuite(Suite):
         await self.world.send("DELETE", "Patient/ann")
         self.assertEqual((await self.world.send("GET", "Patient/ann/$everything")).status, 410)
 
-    async def test_links_say_what_was_used(self) -> None:
-        """Lenient: what was ignored is missing in the links, and named in an outcome."""
+    async def test_links_contain_the_used_parameters(self) -> None:
+        """Lenient: ignored parameters are missing in the links and named in an outcome."""
         await self.fill()
         url = "Patient?Cookie=Chip&gender=male&_sort=cookie&_include=Patient:cookie&_count=1"
         self.assertEqual((await self.world.send("GET", url)).status, 400)
@@ -172,11 +172,11 @@ class SearchSuite(Suite):
         self.assertEqual(dict(parse_qsl(urlsplit(link(posted, "self") or "").query)), {"_count": "1", "gender": "male"})
 
     async def test_lists_and_value_sets(self) -> None:
-        """`_list`, `:in`, `:not-in` and `:below` through what is known elsewhere."""
+        """`_list`, `:in`, `:not-in` and `:below`."""
         await self.fill()
         entry = [{"item": {"reference": text}} for text in ("Patient/cid", "Observation/bp", "Patient/gone")]
-        listed: Json = {"resourceType": "List", "id": "l", "status": "current", "mode": "working", "entry": entry}
-        await self.world.send("PUT", "List/l", listed)
+        enumerable: Json = {"resourceType": "List", "id": "l", "status": "current", "mode": "working", "entry": entry}
+        await self.world.send("PUT", "List/l", enumerable)
         self.assertEqual(entries(await self.world.send("GET", "Patient?_list=l")), ["Patient/cid"])
         self.assertEqual(entries(await self.world.send("GET", "Patient?_list=other")), [])
         refused = await self.world.send("GET", "Observation?code:in=http://v")
@@ -194,8 +194,8 @@ class SearchSuite(Suite):
         """Give the server a terminology."""
         self.world.terminology = terminology
 
-    async def test_writes_and_subscriptions_take_no_chains(self) -> None:
-        """What other resources answer is refused by name where a resource is matched by itself."""
+    async def test_chains_are_refused_in_writes_and_subscriptions(self) -> None:
+        """Parameters on other resources are refused where a resource is matched on its own."""
         await self.fill()
         patient = {"resourceType": "Patient"}
         answer = await self.world.send("POST", "Patient", patient, if_none_exist="organization.name=East")
@@ -212,7 +212,7 @@ class SearchSuite(Suite):
             self.assertIn(criteria.partition("?")[2].partition("=")[0], said)
 
     async def test_odd_requests(self) -> None:
-        """Whatever stands in a parameter: 4xx with an outcome, or an answer."""
+        """Any parameter value gives 4xx with an outcome, or a result."""
         await self.fill()
         values = ["'; DROP TABLE resources;--", "\x00", "\x1f", "%", "9" * 400, "x" * 9000, "~~", "*", ":", "|"]
         names = ["_count", "_sort", "_include", "_revinclude", "_has:Observation:patient:code", "_cursor", "_type",

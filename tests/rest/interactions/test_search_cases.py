@@ -22,7 +22,7 @@ class CaseSuite(Suite):
     world: World
 
     async def test_cases(self) -> None:
-        """Each suite on its own fixture, told apart by a tag."""
+        """Each suite on its own fixture, separated by a tag."""
         run = 0
         for number, suite in enumerate(json.loads(CASES.read_text())["suites"]):
             text = json.dumps(suite).replace("${tag}", f"tag-{number}")

@@ -49,7 +49,7 @@ class EntriesTests(TestCase):
         self.assertEqual((made[0].full_url, made[2].if_match, made[4].place), ("urn:uuid:1", 3, "Bundle.entry[4]"))
         self.assertEqual(entries_of({"resourceType": "Bundle", "type": "transaction"}), ())
 
-    def test_the_short_way_reads_the_same(self) -> None:
+    def test_entries_in_memory_and_from_json_are_equal(self) -> None:
         once = "identifier=urn:mrn|1"
         for item in (
             entry("POST", "Patient", patient("1"), "urn:uuid:1"),
@@ -166,7 +166,7 @@ class TransactionSuite(TransactionCase):
         self.assertEqual(await self.world.store.counts(), {})
 
     async def test_references_in_both_directions(self) -> None:
-        """Forwards and backwards, by URN and by URL, with conditional references; a deletion makes room for a match."""
+        """Forwards and backwards, by URN and by URL, with conditional references; a deletion removes a match."""
         await self.world.send("PUT", "Patient/old", patient("1", id="old"))
         note = {"resourceType": "Encounter", "subject": {"reference": "Patient?identifier=urn:mrn|1"}}
         letter = {"resourceType": "Encounter", "subject": {"reference": f"{BASE}/Patient/temp"}}
@@ -188,7 +188,7 @@ class TransactionSuite(TransactionCase):
             answers[2]["resource"]["link"][0]["other"]["reference"], f"RelatedPerson/{answers[3]['resource']['id']}"
         )
 
-    async def test_one_failure_fails_all(self) -> None:
+    async def test_one_failure_fails_the_transaction(self) -> None:
         good = entry("PUT", "Patient/a", patient("a", id="a"))
         for bad, status, place in (
             (entry("PUT", "Patient/b", patient("b", id="b"), ifMatch='W/"1"'), 412, "Bundle.entry[1]"),
@@ -207,7 +207,7 @@ class TransactionSuite(TransactionCase):
                 self.assertEqual(issues(answer)[0][2], place)
         self.assertEqual(await self.world.store.counts(), {})
 
-    async def test_what_is_no_transaction(self) -> None:
+    async def test_invalid_transactions(self) -> None:
         for body in (
             bundle("history"),
             {"resourceType": "Patient"},

@@ -12,7 +12,7 @@ from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, p
 
 
 def observation(id: str, subject: str) -> Json:
-    """An Observation about somebody."""
+    """An Observation of a patient."""
     reference = {"reference": subject}
     return {"resourceType": "Observation", "id": id, "status": "final", "code": {"text": "x"}, "subject": reference}
 
@@ -25,7 +25,7 @@ class ExportSuite(Suite):
         return await self.world.send("GET", url, prefer="respond-async", **headers)
 
     async def run_job(self, url: str = "$export", page: int = 2) -> Json:
-        """Begin, let the stage work, and answer the manifest."""
+        """Start a job, run the stage, return the manifest."""
         begun = await self.begin(url)
         self.assertEqual((begun.status, begun.body), (202, b""), begun.body)
         address = dict(begun.headers)["Content-Location"].removeprefix(BASE + "/")
@@ -39,7 +39,7 @@ class ExportSuite(Suite):
         return manifest
 
     async def work(self, page: int = 2) -> int:
-        """Steps of the stage until there is nothing to do; how many."""
+        """Run the stage until it is idle; the number of steps."""
         stage, steps = Export(self.world.exports, self.world.store, page=page), 0
         while await stage.step():
             steps += 1
@@ -89,7 +89,7 @@ class ExportSuite(Suite):
         of_group = await self.lines(await self.run_job("Group/g/$export?_type=Patient,Observation"))
         self.assertEqual(of_group, ["Observation/o1", "Patient/p1"])
 
-    async def test_the_state_of_one_instant(self) -> None:
+    async def test_export_has_the_state_of_one_instant(self) -> None:
         await self.fill()
         begun = await self.begin("$export?_type=Patient")
         self.world.pass_time()
@@ -104,7 +104,7 @@ class ExportSuite(Suite):
         later = await self.lines(await self.run_job("$export?_since=2026-01-31T08:05:10Z"))
         self.assertEqual(later, ["Patient/p0", "Patient/new"])
 
-    async def test_what_is_lost_in_a_crash_is_done_again(self) -> None:
+    async def test_lost_parts_are_exported_again_after_a_crash(self) -> None:
         await self.fill()
         await self.begin("$export?_type=Patient")
         await Export(self.world.exports, self.world.store, page=2).step()
@@ -129,7 +129,7 @@ class ExportSuite(Suite):
         file = self.address.replace("status", "file") + "/1"
         self.assertEqual((await self.world.send("GET", file)).status, 404)
 
-    async def test_another_tenant_sees_nothing(self) -> None:
+    async def test_other_tenants_see_nothing(self) -> None:
         await self.fill()
         await self.run_job()
         for address in (self.address, self.address.replace("status", "file") + "/1"):

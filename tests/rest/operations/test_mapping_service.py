@@ -1,4 +1,4 @@
-"""The mapping service as values: `$transform` with every kind of body; maps read, installed and removed."""
+"""The mapping service, without HTTP: `$transform` with every kind of body; reading, installing and removing maps."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class MappingServiceTests(TestCase):
         return answer.status, json.loads(answer.body)
 
     async def test_messages(self) -> None:
-        """The type chooses, or a canonical; the answer is a transaction."""
+        """The message type or a canonical URL selects the map; the result is a transaction."""
         for query in ("", f"?source={URL}", f"?source={URL}|1"):
             for kind in (ER7, "application/hl7-v2", "x-application/hl7-v2+er7; charset=utf-8"):
                 status, bundle = await self.transform(query, er7(), kind)
@@ -96,8 +96,8 @@ class MappingServiceTests(TestCase):
         status, bundle = await self.transform("", b"\x0b" + er7() + b"\x1c\r", ER7)
         self.assertEqual(status, 200)
 
-    async def test_unmapped_codes_and_answers(self) -> None:
-        """Codes without a place are told; what an operator answered for the sender counts."""
+    async def test_unmapped_codes_and_overrides(self) -> None:
+        """Unmapped codes are reported; an operator's translation for the sender applies."""
         answer = await self.ask("POST", "StructureMap/$transform", er7("W"), ER7)
         self.assertEqual(json.loads(dict(answer.headers)[UNMAPPED_HEADER]), [[TABLE["url"], "W"]])
         await self.codes.answer(Override("FEED", str(TABLE["url"]), "W", None, "female", None))
@@ -106,8 +106,8 @@ class MappingServiceTests(TestCase):
         self.assertEqual(dict(answer.headers), {})
         self.assertEqual(json.loads(answer.body)["entry"][0]["resource"]["gender"], "female")
 
-    async def test_answers_that_come_along(self) -> None:
-        """As an engine elsewhere sends them: they go before every table; without a target a code is left out."""
+    async def test_overrides_in_the_request(self) -> None:
+        """Overrides take precedence over every table; a code without a target is left out."""
         for target, gender in (({"code": "other"}, "other"), ({"equivalence": "unmatched"}, None)):
             rows = [{"element": [{"code": "F", "target": [target]}]}]
             override = {"resourceType": "ConceptMap", "url": TABLE["url"], "group": rows}
@@ -116,7 +116,7 @@ class MappingServiceTests(TestCase):
             self.assertEqual((status, bundle["entry"][0]["resource"].get("gender")), (200, gender))
 
     async def test_trace(self) -> None:
-        """What made what, and the result."""
+        """The trace and the result."""
         status, found = await self.transform("?trace=true", er7(), ER7)
         self.assertEqual((status, found["map_url"]), (200, URL))
         self.assertEqual(found["result"]["type"], "transaction")
@@ -124,7 +124,7 @@ class MappingServiceTests(TestCase):
         self.assertEqual(produced["Patient.gender"], "female")
 
     async def test_resources_and_inline_maps(self) -> None:
-        """JSON or XML in; a map may come along, as text or as a resource; a ConceptMap of a package is used."""
+        """JSON or XML; a map in the request, as text or as a resource; a ConceptMap of a package."""
         value = {"name": "map", "valueString": RESOURCE_MAP}
         body = {"resourceType": "Parameters", "parameter": [value, {"name": "resource", "resource": PATIENT}]}
         status, person = await self.transform("", body)
@@ -145,10 +145,10 @@ class MappingServiceTests(TestCase):
         self.assertEqual((await self.ask("POST", "StructureMap/person/$transform", PATIENT)).status, 200)
 
     async def test_refusals(self) -> None:
-        """Each is an OperationOutcome that says what to do, with the map's line where there is one."""
+        """Each refusal is an OperationOutcome, with the line of the map where there is one."""
         broken = {"name": "map", "valueString": RESOURCE_MAP.replace("tgt.name", "tgt.nom")}
         cases: list[tuple[str, Any, str, int, str]] = [
-            ("", PATIENT, "application/fhir+json", 400, "name the map"),
+            ("", PATIENT, "application/fhir+json", 400, "the map is missing"),
             ("?source=urn:none", PATIENT, "application/fhir+json", 422, "urn:none"),
             ("?colour=red", er7(), ER7, 400, "colour"),
             ("?trace=maybe", er7(), ER7, 400, "true or false"),
@@ -184,8 +184,8 @@ class MappingServiceTests(TestCase):
         answer = await self.ask("GET", "StructureMap/ADT-A01", accept="application/fhir+xml")
         self.assertIn(b"<StructureMap", answer.body)
 
-    async def test_a_map_is_installed_and_removed(self) -> None:
-        """In use at once, also for messages; removed, that of the folder is back."""
+    async def test_install_and_remove_a_map(self) -> None:
+        """An installed map applies at once, also to messages; after its removal, the map of the folder applies."""
         changed = MAP.replace("t.value = phone", "t.value = phone, t.system = 'phone'").replace(
             "ADT_A08", "ADT_A08 ZZZ_Z01"
         )
@@ -208,8 +208,8 @@ class MappingServiceTests(TestCase):
         self.assertFalse(self.installation.has_map("ZZZ_Z01"))
         self.assertEqual((await self.ask("DELETE", "StructureMap/ADT-A01")).status, 404)
 
-    async def test_maps_are_the_operators(self) -> None:
-        """They count for all tenants: no other tenant changes them, nor a caller whose scope is limited."""
+    async def test_only_the_operator_changes_maps(self) -> None:
+        """Maps apply to all tenants: other tenants and callers with a limited scope cannot change them."""
 
         def caller(tenant: str, scope: str) -> Any:
             async def identify(request: Request) -> Request:
@@ -242,8 +242,8 @@ class MappingServiceTests(TestCase):
                 first, second = (("ConceptMap/sex/_history/1",), ("ConceptMap/sex/_history/2",))
                 self.assertEqual(seen[:3], [("create", 201, first), ("update", 200, second), ("delete", 204, ())])
 
-    async def test_a_table_is_installed(self) -> None:
-        """It goes before that of the folder; without a url, or under the id of another, it is refused."""
+    async def test_install_a_concept_map(self) -> None:
+        """It takes precedence over the folder; it is refused without a url, or with the id of another map."""
         table = json.loads(json.dumps(TABLE).replace('"F"', '"W"'))
         self.assertEqual((await self.ask("POST", "ConceptMap", table)).status, 201)
         bundle = (await self.transform("", er7("W"), ER7))[1]

@@ -78,8 +78,8 @@ class OperationSuite(Suite):
             self.assertEqual((len(found), sum("resource" in one for one in found)), (entries, resources))
         self.assertEqual((await self.world.send("GET", "Subscription/s/$events?content=all")).status, 400)
 
-    async def test_events_go_on_while_in_error(self) -> None:
-        """What was missed is seen by its numbers; only the subscriber's update makes it requested again."""
+    async def test_events_continue_in_status_error(self) -> None:
+        """Events continue to be numbered; only an update of the subscriber sets requested again."""
         await self.some()
         parts = self.world.repository
         for status in ("active", "error"):
@@ -119,7 +119,7 @@ class OperationSuite(Suite):
         self.assertEqual((await self.world.send("GET", "Subscription/s/$get-ws-binding-token")).status, 422)
         self.assertEqual((await self.world.send("GET", "Subscription/x/$get-ws-binding-token")).status, 404)
 
-    async def test_a_binding_token_ends_with_the_token_that_asked_for_it(self) -> None:
+    async def test_binding_token_expires_with_the_bearer_token(self) -> None:
         await self.some()
         await self.store(subscription(id="w", channel={"type": "websocket", "endpoint": None, "header": None}))
         now = self.world.repository.clock()
@@ -130,7 +130,7 @@ class OperationSuite(Suite):
             self.assertEqual(said(found, "expiration"), [instant(now + timedelta(seconds=lives))])
 
     async def test_within_the_limits_of_a_scope(self) -> None:
-        """What may not be read is not there for any operation, and left out where all are asked for."""
+        """Unreadable subscriptions are not found by any operation, and left out of lists."""
         await self.some()
         await self.store(subscription(id="w", channel={"type": "websocket", "endpoint": None, "header": None}))
         self.world.caller = Caller("ada", scopes=("system/Subscription.cruds?status=off", "system/Encounter.rs"))
@@ -146,7 +146,7 @@ class OperationSuite(Suite):
         self.assertEqual((await self.ok("GET", "Subscription/quiet/$status"))["total"], 1)
 
     async def test_dry_run(self) -> None:
-        """The same that fired, fires when it is looked back at; nothing is stored."""
+        """The dry run finds the changes that fired; nothing is stored."""
         await self.some()
         self.world.pass_time()
         await self.store(encounter("e1", "finished", "p2"))

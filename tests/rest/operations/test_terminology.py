@@ -1,4 +1,4 @@
-"""Terminology operations over what is loaded, and value sets in searches."""
+"""Terminology operations on loaded code systems, and value sets in searches."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TerminologySuite(Suite):
         for url, status in rows:
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
 
-    async def test_what_is_stored(self) -> None:
+    async def test_stored_resources(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
         await self.world.send("PUT", "ValueSet/own", OWN_SET)
@@ -175,7 +175,7 @@ class TerminologySuite(Suite):
             (await self.world.send("GET", "ConceptMap/$translate?url=http://x.test/no&code=a")).status, 404
         )
 
-    async def test_searches_know_value_sets(self) -> None:
+    async def test_value_sets_in_searches(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
         await self.world.send("PUT", "ValueSet/own", OWN_SET)

@@ -1,4 +1,4 @@
-"""$validate, the validation mode, and the definitions that a fresh server has."""
+"""$validate, the validation mode, and the built-in definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILE: Json = {
 
 
 def validated(world: World, mode: str = "off") -> None:
-    """Give the world's server definitions to judge by."""
+    """Give the server conformance resources."""
     world.conformance = Conformance(Packages, world.store, lambda: world.now, mode)
 
 
@@ -82,8 +82,8 @@ class ValidateSuite(Suite):
         self.assertEqual((await self.world.send("POST", "Patient/a/$validate?mode=destroy", VALID)).status, 400)
         self.assertEqual((await self.world.send("POST", "Patient/$validate?x=1", VALID)).status, 400)
 
-    async def test_of_what_may_not_be_read(self) -> None:
-        """What is said of a resource quotes it: outside the limits of a scope it is not there."""
+    async def test_unreadable_resource_is_not_found(self) -> None:
+        """Findings quote the resource: outside the limits of a scope it is not found."""
         validated(self.world)
         await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
         for scope, status in (("system/Patient.r?_id=a", 200), ("system/Patient.r?_id=b", 404)):
@@ -91,7 +91,7 @@ class ValidateSuite(Suite):
             for url in ("Patient/a/$validate", "Patient/a/$validate?mode=delete"):
                 self.assertEqual((await self.world.send("GET", url)).status, status, (scope, url))
 
-    async def test_a_stored_profile_is_known_at_once(self) -> None:
+    async def test_stored_profile_applies_at_once(self) -> None:
         validated(self.world, "enforce")
         resource = {**VALID, "meta": {"profile": [PROFILE["url"]]}}
         self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)  # not known: a warning
@@ -112,7 +112,7 @@ class ModeSuite(Suite):
         self.assertEqual(answer.status, 201)
         self.assertNotIn("X-FHIR-Request-Validation", dict(answer.headers))
 
-    async def test_warn_accepts_and_says(self) -> None:
+    async def test_warn_accepts_and_reports(self) -> None:
         validated(self.world, "warn")
         answer = await self.world.send("POST", "Patient", WRONG, prefer="return=OperationOutcome")
         self.assertEqual((answer.status, errors(answer)), (201, ["Patient.gender"]))
@@ -146,11 +146,11 @@ class ModeSuite(Suite):
 
 
 class DefinitionSuite(Suite):
-    """StructureDefinition, ValueSet and CodeSystem beside the store."""
+    """Built-in StructureDefinitions, ValueSets and CodeSystems."""
 
     world: World
 
-    async def test_a_fresh_server_has_them(self) -> None:
+    async def test_new_server_has_builtin_definitions(self) -> None:
         validated(self.world)
         for url in (US_CORE + "us-core-patient", BACKPORT + "backport-subscription"):
             answer = await self.world.send("GET", f"StructureDefinition?url={url}")
@@ -169,7 +169,7 @@ class DefinitionSuite(Suite):
         self.assertEqual((await self.world.send("GET", "CodeSystem/administrative-gender")).status, 200)
         self.assertEqual((await self.world.send("GET", "StructureDefinition/none")).status, 404)
 
-    async def test_the_profiles_are_stated(self) -> None:
+    async def test_profiles_are_in_the_capability_statement(self) -> None:
         validated(self.world)
         resources = loads((await self.world.send("GET", "metadata")).body)["rest"][0]["resource"]
         stated = {one["type"]: one.get("supportedProfile", []) for one in resources}
@@ -178,12 +178,12 @@ class DefinitionSuite(Suite):
         self.assertIn(US_CORE + "us-core-blood-pressure", stated["Observation"])
         self.assertEqual(stated["Basic"], [])
 
-    async def test_searches_that_do_not_narrow_have_only_what_is_stored(self) -> None:
+    async def test_unselective_searches_return_stored_resources_only(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "StructureDefinition/p", {**PROFILE, "id": "p"})
         self.assertEqual(loads((await self.world.send("GET", "StructureDefinition")).body)["total"], 1)
 
-    async def test_what_is_stored_goes_before(self) -> None:
+    async def test_stored_definitions_take_precedence(self) -> None:
         validated(self.world)
         url = US_CORE + "us-core-patient"
         await self.world.send("PUT", "StructureDefinition/mine", {**PROFILE, "id": "mine", "url": url})

@@ -1,4 +1,4 @@
-"""What becomes of units: resources, versions, references, receipts, events; alone, together, and against others."""
+"""The commit of units: resources, versions, references, receipts, events; alone, grouped, and concurrent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def outcomes(results: list[Any]) -> list[Any]:
 
 
 class CommitSuite(Suite):
-    """What one caller at a time sees."""
+    """One writer at a time."""
 
     world: World
 
@@ -48,7 +48,7 @@ class CommitSuite(Suite):
         )
 
     async def test_one_unit_after_another(self) -> None:
-        """Each row: what is committed, and what becomes of it, on the store as the rows before leave it."""
+        """Each row: committed entries and their outcomes; rows build on each other."""
         sent = {**patient("1"), "id": "a"}
         for entry, outcome, version in (
             (put(sent), "created", 1),
@@ -124,7 +124,7 @@ class CommitSuite(Suite):
         stored = [len(await self.world.versions(f"Patient/{version.id}")) for version in (first, last)]
         self.assertEqual((stored, await self.world.store.counts()), ([3, 1], {"Patient": 1}))
 
-    async def test_a_failed_unit_leaves_no_trace(self) -> None:
+    async def test_failed_unit_has_no_effect(self) -> None:
         results = await self.world.commit(
             unit(put({**patient("1"), "id": "a"}), put({**patient("2"), "id": "b"}, if_match=1), receipt="r1"),
             unit(put(patient("1"), by_mrn("1"))),
@@ -145,20 +145,20 @@ class CommitSuite(Suite):
         self.assertEqual((outcomes([first]), outcomes([other])), ([[("created", 1)]], [[("created", 1)]]))
         self.assertEqual(await self.world.store.counts(), {"Patient": 2})
 
-    async def test_tenants_are_apart(self) -> None:
+    async def test_tenants_are_isolated(self) -> None:
         await self.world.commit(unit(put(patient("1"), by_mrn("1")), tenant="a"))
         results = await self.world.commit(unit(put(patient("1"), by_mrn("1")), tenant="b"))
         self.assertEqual(outcomes(results), [[("created", 1)]])
 
-    async def test_ambiguity_that_an_earlier_unit_removes_is_asked_again(self) -> None:
+    async def test_ambiguity_removed_by_an_earlier_unit_is_replanned(self) -> None:
         await self.world.commit(*(unit(put({**patient("1"), "id": f"p{n}"})) for n in range(3)))
         results = await self.world.commit(unit(delete("Patient/p0")), unit(delete(by_mrn("1"))))
         self.assertEqual(outcomes(results), [[("deleted", 2)], Category.AMBIGUOUS])
         results = await self.world.commit(unit(delete("Patient/p1")), unit(delete(by_mrn("1"))))
         self.assertEqual(outcomes(results), [[("deleted", 2)], [("deleted", 2)]])
 
-    async def test_units_share_a_transaction_unless_they_change_what_every_writer_must_know(self) -> None:
-        """A Basic is a topic only with the code of one; that a plain one replaces a topic is seen in time."""
+    async def test_units_that_change_subscriptions_have_their_own_transaction(self) -> None:
+        """A Basic is a topic only with the code of a topic; the plan detects when another one replaces a topic."""
         coding = {"system": "http://hl7.org/fhir/fhir-types", "code": "SubscriptionTopic"}
         named = "http://hl7.org/fhir/5.0/StructureDefinition/extension-SubscriptionTopic.url"
         url = {"url": named, "valueUri": "urn:t"}
@@ -173,11 +173,11 @@ class CommitSuite(Suite):
 
 
 class ReferenceSuite(Suite):
-    """What becomes of references."""
+    """References of units."""
 
     world: World
 
-    async def test_a_condition_that_an_earlier_unit_takes_a_match_from_creates(self) -> None:
+    async def test_condition_without_its_match_after_an_earlier_unit_creates(self) -> None:
         await self.world.commit(unit(put({**patient("1"), "id": "a"})))
         results = await self.world.commit(
             unit(put({**patient("2"), "id": "a"})), unit(create(patient("1"), by_mrn("1"))), unit(create(patient("3")))
@@ -214,7 +214,7 @@ class ReferenceSuite(Suite):
         self.assertEqual(encounter["subject"], {"reference": "urn:uuid:1"})
         self.assertEqual(organization.id, "org")
 
-    async def test_a_found_resource_gives_its_name_to_references(self) -> None:
+    async def test_references_to_found_resources(self) -> None:
         await self.world.commit(unit(put({**patient("1"), "id": "there"})))
         (result,) = await self.world.commit(
             unit(
@@ -224,8 +224,8 @@ class ReferenceSuite(Suite):
         )
         self.assertEqual(loads(result.entries[0].version.body)["subject"]["reference"], "Patient/there")
 
-    async def test_references_that_the_unit_knows_are_completed_where_they_stand(self) -> None:
-        """Nothing else is looked at; a name of an entry elsewhere stays."""
+    async def test_known_references_are_completed_in_place(self) -> None:
+        """Other occurrences of an entry's name are left unchanged."""
         subject, part, elsewhere = {"reference": "urn:uuid:1"}, {"reference": "urn:uuid:9"}, {"note": "urn:uuid:1"}
         visit = {"resourceType": "Encounter", "subject": subject, "partOf": part, "extension": [elsewhere]}
         known = [(subject, "reference", 1)]
@@ -243,7 +243,7 @@ class ReferenceSuite(Suite):
         (result,) = await self.world.commit(unit(create(refers)))
         self.assertEqual(loads(result.entries[0].version.body)["subject"]["reference"], "Patient/there")
 
-    async def test_conditional_references_beside_references_that_the_unit_knows(self) -> None:
+    async def test_conditional_references_with_known_references(self) -> None:
         await self.world.commit(unit(put({**patient("1"), "id": "there"})))
         subject, part = {"reference": by_mrn("1")}, {"reference": "urn:uuid:1"}
         note = {"text": 'what? "reference":"Patient?a=b"'}
@@ -261,8 +261,8 @@ class ReferenceSuite(Suite):
             self.assertEqual(first["text"], note)
         self.assertEqual(REFERENCE_HISTORY.eager_units, 999)  # the second unit was searched in advance, after the first
 
-    async def test_conditional_references_of_what_is_there_are_not_looked_for(self) -> None:
-        """In units that know their references; a refusal is the unit's own."""
+    async def test_unchanged_resources_are_not_searched_for_conditional_references(self) -> None:
+        """In units with known references; a refusal affects its unit only."""
         REFERENCE_HISTORY.eager_units = 0
         await self.world.commit(unit(create(patient("1"), by_mrn("1"))))
         link = {"other": {"reference": "Patient?nonsense=1"}, "type": "seealso"}
@@ -273,8 +273,8 @@ class ReferenceSuite(Suite):
         made, found = [("created", 1)], [("found", 1)]
         self.assertEqual(outcomes(results), [made, found, Category.NOT_SUPPORTED, made])
 
-    async def test_a_shared_resource_is_found_until_its_type_is_written(self) -> None:
-        """Units of one transaction: what one of them writes is what the next is answered."""
+    async def test_found_result_is_shared_until_the_type_is_written(self) -> None:
+        """Units of one transaction: a unit sees the writes of earlier ones."""
         await self.world.commit(unit(create(patient("1"), by_mrn("1"))))
         found = unit(create(patient("1"), by_mrn("1")))
         changed = unit(put({**patient("1"), "active": True}, by_mrn("1")))
@@ -319,7 +319,7 @@ class ReferenceSuite(Suite):
 
 
 class ConcurrencySuite(Suite):
-    """What many callers at a time see."""
+    """Concurrent writers."""
 
     world: World
 
@@ -333,7 +333,7 @@ class ConcurrencySuite(Suite):
         self.assertEqual(sorted(outcomes(results)), [[("created", 1)]] + [[("found", 1)]] * 49)
 
     async def test_known_references_are_right_after_every_attempt(self) -> None:
-        """All visits of all units end at the one patient, though most attempts made an id that was never stored."""
+        """All visits reference the one patient, although most attempts used an id that was not stored."""
         units = []
         for number in range(20):
             subject = {"reference": "urn:uuid:1"}
@@ -385,7 +385,7 @@ class ConcurrencyTests(OnMemory, ConcurrencySuite):
         await super().setUp()
         self.world.store = Slow(self.world.store)
 
-    async def test_endless_conflicts_end_unit_by_unit(self) -> None:
+    async def test_repeated_conflicts_end_with_single_units(self) -> None:
         self.world.store = Overtaken(MemoryFhirStore())
         results = await self.world.commit(
             unit(put({**patient("1"), "id": "hot"})), unit(put({**patient("2"), "id": "cold"}))
@@ -399,7 +399,7 @@ class ConcurrencyOnPostgresTests(OnPostgres, ConcurrencySuite):
 
 
 class Intercepted:
-    """A store whose transactions do something else before they commit."""
+    """A store that runs other work before each commit."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -421,18 +421,18 @@ class Intercepted:
             yield transaction
 
     async def before(self, writes: Writes) -> None:
-        """What is done first."""
+        """The work before a commit."""
 
 
 class Slow(Intercepted):
-    """Others come in between questions and commit."""
+    """Other writers run between lookup and commit."""
 
     async def before(self, writes: Writes) -> None:
         await deferLater(reactor, 0, lambda: None)
 
 
 class Overtaken(Intercepted):
-    """Somebody is always faster with Patient/hot."""
+    """Another writer always changes Patient/hot first."""
 
     async def before(self, writes: Writes) -> None:
         if any(change.version.id == "hot" for change in writes.changes):

@@ -1,4 +1,4 @@
-"""Many clients at the same moment, on PostgreSQL, through two servers."""
+"""Concurrent clients on PostgreSQL, through two servers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ipf.subscriptions.matching import MatchingIndex
 from tests.rest.world import BASE, CORRELATION_ID, OnPostgres, patient
 
 
-async def together(work: list[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+async def write_group(work: list[Coroutine[Any, Any, Answer]]) -> list[Answer]:
     """All at once."""
     found: list[Answer] = await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in work])
     return found
 
 
-class AtOnceTests(OnPostgres):
+class ConcurrencyOfTwoServersTests(OnPostgres):
     async def setUp(self) -> None:
         await super().setUp()
         one = self.world.repository
@@ -40,10 +40,10 @@ class AtOnceTests(OnPostgres):
 
     async def all_answers(self, *requests: Request, times: int = 50) -> list[Answer]:
         """Each request many times, alternating between the servers."""
-        return await together([self.servers[n % 2](one) for n in range(times) for one in requests])
+        return await write_group([self.servers[n % 2](one) for n in range(times) for one in requests])
 
     async def test_conditional_creates(self) -> None:
-        """One resource, and everybody is told it."""
+        """One resource, which all responses name."""
         create = self.request("POST", "Patient", body=patient("1"), if_none_exist="identifier=urn:mrn|1")
         answers = await self.all_answers(create)
         self.assertEqual(Counter(answer.status for answer in answers), {201: 1, 200: 49})
@@ -71,14 +71,14 @@ class AtOnceTests(OnPostgres):
         self.assertEqual(await self.world.store.counts(), {"Patient": 20})
 
     async def test_updates_of_one_resource(self) -> None:
-        """Every update is a version of its own, and nobody is told of a conflict."""
+        """Every update makes a version, and no client gets a conflict."""
         updates = [self.request("PUT", "Patient", "a", body=patient(str(n), id="a")) for n in range(40)]
         answers = await self.all_answers(*updates, times=1)
         self.assertEqual(Counter(answer.status for answer in answers), {201: 1, 200: 39})
         self.assertEqual([version.version_id for version in await self.world.versions("Patient/a")], list(range(1, 41)))
 
     async def test_if_match_lets_one_win(self) -> None:
-        """Of many who read the same version one may write."""
+        """Of many clients with the same version, one succeeds."""
         await self.world.send("PUT", "Patient/a", patient("0", id="a"))
         updates = [
             self.request("PUT", "Patient", "a", body=patient(str(n), id="a"), if_match='W/"1"') for n in range(1, 31)

@@ -1,4 +1,4 @@
-"""Packages add to, and replace, the definitions that a server states itself."""
+"""Packages add to and replace the built-in definitions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PackageTests(TestCase):
         self.world.conformance = Conformance(lambda: Packages.load(folder), self.world.store, lambda: self.world.now)
 
     async def errors(self, url: str) -> list[str]:
-        """What `$validate` says of an empty Patient."""
+        """The findings of `$validate` for an empty Patient."""
         answer = await self.world.send("POST", f"Patient/$validate?profile={url}", {"resourceType": "Patient"})
         return [one["diagnostics"] for one in loads(answer.body)["issue"] if one["severity"] == "error"]
 

@@ -1,4 +1,4 @@
-"""Requests that arrive while others are stored share a transaction, and fail for themselves only."""
+"""Group commit of HTTP writes: concurrent requests share a transaction and fail individually."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ipf.rest.write.unit import Unit, UnitResult
 from tests.rest.world import create, patient, unit
 
 
-class TogetherTests(TestCase):
+class WriteGroupTests(TestCase):
     def setUp(self) -> None:
-        self.together = WriteGroup()
+        self.write_group = WriteGroup()
         self.calls: list[int] = []
         self.gates: list[Deferred[None]] = []
-        self.poison: Unit | None = None
+        self.failing: Unit | None = None
         self.failure: Exception = RuntimeError("poison")
 
     async def store(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
@@ -28,27 +28,27 @@ class TogetherTests(TestCase):
         gate: Deferred[None] = Deferred()
         self.gates.append(gate)
         await gate
-        if self.poison in units:
+        if self.failing in units:
             raise self.failure
         return [UnitResult() for _ in units]
 
     def send(self, one: Unit) -> Deferred[Any]:
         """One request."""
-        return Deferred.fromCoroutine(self.together.store(one, self.store))
+        return Deferred.fromCoroutine(self.write_group.store(one, self.store))
 
     def open(self) -> None:
-        """Let everything finish that is under way, and what follows."""
+        """Finish all running transactions and those that follow."""
         while self.gates:
             self.gates.pop(0).callback(None)
 
-    def test_a_lone_request_waits_for_nothing_and_many_share(self) -> None:
+    def test_single_request_does_not_wait_and_many_share(self) -> None:
         sent = [self.send(unit(create(patient(str(n))))) for n in range(10)]
         self.assertEqual(self.calls, [1, 1])
         self.open()
         self.assertEqual(self.calls, [1, 1, 8])
         self.assertEqual([self.successResultOf(one) for one in sent], [UnitResult()] * 10)
 
-    def test_large_units_go_on_their_own(self) -> None:
+    def test_large_units_have_their_own_transaction(self) -> None:
         large = unit(*(create(patient(str(n))) for n in range(20)))
         sent = [self.send(unit(create(patient("a")))), self.send(unit(create(patient("b")))), self.send(large)]
         self.assertEqual(self.calls, [1, 1, 1])
@@ -56,9 +56,9 @@ class TogetherTests(TestCase):
         for one in sent:
             self.successResultOf(one)
 
-    def test_one_that_breaks_the_others_is_found(self) -> None:
+    def test_failing_unit_is_isolated(self) -> None:
         units = [unit(create(patient(str(n)))) for n in range(6)]
-        self.poison = units[4]
+        self.failing = units[4]
         sent = [self.send(one) for one in units]
         self.open()
         self.assertEqual(self.calls, [1, 1, 4, 1, 1, 1, 1])
@@ -69,9 +69,9 @@ class TogetherTests(TestCase):
         self.open()
         self.successResultOf(again)
 
-    def test_a_store_that_is_away_is_not_asked_again_for_each(self) -> None:
+    def test_unreachable_store_is_not_retried_for_each_unit(self) -> None:
         units = [unit(create(patient(str(n)))) for n in range(6)]
-        self.poison, self.failure = units[4], StoreUnreachable()
+        self.failing, self.failure = units[4], StoreUnreachable()
         sent = [self.send(one) for one in units]
         self.open()
         self.assertEqual(self.calls, [1, 1, 4])

@@ -1,4 +1,4 @@
-"""Ids that the server gives."""
+"""Server-assigned ids."""
 
 from __future__ import annotations
 

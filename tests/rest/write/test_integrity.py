@@ -1,4 +1,4 @@
-"""Referential integrity, where an operator asked for it."""
+"""Optional referential integrity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IntegritySuite(Suite):
         self.world.integrity = False
         self.assertEqual((await self.world.send("PUT", "Encounter/e", visit("Patient/none"))).status, 201)
 
-    async def test_references_to_nothing(self) -> None:
+    async def test_references_to_missing_resources(self) -> None:
         answer = await self.world.send("PUT", "Encounter/e", visit("Patient/a"))
         self.assertEqual(
             (answer.status, issues(answer)[0][1]), (422, "the referenced resource Patient/a does not exist")
@@ -39,7 +39,7 @@ class IntegritySuite(Suite):
         for reference in ("Patient/a", "Patient/a/_history/1", "#inner", "urn:uuid:1", "http://other/fhir/Patient/z"):
             self.assertEqual((await self.world.send("POST", "Encounter", visit(reference))).status, 201, reference)
 
-    async def test_deletions_of_what_is_used(self) -> None:
+    async def test_deletions_of_referenced_resources(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a", link=[{"other": {"reference": "Patient/a"}}]))
         await self.world.send("PUT", "Encounter/e", visit("Patient/a"))
         for url in ("Patient/a", "Patient?identifier=urn:mrn|1"):
@@ -49,7 +49,7 @@ class IntegritySuite(Suite):
         self.assertEqual((await self.world.send("DELETE", "Patient/a")).status, 204)
         self.assertEqual((await self.world.send("PUT", "Encounter/e", visit("Patient/a"))).status, 422)
 
-    async def test_transactions_bring_and_take_together(self) -> None:
+    async def test_transactions_see_their_own_writes(self) -> None:
         bring = [entry("PUT", "Encounter/e", visit("Patient/a")), entry("PUT", "Patient/a", patient("1", id="a"))]
         self.assertEqual((await self.bundle(*bring)).status, 200)
         new = entry("POST", "Patient", patient("2"), "urn:uuid:2")

@@ -1,4 +1,4 @@
-"""Bundles of thousands of entries: read in pieces as they are read whole, and never holding up the reactor for long."""
+"""Bundles of thousands of entries: parsed entry by entry, without blocking the reactor."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ READ_WHOLE = [
 ]  # fmt: skip
 
 
-class PiecesTests(SynchronousTestCase):
-    def test_as_when_read_whole(self) -> None:
+class SplitEntriesTests(SynchronousTestCase):
+    def test_equals_parsing_as_a_whole(self) -> None:
         """The entries one by one, and the Bundle around them."""
         for text in WRITTEN:
             found = split_entries(text.encode())
@@ -49,13 +49,13 @@ class PiecesTests(SynchronousTestCase):
             self.assertEqual((outer | {"entry": list(entries)}), loads(text))
             self.assertEqual(len(entries), len(loads(text)["entry"]))
 
-    def test_left_to_the_whole(self) -> None:
-        """What is no Bundle, and what is wrong with it, is not for this way of reading to say."""
+    def test_invalid_bundles_are_left_to_the_parser(self) -> None:
+        """Other resources and invalid JSON are left to the ordinary parser."""
         for text in READ_WHOLE:
             self.assertIsNone(split_entries(text.encode()), text[:60])
         self.assertIsNone(split_entries(b'{"entry":["\xff"]}'))
 
-    def test_let_go(self) -> None:
+    def test_clear_gradually(self) -> None:
         """Nothing is left."""
         one: list[int] = [1, 2]
         two = {"a": 1, "b": 2}
@@ -85,7 +85,7 @@ def request(kind: str, entries: list[Any]) -> Request:
 
 class LargeBundleTests(OnMemory):
     async def test_what_is_wrong_with_an_entry(self) -> None:
-        """It is named by its place, and an entry that cannot be read refuses the whole, as in a small Bundle."""
+        """An invalid entry has a location, and invalid JSON fails the Bundle, as in a small one."""
         filler = [entry(number) for number in range(STREAMED_BYTES // 500)]
         for wrong, status, place in (
             ({**entry(0), "request": {}}, 400, f"Bundle.entry[{len(filler)}].request"),
@@ -106,7 +106,7 @@ class LargeBundleTests(OnMemory):
 
 
 class Stalls:
-    """The longest time that the reactor had no turn while this process computed, and all that it computed, in seconds.
+    """The longest time without a reactor turn while this process computed, and its total processor time, in seconds.
 
     Time that other processes took from it does not count, so their relation is the same on a busy machine.
     """
@@ -129,8 +129,8 @@ class Stalls:
 
 
 class ReactorTests(TestCase):
-    async def test_the_reactor_goes_on(self) -> None:
-        """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them are there."""
+    async def test_reactor_is_not_blocked(self) -> None:
+        """A transaction of thousands of conditional creates on PostgreSQL, and again when all of them exist."""
         self.assertTrue(hasattr(reactor, "getThreadPool"))
         gc.collect()
         gc.freeze()  # a collection of what other tests left would hold up the reactor
@@ -154,7 +154,7 @@ class ReactorTests(TestCase):
         self.assertEqual(loads(found.body)["total"], ENTRIES)
 
     async def _one_large_resource(self, handle: Handler) -> None:
-        """A resource of some megabytes is stored, and shown as XML."""
+        """A resource of some megabytes is stored, and read as XML."""
         held = [{"resource": entry(number)["resource"]} for number in range(ENTRIES)]
         body = dumps({"resourceType": "Bundle", "type": "collection", "entry": held})
         stalls = Stalls()

@@ -1,4 +1,4 @@
-"""Converted messages at a FHIR server elsewhere, which is one of ours: the same Bundle means the same there."""
+"""Converted messages at a remote FHIR server (another instance): the Bundle has the same effect."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def unit() -> Unit:
     return Unit("default", entries_of(loads(dumps(BUNDLE))), CORRELATION_ID, "receipt")
 
 
-class ElsewhereTests(OnMemory):
+class RemoteStoreTests(OnMemory):
     async def post(self, body: bytes, correlation_id: str) -> tuple[int, bytes]:
-        """The far end."""
+        """The remote server."""
         self.assertEqual(correlation_id, CORRELATION_ID)
         answer = await self.world.send("POST", "", body)
         return answer.status, answer.body
 
-    async def test_what_is_stored_and_that_a_repeat_changes_nothing(self) -> None:
+    async def test_repeated_unit_changes_nothing(self) -> None:
         for _ in range(2):
             (result,) = await RemoteStore(self.post).submit([unit()])
             self.assertIsInstance(result, UnitResult, result)
@@ -68,7 +68,7 @@ class ElsewhereTests(OnMemory):
             assert isinstance(result, Problem)
             self.assertEqual((str(result), result.category, result.rendering.retry), (text, Category.UPSTREAM, True))
 
-    async def test_no_answer(self) -> None:
+    async def test_no_response(self) -> None:
         async def post(sent: bytes, _: str) -> tuple[int, bytes]:
             raise Problem(Category.UPSTREAM, "the FHIR server cannot be reached")
 

@@ -1,4 +1,4 @@
-"""Subscriptions on the FHIR surface: what may be registered, what fires, and the service's own changes of status."""
+"""Subscriptions: registration, firing, status changes by the service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def subscription(criteria: str = "Patient?identifier=urn:mrn|1", **members: Any) -> Json:
-    """A good rest-hook Subscription; None removes a member."""
+    """A valid rest-hook Subscription; None removes a member."""
     channel = {
         "type": "rest-hook",
         "endpoint": "https://hook.example.org",
@@ -103,7 +103,7 @@ class RegisterTests(TestCase):
             self.assertEqual(code, "business-rule")
             self.assertIn(word, text)
 
-    async def test_the_check_runs_on_every_way_in(self) -> None:
+    async def test_every_write_interaction_checks_subscriptions(self) -> None:
         bad = subscription(id="s", channel={**subscription()["channel"], "endpoint": "http://h.example.org"})
         put_answer = await self.world.send("PUT", "Subscription/s", bad)
         conditional = await self.world.send("PUT", "Subscription?_id=s", bad)
@@ -132,7 +132,7 @@ class FireTests(TestCase):
             stream.events = []
         return events
 
-    async def test_what_fires(self) -> None:
+    async def test_firing(self) -> None:
         await self.subscribe("one", "Patient?identifier=urn:mrn|1")
         await self.subscribe("men", "Patient?gender=male")
         await self.subscribe("all", "Patient?")
@@ -174,7 +174,7 @@ class FireTests(TestCase):
 
 
 class LifeSuite(Suite):
-    """From registration to the events that a deliverer is given."""
+    """From registration to the leased events."""
 
     world: World
     queue: DeliveryQueue
@@ -209,7 +209,7 @@ class LifeSuite(Suite):
         self.assertEqual(health and health.status, "requested")
 
     async def test_writers_and_changes_of_subscriptions_at_once(self) -> None:
-        """Every patient that was stored after the subscription was, and no other, has an event."""
+        """Every patient stored after the subscription has an event, and no other one."""
         parts = self.world.repository
         works = [Deferred.fromCoroutine(self.world.commit(unit(put(patient(str(n), id=f"p{n}"))))) for n in range(10)]
         works.append(Deferred.fromCoroutine(self.world.commit(unit(put(subscription("Patient?", id="s"))))))
@@ -258,12 +258,12 @@ class StatusTests(TestCase):
             (state,) = states(self.world)
             self.assertEqual((state.status, state.error), (status, error))
 
-    async def test_a_trigger_that_comes_too_late_changes_nothing(self) -> None:
+    async def test_late_trigger_changes_nothing(self) -> None:
         await self.world.send("PUT", "Subscription/s", subscription(id="s", status="off"))
-        version = await self.set("active", when=origins(Trigger.ACTIVATED))
+        version = await self.set("active", only_from=origins(Trigger.ACTIVATED))
         self.assertEqual((version.version_id, loads(version.body)["status"]), (1, "off"))
 
-    async def test_the_subscriber_may_ask_again(self) -> None:
+    async def test_subscriber_may_request_again(self) -> None:
         await self.world.send("PUT", "Subscription/s", subscription(id="s"))
         await self.set("error", "down")
         answer = await self.world.send("PUT", "Subscription/s", subscription(id="s"))

@@ -27,7 +27,7 @@ EXTENSION = "http://hl7.org/fhir/4.3/StructureDefinition/extension-SubscriptionT
 
 
 def topic(url: str = URL, *, id: str = "t1", **members: Any) -> Json:
-    """An encounter begins, in the way of R5's own example; None removes a member."""
+    """A topic for the start of an encounter (the R5 example); None removes a member."""
     start = {
         "resource": "http://hl7.org/fhir/StructureDefinition/Encounter",
         "supportedInteraction": ["create", "update"],
@@ -52,7 +52,7 @@ def topic(url: str = URL, *, id: str = "t1", **members: Any) -> Json:
 
 
 def subscription(*filters: str, id: str = "s", criteria: str = URL, **members: Any) -> Json:
-    """A subscription to the topic, with the guide's content level unless `_payload` says None."""
+    """A subscription to the topic, with a content level unless `_payload` is None."""
     channel = {
         "type": "rest-hook",
         "endpoint": "https://hook.example.org",
@@ -89,7 +89,7 @@ def encounter(id: str, status: str, patient: str = "p1", **members: Any) -> Json
 
 
 class TopicSuite(Suite):
-    """Through the FHIR surface."""
+    """Through the FHIR interactions."""
 
     world: World
     queue: DeliveryQueue
@@ -119,7 +119,7 @@ class TopicSuite(Suite):
         return " | ".join(f"{place}: {text}" for _, text, place in issues(answer))
 
     async def test_topics_are_resources(self) -> None:
-        """A fresh server has none; stored ones are found by url, in XML too, with history."""
+        """A new server has no topics; stored topics are found by url, also in XML, with history."""
         self.assertEqual((await self.ok("GET", "SubscriptionTopic"))["total"], 0)
         await self.store(topic())
         await self.store(topic(title="Starts"))
@@ -152,7 +152,7 @@ class TopicSuite(Suite):
             self.assertIn(place, await self.refused(topic(**members)))
         await self.store(topic(status="draft", resourceTrigger=None))
 
-    async def test_req_8_9_62_63_what_is_unknown_is_refused(self) -> None:
+    async def test_req_8_9_62_63_unknown_topics_and_filters_are_refused(self) -> None:
         self.assertIn(URL, await self.refused(subscription()))
         await self.store(topic(status="draft"))
         self.assertIn("no active topic", await self.refused(subscription()))
@@ -169,7 +169,7 @@ class TopicSuite(Suite):
         ):
             self.assertIn("Subscription.criteria.extension", await self.refused(subscription(text)), text)
 
-    async def test_req_10_12_36_60_66_90_channels_and_payloads_that_are_unknown_are_refused(self) -> None:
+    async def test_req_10_12_36_60_66_90_unknown_channels_and_payloads_are_refused(self) -> None:
         await self.store(topic())
         custom = {"extension": [{"url": CHANNEL_TYPE, "valueCoding": {"code": "zulip"}}]}
         level = {"extension": [{"url": CONTENT, "valueCode": "everything"}]}
@@ -183,12 +183,12 @@ class TopicSuite(Suite):
         ):
             self.assertIn(place, await self.refused(subscription(channel=channel)))
 
-    async def test_req_18_19_a_submitted_active_begins_as_requested(self) -> None:
+    async def test_req_18_19_submitted_active_is_stored_as_requested(self) -> None:
         await self.store(topic())
         self.assertEqual((await self.store(subscription(status="active")))["status"], "requested")
 
-    async def test_what_fires(self) -> None:
-        """Creation into the state, change into it; not within it, not out of it; filters narrow, all forms alike."""
+    async def test_firing(self) -> None:
+        """Creation in the state and change into it fire; changes within or out of it do not; filters apply."""
         await self.store(topic())
         await self.store(subscription())
         forms = ("patient=Patient/p1", "patient=p1", "Encounter?patient=Patient/p1", "Encounter.patient=Patient/p1",
@@ -228,7 +228,7 @@ class TopicSuite(Suite):
         self.assertEqual([(one.method, bool(one.body)) for one in events], [("PUT", True), ("DELETE", False)])
 
     async def test_several_types(self) -> None:
-        """A type that no filter is about does not fire once there are filters."""
+        """With filters, a type without a filter does not fire."""
         any_change = [{"resource": name} for name in ("Encounter", "Patient")]
         rules = [{"resource": "Encounter", "filterParameter": "patient"}, {"filterParameter": "_id"}]
         await self.store(topic(resourceTrigger=any_change, canFilterBy=rules))
@@ -238,7 +238,7 @@ class TopicSuite(Suite):
         await self.store({"resourceType": "Patient", "id": "x"})
         self.assertEqual([len(await self.fired(one)) for one in ("all", "enc", "one")], [2, 1, 2])
 
-    async def test_a_topic_that_changes_affects_its_subscriptions_at_once(self) -> None:
+    async def test_changed_topic_affects_its_subscriptions_at_once(self) -> None:
         await self.store(topic())
         await self.store(subscription())
         await self.store(encounter("e1", "in-progress"))
@@ -290,7 +290,7 @@ class TopicSuite(Suite):
         await self.store(encounter("e3", "in-progress"))
         self.assertEqual(await self.fired(), ["e1/1"])
 
-    async def test_together_in_one_transaction(self) -> None:
+    async def test_topic_and_subscription_in_one_transaction(self) -> None:
         """A subscription may come with its topic."""
         sent = bundle(
             "transaction", entry("PUT", "SubscriptionTopic/t1", topic()), entry("PUT", "Subscription/s", subscription())
@@ -301,7 +301,7 @@ class TopicSuite(Suite):
         self.assertEqual(answer.status, 422)
         self.assertIn("Bundle.entry[0].resource", issues(answer)[0][2])
 
-    async def test_the_end_is_honoured(self) -> None:
+    async def test_end_of_subscription(self) -> None:
         await self.store(topic())
         await self.store(subscription(end="2026-01-31T08:05:10Z"))
         await self.store(encounter("e1", "in-progress"))
@@ -316,7 +316,7 @@ class TopicTests(TopicSuite, OnMemory):
         self.queue = MemoryDeliveryQueue(self.world.store)
 
     async def test_validation_knows_topics(self) -> None:
-        """In mode enforce as well; what is wrong with one is found."""
+        """Valid and invalid topics in mode enforce."""
         world = self.world
         world.conformance = Conformance(lambda: Packages.load(None), world.store, lambda: world.now, "enforce")
         await self.store(topic())
@@ -333,7 +333,7 @@ class TopicOnPostgresTests(TopicSuite, OnPostgres):
         self.queue = PostgresDeliveryQueue(self.database)
 
     async def test_two_processes(self) -> None:
-        """What one process does to topics and subscriptions, the next write of another one obeys."""
+        """A change of topics or subscriptions by one process applies to the next write of another process."""
         other = World(PostgresFhirStore(self.database), database=self.database)
         finished = {"resource": "Encounter", "queryCriteria": {"current": "status=finished"}}
         for step, (change, resource) in enumerate(
@@ -353,7 +353,7 @@ class TopicOnPostgresTests(TopicSuite, OnPostgres):
         self.assertEqual(await self.fired(), ["e1/1", "e3/1", "e5/1"])
 
     async def test_topics_change_while_others_write(self) -> None:
-        """Every write fires by the topic as it is at that write: nothing between two changes is lost or invented."""
+        """Every write fires according to the topic at that time; no event is lost or duplicated."""
         await self.store(topic(resourceTrigger=[{"resource": "Encounter"}]))
         await self.store(subscription())
         worlds = [World(PostgresFhirStore(self.database), database=self.database) for _ in range(2)]

@@ -18,7 +18,7 @@ VALID: Json = {"resourceType": "Patient", "gender": "female"}
 WRONG: Json = {"resourceType": "Patient", "gender": "wrong"}
 
 
-class JudgedTests(TestCase):
+class ValidationModeTests(TestCase):
     """Units in, results or Problems out."""
 
     async def run_in(self, mode: str) -> tuple[list[UnitResult | Problem], list[Unit], list[tuple[int, int]]]:
@@ -32,9 +32,11 @@ class JudgedTests(TestCase):
             return [UnitResult() for _ in units]
 
         conformance = Conformance(Packages, world.store, lambda: world.now, mode)
-        judge = validated(submit, conformance, lambda unit, errors, others: reported.append((errors, others)))
+        submit_validated = validated(
+            submit, conformance, lambda unit, errors, others: reported.append((errors, others))
+        )
         units = [unit(create(VALID)), unit(create(VALID), create(WRONG)), unit(create(VALID))]
-        return await judge(units), sent, reported
+        return await submit_validated(units), sent, reported
 
     async def test_off(self) -> None:
         results, sent, reported = await self.run_in("off")
