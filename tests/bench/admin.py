@@ -1,4 +1,4 @@
-"""The operator API on 1,000,000 messages while a feed runs: lists, effects, search inside messages; and the index.
+"""The operator API on 1,000,000 messages while a feed runs: lists, effects, text search; and indexing.
 
 The messages are put into the tables by SQL, each with a patient, a name and an order number of its own among words that
 are in all of them; so are the resources that they made.

@@ -1,9 +1,9 @@
-"""What the audit trail costs: processor time of the service and of its PostgreSQL for one operation, in turns.
+"""Processor time of the audit trail, for the service and its PostgreSQL, for one operation, in turns (`turns.py`).
 
-One service is without a trail, the other has all of it, reads and searches too, as `turns.py` measures them.  Reads are
-of 300 Patients of 460 bytes, searches find 20 Observations; 8 clients ask as fast as they are answered, so that a
-record is one of the several hundred of its commit.  A service with less to do shares its ten commits a second, of one
-to two milliseconds each, among fewer.
+One service records nothing, the other records everything, reads and searches too.  Reads are of 300 Patients of 460
+bytes, searches find 20 Observations.  8 clients send requests as fast as they are answered, so that a commit holds
+several hundred records.  At lower rates the cost of ten commits a second, one to two milliseconds each, is shared by
+fewer records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _ingest(off: ServiceProcess, on: ServiceProcess) -> None:
 
 
 def fill(one: ServiceProcess, token: str = "") -> None:
-    """Store what is read and found."""
+    """Store the resources that are read and found."""
     entries = [
         {"request": {"method": "PUT", "url": f"Patient/b{number}"}, "resource": {**patient(number), "id": f"b{number}"}}
         for number in range(STORED)

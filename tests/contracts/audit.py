@@ -1,4 +1,4 @@
-"""What every `ports.AuditStore` must do."""
+"""The contract of `ports.AuditStore`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class AuditContract(Suite):
             self.assertEqual(await self.trail.count("default", wanted), len(numbers), name)
 
     async def test_records_of_several_writers_are_put_in_order(self) -> None:
-        """What is stored together need not follow one another, and more is stored together than a row holds."""
+        """Batches whose records alternate in time."""
         numbers = list(range(1, 701))
         for part in (numbers[::2], numbers[1::2]):
             await self.trail.append([audit(number) for number in reversed(part)])
@@ -124,7 +124,7 @@ class AuditContract(Suite):
             behind = await self.trail.find("default", AuditFilter(), 2, after)
             self.assertEqual([one.id for one in behind], sorted(one.id for one in rising if one.id < after)[:-3:-1])
 
-    async def test_times_within_what_is_stored_together(self) -> None:
+    async def test_times_within_a_batch(self) -> None:
         """Bounds are exact to the millisecond, with and without other filters; totals too."""
         await self.trail.append([
             audit(0, at=millisecond_of(START) + number * 250, tail=f"7000-8000-{number:012x}", outcome=number % 2 * 4)

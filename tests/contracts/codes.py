@@ -128,7 +128,7 @@ class CodesContract(TestCase):
         self.assertEqual((await self.codes.conversions("default", claims[0].id, None, 5, 0))[0], 1)
 
     async def test_tenants(self) -> None:
-        """Each row says whose it is; lists are of one tenant or of all; a requeue stays within the code's tenant."""
+        """Rows carry their tenant; lists are of one tenant or of all; a requeue stays within the tenant of the code."""
         await self._delivered(received("A", key=7), received("B", key=7, tenant="north"))
         own, theirs = await self._only(), await self._only(tenant="north")
         self.assertEqual((own.tenant, theirs.tenant), ("default", "north"))

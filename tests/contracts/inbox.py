@@ -1,4 +1,4 @@
-"""What `ports.Inbox` promises."""
+"""The contract of `ports.Inbox`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def received(source_id: str | None = None, *, key: int | None = None, raw: bytes = b"MSH|", **other: str) -> Received:
-    """A message; every one has its own control id unless told otherwise."""
+    """A message, with a control id of its own unless given."""
     return Received(
         str(uuid4()), datetime.now(UTC), other.get("system", "LAB"), source_id or f"ID{next(_numbers)}",
         other.get("message_type", "ADT_A01"), raw, ordering_key=key, tenant=other.get("tenant", "default"),
@@ -48,12 +48,12 @@ def failed(claim: Claimed, seconds: float, status: Status = Status.FAILED) -> Se
 
 
 class InboxContract(TestCase):
-    """Mixed into a case that sets `self.inbox` in `setUp`, and says how time passes for it."""
+    """Mixed into a case that sets `self.inbox` in `setUp` and defines how time passes."""
 
     inbox: Inbox
 
     async def pass_time(self, seconds: float) -> None:
-        """What was to be at some time is so many seconds nearer, what was is so much longer ago."""
+        """Move all times of the rows so many seconds into the past."""
         raise NotImplementedError
 
     async def _ids(self, limit: int = 50, worker: str = "w") -> list[str]:
@@ -62,7 +62,7 @@ class InboxContract(TestCase):
     # -- storing
 
     async def test_repeats_make_no_row(self) -> None:
-        """The key is system and id within a tenant; other content is told apart; also inside one batch."""
+        """The key is system and id within a tenant; other content under a key is a conflict; also in one batch."""
         first = received("A", raw=b"one")
         batch = [first, first, received("A", raw=b"two"), received("B"), received("A", system="OTHER")]
         outcomes = await self.inbox.store(batch)
@@ -88,7 +88,7 @@ class InboxContract(TestCase):
         self.assertEqual((row.raw, row.charset, row.raw_content_type), expected)
 
     async def test_alone_is_as_in_a_batch(self) -> None:
-        """A message stored alone makes the same row as one stored with others; repeats are told apart all the same."""
+        """A message stored alone makes the same row as one in a batch; repeats are recognized either way."""
         kinds = [(bytes(range(256)), None), ("Müller's \\ \r".encode(), 2**63 - 1), (b"", 0), (b"x" * 300_000, 7)]
         batch = [received(f"it's \\ \x1e{n}", key=key, raw=raw) for n, (raw, key) in enumerate(kinds)]
         alone = [replace(message, tenant="north") for message in batch]
@@ -99,9 +99,9 @@ class InboxContract(TestCase):
             self.assertEqual(await self.inbox.store([replace(message, raw=b"?")]), [Outcome.CONFLICTING_DUPLICATE])
         claims = await self.inbox.claim("w", 50)
         self.assertEqual([claim.tenant for claim in claims], ["default"] * 4 + ["north"] * 4)
-        for together, single, message in zip(claims[:4], claims[4:], batch, strict=True):
-            self.assertEqual(replace(together, id=single.id, fence=single.fence, tenant="north"), single)
-            row, other = await self.inbox.get(together.id), await self.inbox.get(single.id)
+        for batched, single, message in zip(claims[:4], claims[4:], batch, strict=True):
+            self.assertEqual(replace(batched, id=single.id, fence=single.fence, tenant="north"), single)
+            row, other = await self.inbox.get(batched.id), await self.inbox.get(single.id)
             assert row is not None and other is not None
             self.assertEqual((row.tenant, other.tenant), ("default", "north"))
             same = replace(row, id=other.id, last_attempt_at=other.last_attempt_at, tenant=other.tenant)
@@ -109,12 +109,12 @@ class InboxContract(TestCase):
             self.assertEqual((other.raw, other.source_id), (message.raw, message.source_id))
 
     async def test_rejects_are_kept(self) -> None:
-        """A frame that is no message makes a reject, no row."""
+        """A frame that is no message is stored as a reject, not as a row."""
         await self.inbox.reject(Rejected(datetime.now(UTC), str(uuid4()), "lab", "10.0.0.1", "no MSH", b"\x00\xff", 2))
         self.assertEqual(sum((await self.inbox.counts()).values()), 0)
 
     async def test_unfinished_leaves_out_what_is_delivered(self) -> None:
-        """Four states, as `counts` has them."""
+        """Four states, with the numbers of `counts`."""
         await self.inbox.store([received("a"), received("b"), received("c")])
         first, second = await self.inbox.claim("w", 2)
         await self.inbox.settle([Settlement(first.id, first.fence, Status.DELIVERED)])
@@ -134,7 +134,7 @@ class InboxContract(TestCase):
         self.assertEqual(await self._ids(), [])
 
     async def test_order_of_a_key(self) -> None:
-        """A message waits for earlier open ones of its key that are not in the same claim; other keys go on."""
+        """A message waits for earlier open ones of its key that are not in the same claim; other keys do not wait."""
         names = (("1a", 1), ("1b", 1), ("2a", 2), ("1c", 1))
         await self.inbox.store([received(name, key=key) for name, key in names])
         (first,) = await self.inbox.claim("w", 1)
@@ -149,7 +149,7 @@ class InboxContract(TestCase):
         self.assertEqual(await self._ids(), ["1b", "1c"])
 
     async def test_dead_letters_hold_nobody(self) -> None:
-        """The one behind a dead-lettered message goes at once."""
+        """The message after a dead letter is claimed at once."""
         await self.inbox.store([received("1", key=5), received("2", key=5)])
         (first,) = await self.inbox.claim("w", 1)
         self.assertEqual(await self._ids(), [])
@@ -178,7 +178,7 @@ class InboxContract(TestCase):
         self.assertIsNotNone(row.delivered_at)
 
     async def test_lost_lease(self) -> None:
-        """Who lost a row can neither settle nor renew it; a row handed back counts no attempt."""
+        """A worker that lost a row can neither settle nor renew it; a returned row counts no attempt."""
         await self.inbox.store([received("1")])
         (lost,) = await self.inbox.claim("a", 1)
         self.assertEqual(await self.inbox.settle([ended(lost, Status.RECEIVED)]), [True])
@@ -190,7 +190,7 @@ class InboxContract(TestCase):
         self.assertEqual(await self.inbox.settle([ended(held)]), [False])
 
     async def test_stale_rows_are_failed_attempts(self) -> None:
-        """Renewed ones are left alone; the budget ends in DEAD_LETTER; the next of the key goes on."""
+        """Renewed rows are kept; exhausted attempts end in DEAD_LETTER; the next message of the key follows."""
         await self.inbox.store([received("1", key=1), received("2", key=1), received("3")])
         claims = await self.inbox.claim("w", 50)
         await self.pass_time(1000)
@@ -211,7 +211,7 @@ class InboxContract(TestCase):
         self.assertIsNone(row.next_attempt_at)
 
     async def test_what_a_worker_does_not_hold_is_given_back_untried(self) -> None:
-        """Its own only, and none that it holds; the one that held it before has lost it."""
+        """Only rows of this worker that it does not hold; the former claim is void."""
         await self.inbox.store([received("1", key=1), received("2", key=2), received("3")])
         lost, held = await self.inbox.claim("w", 2)
         await self.inbox.claim("other", 1)

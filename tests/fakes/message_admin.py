@@ -1,4 +1,4 @@
-"""Rejects, error groups and jobs in memory: the same behaviour as `ipf/store/inbox/bulk.py`, held by
+"""Rejects, error groups and jobs in memory: the behaviour of `ipf/store/inbox/message_admin.py`, checked by
 `tests/contracts/message_admin.py`."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DONE = (Status.DELIVERED, Status.TRANSFORMING)
 
 @dataclass
 class _Work:
-    """A job, and which of its messages are left."""
+    """A job, and its remaining messages."""
 
     job: Job
     left: list[int]

@@ -124,7 +124,7 @@ class AuditLogTests(TestCase):
         self.assertEqual(self.counted, {"written": 4})
 
     def test_what_may_have_been_stored_comes_again_as_it_was(self) -> None:
-        """An answer that was lost: the same records together once more, so that a store can tell."""
+        """The answer of the store was lost: the same batch is stored again, unchanged."""
 
         class Lossy(MemoryAuditStore):
             def __init__(self) -> None:

@@ -71,7 +71,7 @@ class PostgresInboxTest(contract.InboxContract):
                 if not claims:
                     await postgres.pause(0.05)
 
-        await together([drain(f"w{n}") for n in range(4)])
+        await concurrently([drain(f"w{n}") for n in range(4)])
         while len(done) < 400:  # a wake-up lost between two workers costs up to a second, never a message
             await postgres.pause(0.2)
             await drain("last")
@@ -83,7 +83,7 @@ class PostgresInboxTest(contract.InboxContract):
     async def test_same_messages_at_once(self) -> None:
         """The same 50 messages by two connections in opposite order: 50 rows, no deadlock is seen."""
         batch = [received(f"{n}") for n in range(50)]
-        first, second = await together([self.inbox.store(batch), self.inbox.store(batch[::-1])])
+        first, second = await concurrently([self.inbox.store(batch), self.inbox.store(batch[::-1])])
         stored = sum(outcome.value == "stored" for outcome in (*first, *second))
         self.assertEqual((stored, (await self.inbox.counts())[Status.RECEIVED]), (50, 50))
 
@@ -145,6 +145,6 @@ class PostgresInboxTest(contract.InboxContract):
             self.assertNotIn("Filter: (id =", plan)
 
 
-async def together(coroutines: list[Any]) -> list[Any]:
+async def concurrently(coroutines: list[Any]) -> list[Any]:
     """Run all at once; their results in order."""
     return await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in coroutines], consumeErrors=True)

@@ -9,17 +9,17 @@ from tests.contracts import message_admin as contract
 from tests.fakes import MemoryInbox, MemoryMessageAdmin
 
 
-class MemoryMessageDeskTest(contract.MessageDeskContract):
+class MemoryMessageAdminTest(contract.MessageAdminContract):
     """The fake."""
 
     def setUp(self) -> None:
         self.inbox = MemoryInbox()
-        self.desk = MemoryMessageAdmin(self.inbox)
+        self.admin = MemoryMessageAdmin(self.inbox)
 
 
-class PostgresMessageDeskTest(contract.MessageDeskContract):
+class PostgresMessageAdminTest(contract.MessageAdminContract):
     """The real one."""
 
     async def setUp(self) -> None:
         database = await postgres.database(self, "ipf")
-        self.inbox, self.desk = PostgresInbox(database), PostgresMessageAdmin(database)
+        self.inbox, self.admin = PostgresInbox(database), PostgresMessageAdmin(database)

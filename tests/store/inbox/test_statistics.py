@@ -53,7 +53,7 @@ async def run(database: Database, sql: str) -> None:
     await database.many(sql)
 
 
-class ObservatoryTests(TestCase):
+class MessageStatisticsTests(TestCase):
     async def setUp(self) -> None:
         self.inbox = await postgres.database(self, "ipf", size=2)
         self.fhir = await postgres.database(self, "fhir", size=2)
@@ -70,7 +70,7 @@ class ObservatoryTests(TestCase):
         return dict(counted)
 
     async def count_all(self) -> None:
-        """The background duty, to its end."""
+        """The background count, until it is complete."""
         while await self.statistics.count_received():
             pass
 
@@ -166,7 +166,7 @@ class ObservatoryTests(TestCase):
         self.assertEqual(await self.statistics.trace(OWN.replace("6", "7")), Trace())
 
     async def fire(self) -> None:
-        """A Patient's second version fires event 2, which fails alone and is then sent together with 1 and 3."""
+        """A Patient's second version fires event 2, which fails alone and is then sent with 1 and 3."""
         await run(
             self.fhir,
             f"""INSERT INTO resources VALUES (1, 1, 'Patient', 'p', 2, now(), false);

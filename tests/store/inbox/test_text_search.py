@@ -66,7 +66,7 @@ class SearchTest(TestCase):
         return page.total, [row.source_id for row in page.rows]
 
     async def check(self) -> None:
-        """The same answers, whatever is indexed."""
+        """The same results, however much is indexed."""
         for wanted, ids in (
             ({"text": "hansen"}, ["C4", "C3", "C1", "C0"]),
             ({"text": "HANSEN kari"}, ["C4", "C1", "C0"]),
@@ -111,7 +111,7 @@ class SearchTest(TestCase):
             ]
         )
 
-    async def test_the_tail_and_the_index_answer_alike(self) -> None:
+    async def test_indexed_and_unindexed_messages_are_found_alike(self) -> None:
         """Nothing indexed, then batch after batch of two messages."""
         await self.fill()
         self.index = PostgresMessageIndex(self.database, lambda: self.now, batch=2)
@@ -166,7 +166,7 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(source_system="LAB"))[0], 1)
 
     async def test_an_id_that_commits_late_is_not_missed(self) -> None:
-        """A transaction that drew its id before others committed theirs holds the horizon."""
+        """An open transaction with a lower id keeps the horizon back."""
         async with self.database.session() as slow:
             insert = (
                 "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id,"
@@ -187,7 +187,7 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(text="hansen"))[0], 2)
 
     async def test_far_behind(self) -> None:
-        """Exact filters stay right; a search says that there may be more."""
+        """Exact filters stay right; a text search reports that there may be more."""
         self.patch(text_search, "TAIL", 2)
         self.patch(pages, "TAIL", 2)
         await self.fill()
@@ -197,7 +197,7 @@ class SearchTest(TestCase):
         self.assertEqual((page.total, page.is_exact, page.index_lag), (2, False, 5))
 
     async def test_a_database_with_messages_is_indexed_again(self) -> None:
-        """The migration starts the index anew; until the stage has been there messages are found one by one."""
+        """The migration resets the index; unindexed messages are found one by one."""
         url = await postgres.fresh_url(None)
         await migrate(url, "ipf", reactor=reactor, known=migrations("ipf")[:9])
         connection = await connect(url, reactor=reactor)
@@ -222,7 +222,7 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(text="hansen"), (await self.found())[0]), (expected, 3))
 
     async def test_every_tenant(self) -> None:
-        """Messages of several tenants in one chunk are told apart, and counted together."""
+        """Messages of several tenants are found by tenant, and all of them by `*`."""
         await self.inbox.store([adt(1), adt(2, tenant="north")])
         await self.indexed()
         self.assertEqual(await self.found(text="hansen"), (1, ["C1"]))
@@ -231,7 +231,7 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(tenant=EVERY_TENANT))[0], 2)
 
     async def test_one_process_at_a_time(self) -> None:
-        """Another passes by."""
+        """A second one does nothing."""
         await self.fill()
         async with self.database.session() as other:
             await other.many("SELECT 1 FROM message_index_state FOR UPDATE")
@@ -254,7 +254,7 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(text="w9*")), (0, []))
 
     async def test_a_message_with_more_words_than_a_tsvector_holds(self) -> None:
-        """What fits is indexed: fields and patients first."""
+        """As many words as fit are indexed, fields and patients first."""
         words = "|".join(f"{number:04}" + "\u0bb9" * 60 for number in range(2700))
         await self.inbox.store([adt(1, name=words), adt(2)])
         await self.indexed()
@@ -264,7 +264,7 @@ class SearchTest(TestCase):
         self.assertEqual(bounded(["ab", "\u00e9\u00e9", "c"], 6), ["ab", "\u00e9\u00e9"])
 
     async def test_a_long_identifier(self) -> None:
-        """Folding makes it longer than a lexeme may be: its beginning counts."""
+        """Folding makes it longer than a lexeme may be: it is cut in index and query."""
         identifier = "\ufdfa" * 60
         await self.inbox.store([adt(1, patient=identifier)])
         await self.indexed()
@@ -272,7 +272,7 @@ class SearchTest(TestCase):
         self.assertEqual(await self.found(patient=identifier), (1, ["C1"]))
 
     async def test_no_word_is_query_syntax(self) -> None:
-        """Words of any characters match themselves, and nothing else is read into them."""
+        """Words of any characters match themselves; none is parsed as an operator."""
         hostile = (
             "a'b",
             "a\\",
@@ -296,7 +296,7 @@ class SearchTest(TestCase):
                 self.assertEqual(row[0], expected, (word, query))
 
     async def test_identifiers_with_control_characters(self) -> None:
-        """They are indexed and found as blanks; nothing is held up."""
+        """They are indexed and found as blanks."""
         await self.inbox.store([adt(1, patient="A\tB\x1fC\x00D"), adt(2)])
         await self.indexed()
         self.assertEqual(await self.found(patient="a b c d"), (1, ["C1"]))
