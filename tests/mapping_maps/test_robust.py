@@ -35,10 +35,10 @@ class RobustTests(TestCase):
         library = samples.library()
         compiler = Compiler(list(library.maps.values()), library.environment)
         for content in library.maps.values():
-            unit = compiler.unit(content)
+            unit = compiler.groups.unit(content)
             for group in content.groups:
                 kinds = [unit.kind(one.type, group.place, is_source=one.mode == "source") for one in group.inputs]
-                compiler.code(content, group, kinds)  # FmlError names file, line and column
+                compiler.compile_group(content, group, kinds)  # FmlError names file, line and column
 
 
 def with_one_field(random: Random, segments: list[str]) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -11,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import TestCase
 
-from ipf.config.paths import folder
 from ipf.errors import Problem
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.compile import Compiler, Program
@@ -20,8 +18,8 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
-from ipf.mapping.library.maps import Library
 from tests.bench.messages import adt
+from tests.corpus.samples import library
 from tests.mapping.support import HEAD, KEY, V2, message
 
 LIMITS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
@@ -39,12 +37,6 @@ RULES = st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)
 
 _PARTS = """PID PV1 OBX NK1 ZZZ MSH | | | ^ ~ & \\ \\F\\ \\X0D\\ "" A 1980 20200101 M é I E ADT^A01 2.5.1"""
 PARTS = st.sampled_from([*_PARTS.split(), "\r", "\r", "\n", "\x00", "\ufeff", " "])
-
-
-@lru_cache(maxsize=1)
-def library() -> Library:
-    """The maps of the project."""
-    return Library.load(folder("maps"))
 
 
 class MapTests(TestCase):

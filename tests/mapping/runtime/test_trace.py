@@ -6,12 +6,11 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.config.paths import folder
 from ipf.errors import Problem
 from ipf.hl7.message import Message
-from ipf.mapping.library.maps import Library
 from ipf.mapping.runtime.trace import MADE, Trace
 from tests.bench.messages import adt
+from tests.corpus import samples
 from tests.mapping.support import HEAD, KEY, message, patient_program, program
 
 PID = "PID|1||A1^5^M11^AUTH^MR~~B2^^^OTHER^SS||DOE^JOHN||19800102|M"
@@ -119,7 +118,7 @@ group main(source src : ADT_A01, target tgt : Patient) {
         self.assertIn("main.rule 'sex'", str(problem.place))
 
     def test_a_message_through_the_maps_of_the_project(self) -> None:
-        library = Library.load(folder("maps"))
+        library = samples.library()
         source = Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r"))
         plain, traced = library.run(source), library.run(source, trace=True)
         self.assertIsNone(plain.steps)
@@ -151,7 +150,7 @@ group main(source src : ADT_A01, target tgt : Patient) {
 
 class ReferenceTests(TestCase):
     def test_where_references_are_is_known(self) -> None:
-        result = Library.load(folder("maps")).run(Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r")))
+        result = samples.library().run(Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r")))
         urls = {one["fullUrl"] for one in result.bundle["entry"]}
         found = {(id(holder), name) for holder, name in _references(result.bundle["entry"], urls)}
         known = {(id(holder), name) for holder, name, _ in result.made.references or ()}
