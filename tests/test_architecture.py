@@ -103,13 +103,13 @@ class ImportTests(TestCase):
         wrong = []
         for name, _, tree in modules():
             package = package_of(name)
-            if package in ("", ROOT_PACKAGE) or name in OPEN:
+            if package in ("", ROOT_PACKAGE):
                 continue
             self.assertIn(package, MAY_IMPORT, f"{name}: MAY_IMPORT does not list this package")
             for imported in imports(tree):
                 if imported.startswith("ipf.") and package_of(imported) not in MAY_IMPORT[package] | {package}:
                     wrong.append(f"{name} imports {imported}")
-        self.assertEqual([one for one in wrong if not _is_open(one)], [])
+        self.assertEqual(wrong, [])
 
     def test_sub_packages_import_one_way(self) -> None:
         wrong = []
@@ -123,7 +123,7 @@ class ImportTests(TestCase):
                 other = sub_package_of(imported) if package_of(imported) == package else own
                 if other and other != own and order[other] >= order[own]:
                     wrong.append(f"{name} imports {imported}")
-        self.assertEqual([one for one in wrong if not _is_open(one)], [])
+        self.assertEqual(wrong, [])
 
     def test_no_two_modules_import_each_other(self) -> None:
         trees = {name: tree for name, _, tree in modules()}
@@ -134,8 +134,7 @@ class ImportTests(TestCase):
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as cycle:
-            if not OPEN:
-                self.fail(" imports ".join(reversed(cycle.args[1])))
+            self.fail(" imports ".join(reversed(cycle.args[1])))
 
     def test_only_the_composition_root_imports_the_reactor(self) -> None:
         found = [
@@ -208,13 +207,3 @@ class PackagingTests(TestCase):
         pattern = re.compile(r"mock" + r"\.patch|time" + r"\.sleep\(")
         found = [str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("*.py") if pattern.search(p.read_text())]
         self.assertEqual(found, [])
-
-
-OPEN = {
-    "ipf.records",
-}
-"""What the move has still to mend."""
-
-
-def _is_open(one: str) -> bool:
-    return any(name in one for name in OPEN)

@@ -20,7 +20,7 @@ from ipf.ports.predicates import Test
 from ipf.ports.search import Query, Term
 from ipf.security.scopes import UNLIMITED, Permit, grants_of
 
-_MOST_JUDGED = 2048
+_MOST_RESULTS = 2048
 _WORDS = {"c": "create", "r": "read", "u": "update", "d": "delete", "s": "search"}
 
 
@@ -78,17 +78,17 @@ def allows(found: Permit, version: Version) -> bool:
         return True
     if version.deleted:
         return False
-    known = found.judged.get(version.rid)
+    known = found.results.get(version.rid)
     if known is not None:
         number, when, id, is_within = known
         if number == version.version_id and when == version.last_updated and id == version.id:
             return is_within
-    if len(found.judged) >= _MOST_JUDGED:
-        found.judged.clear()
+    if len(found.results) >= _MOST_RESULTS:
+        found.results.clear()
     resource: Json = loads(version.body)
     kind, number, when, id = version.resource_type, version.version_id, version.last_updated, version.id
     is_within = passes(found.test, kind, id, when, extract(resource), resource)
-    found.judged[version.rid] = number, when, id, is_within
+    found.results[version.rid] = number, when, id, is_within
     return is_within
 
 

@@ -81,7 +81,7 @@ def parse_scope(text: str) -> Scope | None:
     return Scope(found["context"], resource_type, rights, tuple(pairs))
 
 
-Judged = tuple[int, datetime, str, bool]
+PermitResult = tuple[int, datetime, str, bool]
 """Whether a version passes: its number, when it was written, and its id, which must be those of the version at hand."""
 
 
@@ -89,12 +89,12 @@ Judged = tuple[int, datetime, str, bool]
 class Permit:
     """What may be done with resources of a type: `test` None = anything, else only with those that pass it.
 
-    `judged`: what was found about the version of a resource that was asked for last, by its rid, kept by `access.may`;
+    `results`: what was found about the version of a resource that was asked for last, by its rid, kept by `access.may`;
     with another caller, another type or another right it is another Permit.
     """
 
     test: Test | None = None
-    judged: dict[int, Judged] = field(default_factory=dict, compare=False, repr=False)
+    results: dict[int, PermitResult] = field(default_factory=dict, compare=False, repr=False)
 
 
 UNLIMITED = Permit()

@@ -134,8 +134,8 @@ class MemoryFhirStore:
         return sorted(found, key=lambda version: version.rid)
 
     def _candidate(self, key: Key, version: Version) -> Candidate:
-        around = _Around(self, key[0])
-        return Candidate(key[1], self.entries[key], version.id, version.last_updated, loads(version.body), around)
+        others = _Around(self, key[0])
+        return Candidate(key[1], self.entries[key], version.id, version.last_updated, loads(version.body), others)
 
     def live(self, tenant: str, resource_type: str) -> Iterator[tuple[Version, Candidate]]:
         """All resources of a type that are there."""

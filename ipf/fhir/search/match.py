@@ -1,9 +1,8 @@
-"""Whether a resource satisfies a query, from its index entries alone: the same answer as the store's SQL.
+"""Evaluation of a search on one resource in memory, with the same result as the SQL of the store.
 
-Used where a resource is at hand and no search is wanted: criteria of subscriptions against a change, conditions within
-one transaction.  The few tests that look at texts of the resource itself (`:text`, `:of-type`) need it as well.  Tests
-that look at other resources are put to `around`; without it such a query is refused where it is registered
-(`Query.needs_store`), and asking it is an error of ours.
+Subscription criteria are evaluated on changes, and conditions on the resources of one transaction.  Index entries
+suffice; `:text` and `:of-type` read the resource too.  Tests that read other resources call `others`.  Without it they
+raise an error: whoever registers a query refuses it first (`parameters_that_need_store`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Around(Protocol):
+class OtherResources(Protocol):
     """Other resources, for chains."""
 
     def passes(self, resource_type: str, id: str, tests: Sequence[Test]) -> bool:
@@ -68,13 +67,13 @@ def matches(
     id: str,
     last_updated: datetime,
     resource: dict[str, Any] | None = None,
-    around: Around | None = None,
+    others: OtherResources | None = None,
 ) -> bool:
     """All terms of `query` hold of the resource with these entries (its type is not looked at).
 
-    `resource`: parsed; needed when `query.needs_resource`.
+    `resource`: parsed; needed when `query_needs_resource(query)`.
     """
-    candidate = Candidate(query.resource_type, entries, id, last_updated, resource, around)
+    candidate = Candidate(query.resource_type, entries, id, last_updated, resource, others)
     return all(candidate.passes(term.test) for term in query.terms)
 
 
@@ -87,7 +86,7 @@ class Candidate:
     id: str
     last_updated: datetime
     resource: dict[str, Any] | None = None
-    around: Around | None = None
+    others: OtherResources | None = None
 
     def passes(self, test: Test) -> bool:
         """Whether one test holds."""
@@ -121,24 +120,24 @@ class Candidate:
             case Present(code, kind):
                 return self._present(code, kind)
             case Linked(code, resource_type, tests):
-                prefix, known = f"{resource_type}/", self._around()
+                prefix, known = f"{resource_type}/", self._other_resources()
                 return any(
                     known.passes(resource_type, value.removeprefix(prefix), tests)
                     for one, value in self.entries.texts
                     if one == code and value.startswith(prefix)
                 )
             case Has(resource_type, code, tests):
-                return self._around().referred(resource_type, code, tests, f"{self.resource_type}/{self.id}")
+                return self._other_resources().referred(resource_type, code, tests, f"{self.resource_type}/{self.id}")
             case CodedText():
                 return has_text(test, self._whole())
             case TypedIdentifier():
                 return has_typed_identifier(test, self._whole())
         raise Problem(Category.INTERNAL, f"{type(test).__name__} cannot be answered here")
 
-    def _around(self) -> Around:
-        if self.around is None:
+    def _other_resources(self) -> OtherResources:
+        if self.others is None:
             raise Problem(Category.INTERNAL, "a query that needs other resources was put to one resource")
-        return self.around
+        return self.others
 
     def _whole(self) -> dict[str, Any]:
         if self.resource is None:

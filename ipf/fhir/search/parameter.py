@@ -1,4 +1,4 @@
-"""One parameter of a search while its value is read, and what the readers of all types of parameter share.
+"""A search parameter of a request, and functions that the parsers of all parameter types share.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -20,7 +20,7 @@ _KINDS: dict[str, Kind] = {"date": "date", "number": "quantity", "quantity": "qu
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedParameter:
     """One parameter of a search: `name` as written (for messages), its definition and its sources.
 
     `now`: what `ap` on a date is relative to; None where the time of asking means nothing (stored criteria).
@@ -84,6 +84,6 @@ def any_of(tests: Sequence[Test]) -> Test:
     return every[0] if len(every) == 1 else AnyOf(every)
 
 
-def on_each_code(asked: Asked, make: Callable[[str], Test]) -> list[Test]:
+def on_each_code(requested: RequestedParameter, make: Callable[[str], Test]) -> list[Test]:
     """The same test on each code that has values of the parameter."""
-    return [make(code) for code in asked.source.codes]
+    return [make(code) for code in requested.source.codes]

@@ -11,7 +11,7 @@ from datetime import datetime
 from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.search.parameter import Asked, any_of, split
+from ipf.fhir.search.parameter import RequestedParameter, any_of, split
 from ipf.fhir.search.predicate import needs_resource
 from ipf.fhir.search.values import build, last_updated
 from ipf.ports.predicates import Has, IdIn, Linked, ListMember, Test
@@ -71,7 +71,7 @@ class TermReader:
         parameter, source = self._known(resource_type, code)
         if not value.strip(","):
             raise Unsupported("has no value", Category.VALUE)
-        return build(Asked(self.name, modifier, parameter, source, self.now, resource_type), value)
+        return build(RequestedParameter(self.name, modifier, parameter, source, self.now, resource_type), value)
 
     def _known(self, resource_type: str, code: str) -> tuple[SearchParameter, Source]:
         parameter = definitions().search_parameters(resource_type).get(code)
@@ -90,14 +90,14 @@ class TermReader:
         parameter = definitions().search_parameters(resource_type).get(code)
         if parameter is None:  # `_list` is a parameter without a definition of its own
             parameter = SearchParameter(code, "special", "", (), "")
-        asked = Asked(self.name, modifier, parameter, Source((code,)), self.now, resource_type)
+        requested = RequestedParameter(self.name, modifier, parameter, Source((code,)), self.now, resource_type)
         if modifier:
-            raise asked.unsupported()
+            raise requested.unsupported()
         if code == _LAST_UPDATED:
-            return last_updated(asked, value)
+            return last_updated(requested, value)
         if code == _LIST:
             if value.startswith("$"):
-                raise asked.refuse(f"the list {value[:40]} is not maintained here")
+                raise requested.refuse(f"the list {value[:40]} is not maintained here")
             return ListMember(value.removeprefix("List/"))
         return IdIn(tuple(sorted({one.removeprefix(f"{resource_type}/") for one in split(value, ",") if one})))
 

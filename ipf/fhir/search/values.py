@@ -19,7 +19,7 @@ from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.composites import conjunction, parts_of
-from ipf.fhir.search.parameter import Asked, any_of, kind_of, on_each_code, split, unescape
+from ipf.fhir.search.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
 from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.search.tokens import reference, token
 from ipf.fhir.search.ucum_bounds import UCUM, affine
@@ -43,71 +43,71 @@ _PREFIXED = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)?(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
-def build(asked: Asked, value: str) -> Test:
+def build(requested: RequestedParameter, value: str) -> Test:
     """The test that a parameter and its value ask for.  Problem VALUE or NOT_SUPPORTED names the parameter."""
-    if asked.modifier == "missing":
-        return _missing(asked, value)
+    if requested.modifier == "missing":
+        return _missing(requested, value)
     alternatives = [one for one in split(value, ",") if one]
     if not alternatives:
-        raise asked.refuse("it has no value")
-    make = _MAKERS[asked.parameter.type]
-    test = any_of([test for one in alternatives for test in make(asked, one)])
-    return Not(test) if asked.modifier in ("not", "not-in") else test
+        raise requested.refuse("it has no value")
+    make = _MAKERS[requested.parameter.type]
+    test = any_of([test for one in alternatives for test in make(requested, one)])
+    return Not(test) if requested.modifier in ("not", "not-in") else test
 
 
-def last_updated(asked: Asked, value: str) -> Test:
+def last_updated(requested: RequestedParameter, value: str) -> Test:
     """The test that `_lastUpdated` asks for: the instant of the current version against ranges."""
-    if asked.modifier:
-        raise asked.unsupported()
-    return any_of([LastUpdated(moment_bounds(*_read_date(asked, one))) for one in split(value, ",") if one])
+    if requested.modifier:
+        raise requested.unsupported()
+    return any_of([LastUpdated(moment_bounds(*_read_date(requested, one))) for one in split(value, ",") if one])
 
 
 # `:missing`, strings, URIs
 
 
-def _missing(asked: Asked, value: str) -> Test:
+def _missing(requested: RequestedParameter, value: str) -> Test:
     if value not in ("true", "false"):
-        raise asked.refuse("the modifier :missing takes true or false")
-    present = any_of([test for code in asked.source.codes for test in _present(asked, code)])
+        raise requested.refuse("the modifier :missing takes true or false")
+    present = any_of([test for code in requested.source.codes for test in _present(requested, code)])
     return Not(present) if value == "true" else present
 
 
-def _present(asked: Asked, code: str) -> list[Test]:
-    source = asked.source
+def _present(requested: RequestedParameter, code: str) -> list[Test]:
+    source = requested.source
     if source.refers_to:
         return [TextPrefix(code, f"{source.refers_to}/"), TextContains(code, f"/{source.refers_to}/")]
     if source.system:
         return [TextSuffix(code, f"\t{clean(source.system)}")]
-    return [Present(code, kind_of(asked.parameter))]
+    return [Present(code, kind_of(requested.parameter))]
 
 
-def _string(asked: Asked, value: str) -> list[Test]:
+def _string(requested: RequestedParameter, value: str) -> list[Test]:
     text = unescape(value)
     normal = normalise(text)
     if not normal:
-        raise asked.refuse("it has no value")
-    if asked.modifier == "exact":
-        return on_each_code(asked, lambda code: TextEquals(code, (string_value(text),)))
-    if asked.modifier == "contains":
-        return on_each_code(asked, lambda code: TextContains(code, normal))
-    if asked.modifier:
-        raise asked.unsupported()
-    return on_each_code(asked, lambda code: TextPrefix(code, normal))
+        raise requested.refuse("it has no value")
+    if requested.modifier == "exact":
+        return on_each_code(requested, lambda code: TextEquals(code, (string_value(text),)))
+    if requested.modifier == "contains":
+        return on_each_code(requested, lambda code: TextContains(code, normal))
+    if requested.modifier:
+        raise requested.unsupported()
+    return on_each_code(requested, lambda code: TextPrefix(code, normal))
 
 
-def _uri(asked: Asked, value: str) -> list[Test]:
+def _uri(requested: RequestedParameter, value: str) -> list[Test]:
     text = clean(unescape(value))
-    if not asked.modifier:
-        return on_each_code(asked, lambda code: TextEquals(code, (text,)))
-    if asked.modifier not in ("above", "below"):
-        raise asked.unsupported()
+    if not requested.modifier:
+        return on_each_code(requested, lambda code: TextEquals(code, (text,)))
+    if requested.modifier not in ("above", "below"):
+        raise requested.unsupported()
     if not text.startswith("http"):
         return [NOTHING]  # only URLs have a hierarchy
-    if asked.modifier == "below":
+    if requested.modifier == "below":
         path = text.rstrip("/") + "/"
-        exact = on_each_code(asked, lambda code: TextEquals(code, (text,)))
-        return [*exact, *on_each_code(asked, lambda code: TextPrefix(code, path))]
-    return on_each_code(asked, lambda code: TextEquals(code, tuple(sorted(_ancestors(text)))))
+        exact = on_each_code(requested, lambda code: TextEquals(code, (text,)))
+        return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, path))]
+    return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(_ancestors(text)))))
 
 
 def _ancestors(url: str) -> set[str]:
@@ -121,92 +121,92 @@ def _ancestors(url: str) -> set[str]:
 # Dates
 
 
-def _date(asked: Asked, value: str) -> list[Test]:
-    if asked.modifier:
-        raise asked.unsupported()
-    bounds = date_bounds(*_read_date(asked, value))
-    return on_each_code(asked, lambda code: DateRange(code, bounds))
+def _date(requested: RequestedParameter, value: str) -> list[Test]:
+    if requested.modifier:
+        raise requested.unsupported()
+    bounds = date_bounds(*_read_date(requested, value))
+    return on_each_code(requested, lambda code: DateRange(code, bounds))
 
 
-def _read_date(asked: Asked, value: str) -> tuple[str, int, int]:
+def _read_date(requested: RequestedParameter, value: str) -> tuple[str, int, int]:
     """Prefix, and the range of the date; a plus sign that became a blank on the way is put back."""
     found = _PREFIXED.fullmatch(unescape(value))
     prefix, text = (found[1] or "eq", found[2]) if found else ("eq", value)
     span = dates.date_range(text.strip().replace(" ", "+"))
     if span is None:
-        raise asked.refuse("it is no date: write for example 2024, 2024-05, 2024-05-31 or 2024-05-31T10:00:00Z")
+        raise requested.refuse("it is no date: write for example 2024, 2024-05, 2024-05-31 or 2024-05-31T10:00:00Z")
     if prefix != "ap":
         return prefix, *span
-    if asked.now is None:
-        raise asked.refuse("the prefix ap has no meaning here, since it depends on the time of asking")
-    margin = abs(dates.microseconds(asked.now) - span[0]) // 10
+    if requested.now is None:
+        raise requested.refuse("the prefix ap has no meaning here, since it depends on the time of asking")
+    margin = abs(dates.microseconds(requested.now) - span[0]) // 10
     return prefix, span[0] - margin, span[1] + margin
 
 
 # Numbers and quantities
 
 
-def _number(asked: Asked, value: str) -> list[Test]:
-    if asked.modifier:
-        raise asked.unsupported()
-    bounds = _read_number(asked, unescape(value))
-    return on_each_code(asked, lambda code: QuantityRange(code, bounds))
+def _number(requested: RequestedParameter, value: str) -> list[Test]:
+    if requested.modifier:
+        raise requested.unsupported()
+    bounds = _read_number(requested, unescape(value))
+    return on_each_code(requested, lambda code: QuantityRange(code, bounds))
 
 
-def _quantity(asked: Asked, value: str) -> list[Test]:
-    if asked.modifier:
-        raise asked.unsupported()
+def _quantity(requested: RequestedParameter, value: str) -> list[Test]:
+    if requested.modifier:
+        raise requested.unsupported()
     parts = [unescape(one) for one in split(value, "|")]
     if len(parts) not in (1, 3):
-        raise asked.refuse("a quantity is written number, number|system|code or number||code")
-    bounds = _read_number(asked, parts[0])
+        raise requested.refuse("a quantity is written number, number|system|code or number||code")
+    bounds = _read_number(requested, parts[0])
     system, unit = (clean(one) for one in parts[1:]) if len(parts) == 3 else ("", "")
     if system == UCUM and affine(unit) is not None:
-        return on_each_code(asked, lambda code: QuantityIn(code, bounds, unit))
+        return on_each_code(requested, lambda code: QuantityIn(code, bounds, unit))
     prefix = f"{system}\t{unit}\t" if system and unit else f"{system}\t" if system else ""
     part = f"\t{unit}\t" if unit and not system else ""
-    return on_each_code(asked, lambda code: QuantityRange(code, bounds, prefix, part))
+    return on_each_code(requested, lambda code: QuantityRange(code, bounds, prefix, part))
 
 
-def _read_number(asked: Asked, text: str) -> Bounds:
+def _read_number(requested: RequestedParameter, text: str) -> Bounds:
     found = _PREFIXED.fullmatch(text)
     prefix, digits = (found[1] or "eq", found[2]) if found else ("eq", text)
     if _NUMBER.fullmatch(digits) is None:
-        raise asked.refuse("it is no number")
+        raise requested.refuse("it is no number")
     return number_bounds(prefix, Decimal(digits))
 
 
 # Composites
 
 
-def _composite(asked: Asked, value: str) -> list[Test]:
-    if asked.modifier:
-        raise asked.unsupported()
-    values, found = split(value, "$"), asked.source.composite
-    if len(values) != len(asked.parameter.components) or not all(values):
-        raise asked.refuse(f"write {len(asked.parameter.components)} values with $ between them")
+def _composite(requested: RequestedParameter, value: str) -> list[Test]:
+    if requested.modifier:
+        raise requested.unsupported()
+    values, found = split(value, "$"), requested.source.composite
+    if len(values) != len(requested.parameter.components) or not all(values):
+        raise requested.refuse(f"write {len(requested.parameter.components)} values with $ between them")
     if found is None or not (found.conjunctions or found.nested):
-        raise asked.refuse("its components are not known here")
+        raise requested.refuse("its components are not known here")
     tests = []
     for components in found.conjunctions:
-        known = sources(asked.resource_type)
+        known = sources(requested.resource_type)
         pairs = zip(components, values, strict=True)
-        tests.append(conjunction([_as_component(asked, one, known[one.code], text) for one, text in pairs]))
+        tests.append(conjunction([_as_component(requested, one, known[one.code], text) for one, text in pairs]))
     bare = Source(("",))
     for code, _, components in found.nested:
-        tests.append(parts_of(code, components, values, lambda one, text: _as_component(asked, one, bare, text)))
+        tests.append(parts_of(code, components, values, lambda one, text: _as_component(requested, one, bare, text)))
     return tests
 
 
-def _as_component(asked: Asked, component: Component, source: Source, value: str) -> Test:
-    parameter = definitions().search_parameters(asked.resource_type)[component.code]
+def _as_component(requested: RequestedParameter, component: Component, source: Source, value: str) -> Test:
+    parameter = definitions().search_parameters(requested.resource_type)[component.code]
     if source.codes == ("",):
         source = replace(source, paths=frozenset(component.paths))
-    one = replace(asked, modifier="", parameter=parameter, source=source)
+    one = replace(requested, modifier="", parameter=parameter, source=source)
     return any_of(_MAKERS[component.type](one, value))
 
 
-_MAKERS: dict[str, Callable[[Asked, str], list[Test]]] = {
+_MAKERS: dict[str, Callable[[RequestedParameter, str], list[Test]]] = {
     "composite": _composite,
     "date": _date,
     "number": _number,

@@ -38,7 +38,7 @@ def invariant(declared: Json, kind: str, hosts: Callable[[Run], Host]) -> Check 
         expression = compile(text, base_type=kind)
     except FhirPathError as wrong:
         return _not_evaluated(f"{key} cannot be evaluated: {wrong}")
-    return _evaluated(expression, _Guard(expression, kind), severity, words, hosts)
+    return _evaluated(expression, _RequiredNames(expression, kind), severity, words, hosts)
 
 
 def _not_evaluated(text: str) -> Check:
@@ -56,10 +56,12 @@ def _native(test: Callable[[Any, Run], bool], severity: str, words: str) -> Chec
     return check
 
 
-def _evaluated(expression: Expression, guard: _Guard, severity: str, words: str, hosts: Callable[[Run], Host]) -> Check:
+def _evaluated(
+    expression: Expression, required: _RequiredNames, severity: str, words: str, hosts: Callable[[Run], Host]
+) -> Check:
     def check(value: Any, extra: Any, place: str, run: Run) -> None:
         if type(value) is dict:
-            if guard.holds and guard.names.isdisjoint(value):
+            if required.holds and required.names.isdisjoint(value):
                 return
             focus: Any = value
         else:
@@ -77,8 +79,8 @@ def _evaluated(expression: Expression, guard: _Guard, severity: str, words: str,
     return check
 
 
-class _Guard:
-    """`holds`: the expression is true of any object without one of `names` (JSON names)."""
+class _RequiredNames:
+    """`holds`: the expression is true of every object that has none of the members `names`."""
 
     def __init__(self, expression: Expression, kind: str) -> None:
         found: set[str] = set()

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TypeVar
 
 from ipf.ports import Change
-from ipf.records import quick
 from ipf.store.postgres.quoting import Statement, array, joined
 from ipf.store.postgres.symbols import SymbolTable
 
@@ -58,8 +57,7 @@ FROM (SELECT unnest($3) AS rid, unnest($4) AS version_id, unnest(string_to_array
 STATEMENTS = (INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResourceDelta:
     """The first and last change of one resource in a plan; `is_new`: the first creates it."""
 
