@@ -1,8 +1,8 @@
-"""What can go wrong, as categories; each category is rendered in exactly one place.
+"""The categories of failure.
 
-A :class:`Problem` is raised by pure code and by stages.  The skins render it: `rest/http/outcome.py` as a FHIR
-OperationOutcome, `wire/admin/app.py` as the admin error body, `hl7/ack.py` as MSA and ERR.  Nobody else builds an error
-body.
+Pure code and stages raise :class:`Problem`.  `rest/http/outcome.py` renders it as a FHIR OperationOutcome,
+`wire/admin/app.py` as the error body of the admin API, `hl7/ack.py` as MSA and ERR.  No other module builds error
+bodies.
 
 Sources: https://hl7.org/fhir/R4/http.html (status codes), https://hl7.org/fhir/R4/valueset-issue-type.html,
 HL7 v2.5.1 table 0357 (ERR-3), interface specification "Errors", decisions section 3.
@@ -16,10 +16,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How one category looks to each kind of caller.
-
-    `retry`: whether the same input may succeed later without anybody changing it.
-    """
+    """The rendering of a category for each kind of caller.  `retry`: the same input may succeed later."""
 
     http_status: int
     issue_type: str
@@ -30,7 +27,7 @@ class Rendering:
 
 
 class Category(Enum):
-    """The kinds of failure.  A new kind is one row here."""
+    """The categories.  A new one is a row here."""
 
     MALFORMED = Rendering(400, "structure", "bad_request", "AR", "100", False)
     INVALID = Rendering(422, "invalid", "bad_request", "AR", "102", False)
@@ -59,9 +56,9 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding: what is wrong and where (`Patient.name[0].given`, or in a message `PID^1^3`).
+    """A finding and its place (`Patient.name[0].given`, or `PID^1^3` in a message).
 
-    `code` and `severity` of an OperationOutcome, where they are not those of the category (and error).
+    `code`, `severity`: of the OperationOutcome issue, if they are not those of the category, and `error`.
     """
 
     text: str
@@ -72,9 +69,9 @@ class Issue:
 
 
 class Problem(Exception):
-    """A failure with a category, a sentence for a person, and the place it concerns.
+    """A failure with a category, a sentence for a person, and the place that it concerns.
 
-    `text` never carries a patient's data, since it is logged and answered.
+    `text` never contains data of a patient, since it is logged and sent to the caller.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class Problem(Exception):
         self.issues = issues or (Issue(text, place, category),)
 
     def inside(self, place: str) -> Problem:
-        """The same failure, of the resource at this place of a Bundle."""
+        """The same failure, for the resource at this place of a Bundle."""
         issues = tuple(
             replace(issue, place=f"{place}.resource ({issue.place})" if issue.place else place) for issue in self.issues
         )
@@ -95,14 +92,15 @@ class Problem(Exception):
 
     @property
     def rendering(self) -> Rendering:
-        """The row of the table above."""
+        """The rendering of its category."""
         return self.category.value
 
 
 class StoreUnreachable(Problem):
-    """PostgreSQL cannot be reached, or broke off before it confirmed: nothing is known to be stored.
+    """PostgreSQL is unreachable, or the connection was lost before the commit was confirmed.
 
-    `detail`: why, for the log: what the driver says, with addresses and names of users; `text` goes to senders as well.
+    Whether anything is stored is unknown.  `detail`: the error of the driver, for the log, with addresses and user
+    names; `text` is also sent to callers.
     """
 
     def __init__(self, text: str = "the store cannot be reached", detail: str = "") -> None:
@@ -111,7 +109,7 @@ class StoreUnreachable(Problem):
 
 
 class WriteConflict(Problem):
-    """Another writer was first; the whole transaction may be tried again from its beginning."""
+    """Another transaction changed the same rows first; the whole transaction may be retried."""
 
     def __init__(self, text: str = "another writer changed the same rows") -> None:
         super().__init__(Category.CONFLICT, text)

@@ -76,25 +76,28 @@ class Settings:
     fhir_db_url: str | None = variable(
         "IPF_FHIR_DB_URL", optional, None, "PostgreSQL URL of the FHIR database; unset: embedded", secret=True
     )
-    data_dir: str = variable("IPF_DATA_DIR", text, "./var", "where the embedded PostgreSQL and run-time files live")
-    http_listen: str = variable("IPF_HTTP_LISTEN", text, "tcp:8090", "endpoint of /fhir, /admin and /actuator")
+    data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")
+    http_listen: str = variable("IPF_HTTP_LISTEN", text, "tcp:8090", "endpoint of the HTTP listener")
     mllp_listen: tuple[Listener, ...] = variable(
         "IPF_MLLP_LISTEN",
         listeners,
         (Listener("tcp:2575", "tcp:2575"),),
-        "MLLP endpoints, several separated by a space, each may carry a name: lab=tcp:2576",
+        "MLLP endpoints, separated by spaces, each with an optional name: lab=tcp:2576",
     )
     mllp_max_frame_bytes: int = variable(
-        "IPF_MLLP_MAX_FRAME_BYTES", integer(1024), 16 * 1024 * 1024, "a larger message is refused with AR"
+        "IPF_MLLP_MAX_FRAME_BYTES",
+        integer(1024),
+        16 * 1024 * 1024,
+        "maximum size of a message; a larger one is refused with AR",
     )
     mllp_frame_timeout_seconds: float = variable(
-        "IPF_MLLP_FRAME_TIMEOUT_SECONDS", decimal(0.1), 30.0, "longest silence inside an unfinished message"
+        "IPF_MLLP_FRAME_TIMEOUT_SECONDS", decimal(0.1), 30.0, "timeout within an incomplete message"
     )
     mllp_max_connections: int = variable(
-        "IPF_MLLP_MAX_CONNECTIONS", integer(1), 5000, "connections per listener; more are closed at once"
+        "IPF_MLLP_MAX_CONNECTIONS", integer(1), 5000, "connections per listener; further ones are closed"
     )
     mllp_tenants: tuple[tuple[str, str], ...] = variable(
-        "IPF_MLLP_TENANTS", pairs, (), "tenant of the messages of a listener, listener=tenant; others: default"
+        "IPF_MLLP_TENANTS", pairs, (), "tenant of the messages of a listener, listener=tenant; default: default"
     )
     mllp_allow: tuple[tuple[str, str], ...] = variable(
         "IPF_MLLP_ALLOW", networks, (), "networks of senders, of all listeners or listener=network; unset: any"
@@ -106,30 +109,36 @@ class Settings:
         "IPF_MLLP_MAX_CONNECTIONS_PER_PEER", integer(0), 0, "connections of one address to a listener; 0: no limit"
     )
     mllp_peer_rate: float = variable(
-        "IPF_MLLP_MAX_RATE_PER_PEER", decimal(0.0), 0.0, "messages a second of one address; more wait; 0: no limit"
+        "IPF_MLLP_MAX_RATE_PER_PEER",
+        decimal(0.0),
+        0.0,
+        "messages per second of one address; further ones are delayed; 0: no limit",
     )
     mllp_fallback_charset: str = variable(
-        "IPF_MLLP_FALLBACK_CHARSET", charset, "cp1252", "used when MSH-18 is empty and the bytes are not UTF-8"
+        "IPF_MLLP_FALLBACK_CHARSET", charset, "cp1252", "character set if MSH-18 is empty and the bytes are not UTF-8"
     )
     inbox_writers: int = variable(
-        "IPF_INBOX_WRITERS", integer(1, 16), 2, "group commits in flight; 4 where one fsync takes over 1 ms"
+        "IPF_INBOX_WRITERS", integer(1, 16), 2, "concurrent group commits; 4 where an fsync takes more than 1 ms"
     )
     inbox_timeout_seconds: float = variable(
-        "IPF_INBOX_TIMEOUT_SECONDS", decimal(0.1), 10.0, "a sender waits so long for a stuck store, then gets AE"
+        "IPF_INBOX_TIMEOUT_SECONDS", decimal(0.1), 10.0, "timeout of the store; the sender then receives AE"
     )
     worker_enabled: bool = variable("IPF_WORKER_ENABLED", boolean, True, "false: receive only")
     worker_poll_ms: int = variable(
-        "IPF_WORKER_POLL_MS", integer(10), 1000, "longest sleep of an idle worker; a ring starts it at once"
+        "IPF_WORKER_POLL_MS", integer(10), 1000, "poll interval of idle workers; notified work starts at once"
     )
-    worker_batch_size: int = variable("IPF_WORKER_BATCH_SIZE", integer(1, 1000), 50, "rows that one claim may take")
+    worker_batch_size: int = variable("IPF_WORKER_BATCH_SIZE", integer(1, 1000), 50, "maximum rows per claim")
     worker_processes: int = variable(
         "IPF_WORKER_PROCESSES",
         integer(0, 64),
         _default_processes(),
-        "converter processes; 0: convert in the main process; default 0 on one core, else 1",
+        "converter processes; 0: convert in the main process; default: 0 on one core, otherwise 1",
     )
     worker_stale_seconds: float = variable(
-        "IPF_WORKER_TRANSFORMING_STALE_SECONDS", decimal(0.5), 60.0, "a row held longer without a sign of life is lost"
+        "IPF_WORKER_TRANSFORMING_STALE_SECONDS",
+        decimal(0.5),
+        60.0,
+        "a row without lease renewal for this time is recovered",
     )
     max_attempts: int = variable("IPF_MAX_ATTEMPTS", integer(1), 5, "attempts before DEAD_LETTER")
     backoff_base_ms: int = variable("IPF_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure")
@@ -139,17 +148,22 @@ class Settings:
         "IPF_DLQ_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "WARN", "level of the event=dlq line"
     )
     ordering: str = variable(
-        "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "which messages must not overtake each other"
+        "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "messages that are converted in order"
     )
     passthrough_types: tuple[str, ...] = variable(
-        "IPF_PASSTHROUGH_TYPES", message_types, ("ADT_A04",), "types that are stored and acknowledged but not mapped"
+        "IPF_PASSTHROUGH_TYPES",
+        message_types,
+        ("ADT_A04",),
+        "message types that are stored and acknowledged but not mapped",
     )
     require_map_types: tuple[str, ...] = variable(
-        "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "types answered AE and not stored while no map is there"
+        "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "message types answered AE and not stored without a map"
     )
-    maps_dir: str | None = variable("IPF_MAPS_DIR", optional, None, "folder of maps used instead of those shipped")
+    maps_dir: str | None = variable(
+        "IPF_MAPS_DIR", optional, None, "folder of maps; unset: the maps that are part of ipf"
+    )
     package_dir: str | None = variable(
-        "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, when it is there"
+        "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, if it exists"
     )
     profile_dir: str = variable(
         "IPF_PROFILE_DIR", text, "etc/profiles", "folder of vendor profile archives (.tar.gz, .tgz, .tar)"
@@ -158,67 +172,92 @@ class Settings:
         "IPF_DEFAULT_ZONE", time_zone, "UTC", "time zone of v2 times without an offset, e.g. Europe/Vienna"
     )
     admin_token: str | None = variable(
-        "IPF_ADMIN_AUTH_TOKEN", optional, None, "bearer token of /admin; unset: open, for development", secret=True
+        "IPF_ADMIN_AUTH_TOKEN",
+        optional,
+        None,
+        "bearer token of /admin; unset: none required, for development",
+        secret=True,
     )
     admin_read_token: str | None = variable(
-        "IPF_ADMIN_READ_TOKEN", optional, None, "a second token of /admin that may only read", secret=True
+        "IPF_ADMIN_READ_TOKEN", optional, None, "a second token of /admin, for reading only", secret=True
     )
     http_max_body_bytes: int = variable(
-        "IPF_HTTP_MAX_BODY_BYTES", integer(1024), 64 * 1024 * 1024, "a larger request is answered 413"
+        "IPF_HTTP_MAX_BODY_BYTES",
+        integer(1024),
+        64 * 1024 * 1024,
+        "maximum size of a request; a larger one is answered 413",
     )
     http_max_header_bytes: int = variable(
-        "IPF_HTTP_MAX_HEADER_BYTES", integer(1024), 64 * 1024, "larger request headers are answered 431"
+        "IPF_HTTP_MAX_HEADER_BYTES",
+        integer(1024),
+        64 * 1024,
+        "maximum size of request headers; larger ones are answered 431",
     )
     http_max_connections: int = variable(
-        "IPF_HTTP_MAX_CONNECTIONS", integer(1), 10_000, "connections over HTTP, websockets included; more get a 503"
+        "IPF_HTTP_MAX_CONNECTIONS", integer(1), 10_000, "HTTP connections, websockets included; further ones get a 503"
     )
     http_request_seconds: float = variable(
-        "IPF_HTTP_REQUEST_TIMEOUT_SECONDS", decimal(0.1), 120.0, "a request must be there whole within so long"
+        "IPF_HTTP_REQUEST_TIMEOUT_SECONDS", decimal(0.1), 120.0, "timeout for receiving a complete request"
     )
     cors_origins: tuple[str, ...] = variable(
-        "IPF_HTTP_CORS_ORIGINS", origins, (), "origins whose web pages may use /fhir; * for all; unset: none"
+        "IPF_HTTP_CORS_ORIGINS", origins, (), "web origins that may use /fhir; * for all; unset: none"
     )
     referential_integrity: bool = variable(
-        "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse references to nothing, and deletions of what is used"
+        "IPF_FHIR_REFERENTIAL_INTEGRITY",
+        boolean,
+        False,
+        "refuse references to missing and deletion of referenced resources",
     )
     export_hours: float = variable(
-        "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "how long the files of a bulk export are kept"
+        "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "lifetime of the files of a bulk export"
     )
     max_bundle_entries: int = variable(
-        "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "a transaction or batch with more entries is answered 413"
+        "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "maximum entries of a Bundle; a larger one is answered 413"
     )
     retention_days: int = variable(
-        "IPF_RETENTION_DAYS", integer(0, 36_500), 0, "delivered messages and delivery records are kept so long; 0: ever"
+        "IPF_RETENTION_DAYS",
+        integer(0, 36_500),
+        0,
+        "days that delivered messages and delivery records are kept; 0: no limit",
     )
     dead_letter_days: int = variable(
-        "IPF_DEAD_LETTER_RETENTION_DAYS", integer(0, 36_500), 0, "dead letters and rejects are kept so long; 0: ever"
+        "IPF_DEAD_LETTER_RETENTION_DAYS",
+        integer(0, 36_500),
+        0,
+        "days that dead letters and rejects are kept; 0: no limit",
     )
     history_days: int = variable(
-        "IPF_HISTORY_RETENTION_DAYS", integer(0, 36_500), 0, "former versions of resources are kept so long; 0: ever"
+        "IPF_HISTORY_RETENTION_DAYS",
+        integer(0, 36_500),
+        0,
+        "days that former versions of resources are kept; 0: no limit",
     )
     otlp_url: str | None = variable(
-        "IPF_OTLP_URL", http_url, None, "OpenTelemetry collector that takes spans over HTTP; unset: none are made"
+        "IPF_OTLP_URL", http_url, None, "OpenTelemetry collector for spans over OTLP/HTTP; unset: no spans"
     )
     stop_seconds: float = variable(
-        "IPF_STOP_SECONDS", decimal(0.1), 15.0, "how long a stop may wait for what each listener or stage has in hand"
+        "IPF_STOP_SECONDS", decimal(0.1), 15.0, "timeout of a stop for each listener and stage"
     )
     log_level: str = variable(
-        "IPF_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "INFO", "lowest level written"
+        "IPF_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "INFO", "lowest level that is logged"
     )
     log_format: str = variable(
-        "IPF_LOG_FORMAT", one_of("auto", "json", "human"), "auto", "auto: human on a terminal, else JSON lines"
+        "IPF_LOG_FORMAT", one_of("auto", "json", "human"), "auto", "auto: human on a terminal, otherwise json"
     )
     channel_security: str = variable(
         "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY",
         channel_security,
         "strict",
-        "strict, relaxed or permissive; an invalid value stays strict",
+        "strict, relaxed or permissive; an invalid value means strict",
     )
     endpoint_allow: tuple[str, ...] = variable(
-        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", endpoint_patterns, (), "host patterns or networks: when set, only these"
+        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW",
+        endpoint_patterns,
+        (),
+        "host patterns or networks of endpoints; unset: any",
     )
     delivery_max_attempts: int = variable(
-        "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before status error"
+        "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before the status error"
     )
     delivery_backoff_base_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS", integer(0), 1000, "delay after the first failure"
@@ -230,109 +269,113 @@ class Settings:
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS", integer(0), 60_000, "cap on any computed delay"
     )
     delivery_timeout_ms: int = variable(
-        "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "longest wait for a subscriber's answer"
+        "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "timeout of a delivery"
     )
     base_url: str = variable(
         "IPF_BASE_URL",
         http_url,
         "http://localhost:8090/fhir",
-        "FHIR base that notifications name, as subscribers reach it",
+        "FHIR base URL in notifications, as subscribers reach it",
     )
     smtp_url: str | None = variable(
         "IPF_SMTP_URL",
         smtp_url,
         None,
-        "mail server of email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: never sent",
+        "mail server of email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: not sent",
         secret=True,
     )
     roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
     mapping_url: str | None = variable(
-        "IPF_MAPPING_URL", http_url, None, "FHIR base of a mapping service elsewhere; unset: in this process"
+        "IPF_MAPPING_URL", http_url, None, "FHIR base of a remote mapping service; unset: map in this service"
     )
     mapping_source: str | None = variable(
-        "IPF_MAPPING_SOURCE", optional, None, "canonical of the map there, with {message_type}; unset: as known here"
+        "IPF_MAPPING_SOURCE", optional, None, "canonical URL of its maps, with {message_type}; unset: local ones"
     )
-    mapping_timeout_ms: int = variable(
-        "IPF_MAPPING_TIMEOUT_MS", integer(10), 30_000, "longest wait for the mapping service's answer"
-    )
+    mapping_timeout_ms: int = variable("IPF_MAPPING_TIMEOUT_MS", integer(10), 30_000, "timeout of the mapping service")
     fhir_token_url: str | None = variable(
-        "IPF_FHIR_TOKEN_URL", http_url, None, "token endpoint for services elsewhere; unset: no token is sent"
+        "IPF_FHIR_TOKEN_URL", http_url, None, "token endpoint for remote services; unset: no token is sent"
     )
-    fhir_client_id: str | None = variable("IPF_FHIR_CLIENT_ID", optional, None, "client id there")
-    fhir_client_secret: str | None = variable("IPF_FHIR_CLIENT_SECRET", optional, None, "its secret", secret=True)
-    fhir_scope: str | None = variable("IPF_FHIR_SCOPE", optional, None, "scopes to ask for, separated by blanks")
+    fhir_client_id: str | None = variable("IPF_FHIR_CLIENT_ID", optional, None, "client id for it")
+    fhir_client_secret: str | None = variable(
+        "IPF_FHIR_CLIENT_SECRET", optional, None, "client secret for it", secret=True
+    )
+    fhir_scope: str | None = variable("IPF_FHIR_SCOPE", optional, None, "scopes to request, separated by spaces")
     fhir_url: str | None = variable(
-        "IPF_FHIR_URL", http_url, None, "FHIR base of a server elsewhere that keeps conversions; unset: in this process"
+        "IPF_FHIR_URL", http_url, None, "FHIR base of a remote server for converted messages; unset: none"
     )
-    fhir_timeout_ms: int = variable(
-        "IPF_FHIR_TIMEOUT_MS", integer(10), 30_000, "longest wait for the answer of that FHIR server"
-    )
+    fhir_timeout_ms: int = variable("IPF_FHIR_TIMEOUT_MS", integer(10), 30_000, "timeout of that FHIR server")
     auth_enabled: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_ENABLED", boolean, False, "bearer tokens on /fhir and /mapping; needs an issuer"
+        "SUBSCRIPTION_SERVICE_AUTH_ENABLED",
+        boolean,
+        False,
+        "require bearer tokens on /fhir and /mapping; needs an issuer",
     )
     auth_issuer: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_ISSUER", http_url, None, "the identity provider, exactly as its tokens name it"
+        "SUBSCRIPTION_SERVICE_AUTH_ISSUER",
+        http_url,
+        None,
+        "the identity provider, equal to the claim iss of its tokens",
     )
     auth_jwks_url: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_JWKS_URL", http_url, None, "its key set; unset: as its discovery document says"
+        "SUBSCRIPTION_SERVICE_AUTH_JWKS_URL", http_url, None, "URL of its key set; unset: as in its discovery document"
     )
     auth_audience: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_AUDIENCE", optional, None, "when set, aud of a token must hold it"
+        "SUBSCRIPTION_SERVICE_AUTH_AUDIENCE", optional, None, "required value of the claim aud; unset: any"
     )
     auth_patient_claim: str = variable(
-        "IPF_AUTH_PATIENT_CLAIM", text, "patient", "claim with the patient in context of patient/ scopes"
+        "IPF_AUTH_PATIENT_CLAIM", text, "patient", "claim with the patient of patient/ scopes"
     )
     auth_skew_seconds: float = variable(
-        "IPF_AUTH_SKEW_SECONDS", decimal(0.0), 30.0, "how far the clock of the identity provider may differ"
+        "IPF_AUTH_SKEW_SECONDS", decimal(0.0), 30.0, "accepted clock difference of the identity provider"
     )
     tenant_claim: str = variable(
-        "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM", text, "tenant", "claim that names the tenant of a token"
+        "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM", text, "tenant", "claim with the tenant of a token"
     )
     multitenancy: str = variable(
         "SUBSCRIPTION_SERVICE_MULTITENANCY",
         one_of("disabled", "enabled"),
         "disabled",
-        "enabled: the tenant claim of a token chooses its partition; needs bearer tokens",
+        "enabled: the tenant claim selects the partition; needs bearer tokens",
     )
     row_security: bool = variable(
         "SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY",
         boolean,
         True,
-        "with tenants, PostgreSQL holds them apart as well; false: where its role can be made by nobody",
+        "with tenants, PostgreSQL's row-level security separates them as well",
     )
-    tenants: tuple[str, ...] = variable("IPF_TENANTS", words, (), "tenants that are served; unset: any a token names")
+    tenants: tuple[str, ...] = variable(
+        "IPF_TENANTS", words, (), "tenants that are served; unset: any tenant of a token"
+    )
     secret_key: str | None = variable(
-        "IPF_SECRET_KEY", secret, None, "key that secrets in channel.header are encrypted with at rest", secret=True
+        "IPF_SECRET_KEY", secret, None, "key that encrypts secrets in channel.header at rest", secret=True
     )
     signing_secret: str | None = variable(
-        "SUBSCRIPTION_SERVICE_SIGNING_SECRET", secret, None, "notifications carry an HMAC made with it", secret=True
+        "SUBSCRIPTION_SERVICE_SIGNING_SECRET", secret, None, "key of the HMAC of notifications", secret=True
     )
     audit_enabled: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_ENABLED", boolean, True, "keep an audit trail: writes and failures"
+        "SUBSCRIPTION_SERVICE_AUDIT_ENABLED", boolean, True, "keep an audit log of writes and failures"
     )
     audit_reads: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", boolean, False, "also reads and history that succeed"
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", boolean, False, "audit successful reads as well"
     )
     audit_searches: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "also searches that succeed"
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "audit successful searches as well"
     )
     audit_days: int = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "how long audit records are to be kept"
+        "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"
     )
-    audit_purge: bool = variable(
-        "IPF_AUDIT_PURGE", boolean, False, "remove audit records older than that; false: the days are for information"
-    )
+    audit_purge: bool = variable("IPF_AUDIT_PURGE", boolean, False, "remove audit records after that time")
     audit_queue: int = variable(
         "IPF_AUDIT_QUEUE",
         integer(100),
         50_000,
-        "audit records that may wait for the store; more are dropped",
+        "audit records that may wait for the store; further ones are dropped",
     )
     validation_mode: str = variable(
         "SUBSCRIPTION_SERVICE_VALIDATION_MODE",
         one_of("off", "warn", "enforce"),
         "off",
-        "validation of FHIR writes: warn says what it finds, enforce answers 422",
+        "validation of FHIR writes: warn returns findings, enforce answers 422",
     )
 
 
