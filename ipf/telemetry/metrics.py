@@ -125,7 +125,7 @@ _delivery_seconds = Histogram(
 
 _queue = Gauge(
     "interface_engine_queue_messages",
-    "Messages in each status now; DELIVERED counts those that retention has kept.",
+    "Messages in each status now; DELIVERED: those that retention has not removed.",
     ("status",),
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",

@@ -142,7 +142,7 @@ async def _first_byte(one: ServiceProcess) -> None:
     from_answer, from_request = [], []
     for number in range(330):
         before = len(sink.times)
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         status, answer = await asyncio.to_thread(
             one.request, "PUT", f"/fhir/Patient/p{number}", patient(number) | {"id": f"p{number}"}
         )
@@ -152,7 +152,7 @@ async def _first_byte(one: ServiceProcess) -> None:
             raise SystemExit("no notification arrived")
         if number >= 30:
             from_answer.append(max(0.0, sink.times[before] - answered))
-            from_request.append(sink.times[before] - asked)
+            from_request.append(sink.times[before] - sent_at)
         await asyncio.sleep(0.01)
     sink.close()
     for what, times in (
@@ -216,7 +216,7 @@ async def _fan_out(one: ServiceProcess, sinks: list[Sink], numbers: list[int]) -
     waits = []
     for number in numbers:
         before = [len(sink.times) for sink in sinks]
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         status, _ = await asyncio.to_thread(
             one.request, "PUT", f"/fhir/Patient/p{number}", patient(number) | {"id": f"p{number}"}
         )
@@ -224,7 +224,7 @@ async def _fan_out(one: ServiceProcess, sinks: list[Sink], numbers: list[int]) -
         for sink, count in zip(sinks, before, strict=True):
             if not await sink.until(count + 1, 10):
                 raise SystemExit("a notification did not arrive")
-            waits.append(sink.times[count] - asked)
+            waits.append(sink.times[count] - sent_at)
         await asyncio.sleep(0.05)
     return waits
 

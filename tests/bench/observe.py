@@ -93,13 +93,13 @@ def ask(one: ServiceProcess, what: str, path: Callable[[int], str], times: int, 
     connection = http.client.HTTPConnection("127.0.0.1", one.http_port, timeout=60)
     taken, size = [], 0
     for number in range(times):
-        asked = path(number)
+        target_path = path(number)
         began = time.perf_counter()
-        connection.request("GET", asked if asked.startswith("/") else f"/admin/observe/{asked}")
+        connection.request("GET", target_path if target_path.startswith("/") else f"/admin/observe/{target_path}")
         answer = connection.getresponse()
         size = len(answer.read())
         taken.append((time.perf_counter() - began) * 1000)
-        assert answer.status == 200, (asked, answer.status)
+        assert answer.status == 200, (target_path, answer.status)
     connection.close()
     slow = sorted(taken)[int(0.99 * times)]
     figures = f"{statistics.median(taken):.1f} ms, p99 {slow:.1f} ms, {size:,} bytes"

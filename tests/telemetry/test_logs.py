@@ -165,8 +165,8 @@ class EventLineTests(TestCase):
     def test_values_of_format_lines_are_quoted(self) -> None:
         """A rate-limited line is a format string; its values are quoted as in `event_line`."""
         line = "event=rejected peer={peer} reason={reason} size={size} why={absent} {reason}"
-        said = record(lambda log: log.info(line, peer="10.0.0.1", reason='no {MSH}: "x"', size=7))["message"]
-        self.assertEqual(said, 'event=rejected peer=10.0.0.1 reason="no {MSH}: \\"x\\"" size=7 why=null no {MSH}: "x"')
+        text = record(lambda log: log.info(line, peer="10.0.0.1", reason='no {MSH}: "x"', size=7))["message"]
+        self.assertEqual(text, 'event=rejected peer=10.0.0.1 reason="no {MSH}: \\"x\\"" size=7 why=null no {MSH}: "x"')
 
     def test_a_line_is_never_a_format(self) -> None:
         line = event_line("dlq", last_error="{0} {boom} }")

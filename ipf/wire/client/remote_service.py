@@ -142,12 +142,12 @@ class _Tokens:
         return await self.current()
 
     async def _fetch(self) -> None:
-        ours = self._credentials
-        form = {"grant_type": "client_credentials", "client_id": ours.client_id, "client_secret": ours.client_secret}
-        if ours.scope:
-            form["scope"] = ours.scope
+        own = self._credentials
+        form = {"grant_type": "client_credentials", "client_id": own.client_id, "client_secret": own.client_secret}
+        if own.scope:
+            form["scope"] = own.scope
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        response = await self._service.request("POST", ours.token_url, urlencode(form).encode(), headers)
+        response = await self._service.request("POST", own.token_url, urlencode(form).encode(), headers)
         token, seconds = _token(response)
         self._token = token
         self._valid_until = self._clock.seconds() + max(seconds - RENEWAL_SECONDS, _SHORTEST_TOKEN_SECONDS)

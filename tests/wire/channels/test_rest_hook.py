@@ -179,7 +179,7 @@ class RestHookTests(TestCase):
             self.assertEqual(len(end.requests), 1)
 
     async def test_a_request_is_sent_once(self) -> None:
-        """Also on a kept connection that the far end closes: the delivery stage repeats it, not the client."""
+        """Also on a reused connection that the endpoint closes: the delivery stage repeats it, not the client."""
 
         def second_request_dies(connection: Subscriber, request: bytes) -> None:
             if connection is end.connections[0] and len(end.requests) > 1:

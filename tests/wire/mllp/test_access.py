@@ -141,11 +141,11 @@ class MutualTlsTests(TestCase):
     async def listen(self, limits: Limits) -> None:
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
-        self.ours = Authority(self.folder)
+        self.authority = Authority(self.folder)
         self.taken: list[tuple[str, bytes]] = []
         names = (("lab.example.org", "hospital-a"), ("*.ward.example.org", "hospital-b"), ("plain", ""))
-        key, certificate = self.ours.sign("localhost")
-        place = f"mtls:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}:clientCa={self.ours.path}"
+        key, certificate = self.authority.sign("localhost")
+        place = f"mtls:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}:clientCa={self.authority.path}"
         self.factory = RestrictedMllpFactory(
             "lab", RecordingReceiver(self.taken), reactor, limits, SenderAccess(names=names),
             lambda tenant: RecordingReceiver(self.taken, tenant),
@@ -174,7 +174,7 @@ class MutualTlsTests(TestCase):
                 if not ended.called:
                     ended.callback(None)
 
-        roots = trustRootFromCertificates([Certificate.loadPEM(self.ours.path.read_bytes())])
+        roots = trustRootFromCertificates([Certificate.loadPEM(self.authority.path.read_bytes())])
         options = CertificateOptions(trustRoot=roots)
         if files is not None:
             pem = Path(files[0]).read_bytes() + Path(files[1]).read_bytes()
@@ -191,15 +191,15 @@ class MutualTlsTests(TestCase):
             ("7.ward.example.org", True, "hospital-b"),
             ("plain", True, "default"),
         ):
-            self.assertIsNotNone(await self.answer(self.ours.sign(name, san=san)), name)
+            self.assertIsNotNone(await self.answer(self.authority.sign(name, san=san)), name)
             self.assertEqual(self.taken[-1], (tenant, b"MSH"), name)
 
     async def test_refused_certificates(self) -> None:
-        theirs = Authority(self.folder, "other")
+        other = Authority(self.folder, "other")
         for name, files in (
             ("no certificate", None),
-            ("another authority", theirs.sign("lab.example.org")),
-            ("a name that is not listed", self.ours.sign("lab.example.org.evil.example")),
+            ("another authority", other.sign("lab.example.org")),
+            ("a name that is not listed", self.authority.sign("lab.example.org.evil.example")),
         ):
             self.assertIsNone(await self.answer(files), name)
         self.assertEqual(self.taken, [])
@@ -223,13 +223,13 @@ class MutualTlsTests(TestCase):
         self.assertEqual((self.taken, self.factory.connections), ([], 0))
 
     def test_errors_of_the_endpoint_string(self) -> None:
-        key, certificate = self.ours.sign("x")
+        key, certificate = self.authority.sign("x")
         (self.folder / "empty").write_bytes(b"")
         for endpoint, text in (
             (f"mtls:0:privateKey={key}:certKey={certificate}", "clientCa"),
             (f"mtls:0:privateKey={key}:certKey={certificate}:clientCa={self.folder}/missing", "missing"),
             (f"mtls:0:privateKey={key}:certKey={certificate}:clientCa={self.folder}/empty", "no certificate"),
-            (f"mtls:0:privateKey={certificate}:certKey={certificate}:clientCa={self.ours.path}", "cannot be used"),
+            (f"mtls:0:privateKey={certificate}:certKey={certificate}:clientCa={self.authority.path}", "cannot be used"),
         ):
             with self.assertRaises(ValueError) as caught:
                 serverFromString(reactor, endpoint)
