@@ -1,7 +1,7 @@
-"""Tokens of `$get-ws-binding-token`, on PostgreSQL, so that a client may bring one to any process.
+"""Tokens of `$get-ws-binding-token` on PostgreSQL: a client may use one with any process.
 
-A token is 256 random bits; only its digest is stored, with the grants of whoever asked for it.  It may be used again
-until it expires.
+A token is 256 random bits; only its digest is stored, with the grants of its caller.  It is valid until it expires and
+may be used repeatedly.
 """
 
 from __future__ import annotations

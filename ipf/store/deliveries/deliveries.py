@@ -1,10 +1,9 @@
-"""Pending events by subscription, leased, on PostgreSQL; the ledger is read in `delivery_reports.py`.
+"""`ports.DeliveryQueue` on PostgreSQL: pending events by subscription, leased; `reports.py` reads the ledger.
 
-Arrives: leases wanted and ends of leases from `pipeline/deliver/deliver`.  Leaves: events in order of number.  A
-subscription is
-one row; while it is leased its `ready_at` is the end of the lease, after a failure the end of the backoff, so one index
-of due rows serves all.  What survives a crash: the cursor (`delivered_number`) as far as it was settled; a lease that
-nobody settles runs out, and its events are sent again (at least once).
+Arrives: requests for leases and results of leases from `pipeline/deliver`.  Leaves: events in order of number.  A
+subscription is one row.  `ready_at` is the end of its lease while it is leased and the end of the backoff after a
+failure, so one index of due rows is enough.  The settled cursor (`delivered_number`) survives a crash.  A lease that is
+not settled expires and its events are sent again (at least once).
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from ipf.store.deliveries.lifecycle import STATEMENTS as LIFECYCLE
 from ipf.store.deliveries.lifecycle import Lifecycle
 from ipf.store.deliveries.reports import STATEMENTS as REPORTS
 from ipf.store.deliveries.reports import Reports
-from ipf.store.deliveries.websockets import STATEMENTS as SOCKETS
-from ipf.store.deliveries.websockets import Sockets, event_of
+from ipf.store.deliveries.websockets import STATEMENTS as WEBSOCKETS
+from ipf.store.deliveries.websockets import WebsocketEvents, event_of
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement, joined, printable
 
 FIRST_EVENTS = 20
 """Events of each subscription that come with its lease."""
-_MOST_READ = 4096
+_MAX_PARSED = 4096
 
 _EVENT = """e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body, v.method
     FROM subscription_events e JOIN resources r ON r.rid = e.resource_rid
     JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_id"""
 
 
-# The next events of a row: while some are sent again, those; then what comes after the newest that was delivered.
+# The next events of a row: those to be sent again first, then those after the newest delivered one.
 def _next(row: str) -> str:
     return f"""e.event_number > {row}.delivered_number
     AND e.event_number <= coalesce({row}.resend_until, 9223372036854775807)"""
 
 
-# The body of the Subscription comes with its first event only.  A lease that meets a writer at work may see fewer
-# events than the row counts; it asks again before it ends.
+# The body of the Subscription comes with its first event only.  During a concurrent write a lease may see fewer events
+# than the row counts; the worker reads again before it settles.
 _LEASED = f"""leased AS (
     UPDATE subscription_states s
     SET lease_token = s.lease_token + 1, lease_until = $3, ready_at = $3, leased_by = $1
@@ -101,7 +100,7 @@ WHERE s.rid = $1 AND s.lease_token = $2 AND s.lease_until IS NOT NULL AND s.stat
 ORDER BY e.event_number LIMIT $3""",
 )
 
-# Attempts column by column from a parameter on, then their sums and the newest of them.
+# Attempts, one parameter a column, then their sums and the newest one.
 _ATTEMPTS = r"""
 WITH attempts AS MATERIALIZED (
     SELECT * FROM unnest(string_to_array($%d, E'\x1f')::bigint[], string_to_array($%d, E'\x1f')::timestamptz[],
@@ -135,8 +134,8 @@ _LEDGER = """
 """
 _COLUMNS = ", text" * 9
 
-# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, $7 how many more, then the attempts.
-# The last event that is sent again takes the cursor back to where it was.
+# $3 delivered_to, $4 retry_at, $5 attempt_count, $6 keep_until, $7 number of further events, then the attempts.
+# After the last event that is sent again the cursor returns to its former position.
 _ACKNOWLEDGED = "least(greatest(s.delivered_number, $3), s.last_event_number)"
 _REACHED = f"""CASE WHEN {_ACKNOWLEDGED} >= s.resend_until THEN greatest({_ACKNOWLEDGED}, s.resume_number)
             ELSE {_ACKNOWLEDGED} END"""
@@ -168,7 +167,7 @@ SETTLE = Statement(
     + _MORE,
 )
 
-# One acknowledged notification of one event and nothing else to say: most of them, at a quarter less.
+# The frequent case, at a quarter less: one acknowledged notification of one event.
 # $4 event_number, $5 attempted_at, $8 http_status, $9 duration_ms, $10 correlation_id; the others as above.
 SETTLE_ONE = Statement(
     "delivery_settle_one",
@@ -216,7 +215,7 @@ SELECT p.name, s.id FROM subscription_states s JOIN partitions p ON p.id = s.par
 WHERE s.status = 'requested' ORDER BY s.rid LIMIT $1""",
 )
 
-# Walks the primary key: there are few subscriptions, and an index on the status would be written with every event.
+# Scans the primary key: subscriptions are few, and an index on the status would be written with every event.
 ACTIVE = Statement(
     "delivery_active", "", "SELECT count(*) FILTER (WHERE status = 'active') FROM subscription_states WHERE rid > 0"
 )
@@ -239,13 +238,13 @@ RETURNING rid""",
 )
 
 STATEMENTS = (
-    LEASE, HEARTBEATS, EVENTS, SETTLE, SETTLE_ONE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *SOCKETS,
+    LEASE, HEARTBEATS, EVENTS, SETTLE, SETTLE_ONE, RECORD, REQUESTED, ACTIVE, HOLDERS, RELEASE, *REPORTS, *WEBSOCKETS,
     *LIFECYCLE,
 )  # fmt: skip
 
 
 def columns(attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Attempts as the statements above take them."""
+    """The columns of attempts, as parameters of the statements above."""
     yield joined(attempt.event_number for attempt in attempts)
     yield joined(attempt.attempted_at for attempt in attempts)
     yield joined(attempt.succeeded for attempt in attempts)
@@ -257,12 +256,12 @@ def columns(attempts: Sequence[Attempt]) -> Iterator[str]:
     yield joined(attempt.to_event_number for attempt in attempts)
 
 
-class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
+class PostgresDeliveryQueue(Reports, WebsocketEvents, Lifecycle):
     """`ports.DeliveryQueue` on a Database that was opened with `statements=STATEMENTS`."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._read: dict[int, tuple[str, Json]] = {}
+        self._parsed: dict[int, tuple[str, Json]] = {}
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.lease`."""
@@ -273,7 +272,7 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
         return self._leases(await self._all_tenants.many(HEARTBEATS.call(worker, limit, until, FIRST_EVENTS)))
 
     def _leases(self, rows: Sequence[Row]) -> list[Lease]:
-        """Rows of one subscription follow one another, one for each event; one without an event when there is none."""
+        """The leases of rows grouped by subscription, one row an event; a row without event when there is none."""
         leases = []
         for rid, group in groupby(rows, key=itemgetter(1)):
             found = list(group)
@@ -284,14 +283,14 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
         return leases
 
     def _resource(self, rid: int, body: str) -> Json:
-        """The Subscription; the same object as long as its body is the same."""
-        known = self._read.get(rid)
+        """The parsed Subscription; the same object as long as its body is the same."""
+        known = self._parsed.get(rid)
         if known is not None and known[0] == body:
             return known[1]
-        if len(self._read) >= _MOST_READ:
-            self._read.clear()
+        if len(self._parsed) >= _MAX_PARSED:
+            self._parsed.clear()
         resource: Json = loads(body)
-        self._read[rid] = body, resource
+        self._parsed[rid] = body, resource
         return resource
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
@@ -301,7 +300,7 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
-        rows = await self._all_tenants.many(_settling(lease, end))
+        rows = await self._all_tenants.many(_settle_call(lease, end))
         if not rows:
             return None
         return Settled(rows[0][0], tuple(event_of(row[1:]) for row in rows if row[1] is not None))
@@ -327,7 +326,7 @@ class PostgresDeliveryQueue(Reports, Sockets, Lifecycle):
         return int((await self._all_tenants.one(ACTIVE.call()))[0])
 
 
-def _settling(lease: Lease, end: DeliveryEnd) -> str:
+def _settle_call(lease: Lease, end: DeliveryEnd) -> str:
     held, (one, *others) = (lease.subscription_rid, lease.token, end.delivered_to), end.attempts or (None,)
     if one is None or others or not _is_plain(one) or end.retry_at is not None or end.attempt_count:
         return SETTLE.call(

@@ -1,7 +1,6 @@
-"""The life of subscriptions and their events for reading, and the one way to have events sent again.
+"""Reading the state of subscriptions and their events, and sending events again.
 
-Arrives: a subscription, or a number of rows wanted.  Leaves: leases without a token (for reading only), events with the
-exact bodies of the versions that fired.
+Leaves: leases without a token (for reading only) and events with the exact bodies of the versions that fired.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ WHERE s.ends_at <= now() AND s.ends_at IS NOT NULL AND s.status IN ('requested',
 ORDER BY s.ends_at LIMIT $1""",
 )
 
-BETWEEN = Statement(
-    "delivery_between",
+EVENT_RANGE = Statement(
+    "delivery_event_range",
     "text, text, bigint, bigint, integer",
     """
 SELECT e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body, v.method
@@ -45,8 +44,8 @@ JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted' ORDER BY e.event_number LIMIT $5""",
 )
 
-# Whoever holds a lease has lost it: what is under way is not settled, so nothing moves the cursor forward again.
-# $4: the last one; beyond it the cursor goes back to where it is now.  A range within another makes one of both.
+# Revokes the lease, so that notifications under way are not settled and do not advance the cursor.
+# $4: the last event to send again; after it the cursor returns to its present position.  Overlapping ranges merge.
 RESEND = Statement(
     "delivery_resend",
     "text, text, bigint, bigint",
@@ -63,7 +62,7 @@ RETURNING CASE WHEN s.resend_until IS NULL THEN s.last_event_number - s.delivere
                ELSE s.resend_until - s.delivered_number + s.last_event_number - s.resume_number END""",
 )
 
-STATEMENTS = (PEEK, ENDED, BETWEEN, RESEND)
+STATEMENTS = (PEEK, ENDED, EVENT_RANGE, RESEND)
 
 
 class Lifecycle:
@@ -83,7 +82,9 @@ class Lifecycle:
 
     async def event_range(self, tenant: str, subscription_id: str, first: int, last: int, limit: int) -> list[Event]:
         """See `ports.DeliveryQueue.event_range`."""
-        rows = await self._database.for_tenant(tenant).many(BETWEEN.call(tenant, subscription_id, first, last, limit))
+        rows = await self._database.for_tenant(tenant).many(
+            EVENT_RANGE.call(tenant, subscription_id, first, last, limit)
+        )
         return [event_of(row) for row in rows]
 
     async def resend(self, tenant: str, subscription_id: str, first: int, last: int) -> int | None:

@@ -1,7 +1,4 @@
-"""The ledger of deliveries for reading: health of subscriptions and their history, each one statement.
-
-Arrives: a subscription, or a tenant.  Leaves: counters, and attempts newest first.  Nothing here writes.
-"""
+"""The ledger of deliveries, read: health of subscriptions and their attempts, newest first.  Nothing here writes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Events for websockets, on PostgreSQL: read by every process that has clients, never leased.
+"""Events for websockets on PostgreSQL: read by every process that has clients, never leased.
 
-A websocket client comes to one process of several and is told what happens from then on, without a replay (interface
-specification, "WebSocket").  So each process reads the events behind the numbers that its clients know, and writes to
-the ledger what it told them; the row's cursor follows the furthest.  Nothing is lost by a crash that the contract
-promises: its clients are disconnected, and ask `$events` for what they missed.
+A websocket client is connected to one process of several and receives events from then on, without a replay (interface
+specification, "WebSocket").  Each process reads the events after the numbers that its clients have, and writes to the
+ledger what it sent; the row's cursor follows the furthest process.  A crash disconnects the clients, which read missed
+events with `$events`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement, joined, printable
 from ipf.store.postgres.tenant_scope import Executor
 
-BOUND = Statement(
-    "delivery_bound",
+SUBSCRIPTION = Statement(
+    "delivery_websocket_subscription",
     "text, text",
     f"""
 SELECT p.name, s.rid, s.id, s.last_event_number, now(), v.body
@@ -28,8 +28,8 @@ JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE p.name = $1 AND s.id = $2 AND s.status <> 'deleted' AND s.channel_type = 'websocket'""",
 )
 
-TAIL = Statement(
-    "delivery_tail",
+EVENTS_AFTER = Statement(
+    "delivery_events_after",
     "text, text, integer",
     r"""
 SELECT s.rid, e.event_number, r.resource_type, r.id, e.version_id, e.occurred_at, e.correlation_id::text, v.body,
@@ -46,9 +46,9 @@ JOIN resource_versions v ON v.rid = e.resource_rid AND v.version_id = e.version_
 ORDER BY s.rid, e.event_number""",
 )
 
-# Rows are locked in the order in which writers lock them to number events.
-TOLD = Statement(
-    "delivery_told",
+# Rows are locked in the same order as writers lock them to number events.
+RECORD_SENT = Statement(
+    "delivery_record_sent",
     "text, text, text, text, text, text, text, text, text",
     r"""
 WITH attempts AS MATERIALIZED (
@@ -79,10 +79,10 @@ SELECT a.rid, a.event_number, a.attempted_at, a.succeeded, a.duration_ms, a.erro
 FROM attempts a JOIN mine m ON m.rid = a.rid ORDER BY a.n""",
 )
 
-STATEMENTS = (BOUND, TAIL, TOLD)
+STATEMENTS = (SUBSCRIPTION, EVENTS_AFTER, RECORD_SENT)
 
 
-class Sockets:
+class WebsocketEvents:
     """The part of `ports.DeliveryQueue` that websockets use."""
 
     _database: Database
@@ -90,7 +90,7 @@ class Sockets:
 
     async def websocket_subscription(self, tenant: str, subscription_id: str) -> Lease | None:
         """See `ports.DeliveryQueue.websocket_subscription`."""
-        row = await self._database.for_tenant(tenant).maybe(BOUND.call(tenant, subscription_id))
+        row = await self._database.for_tenant(tenant).maybe(SUBSCRIPTION.call(tenant, subscription_id))
         if row is None:
             return None
         name, rid, id_, number, now, body = row
@@ -98,7 +98,7 @@ class Sockets:
 
     async def events_after(self, cursors: Mapping[int, int], limit: int) -> list[tuple[int, Event]]:
         """See `ports.DeliveryQueue.events_after`."""
-        rows = await self._all_tenants.many(TAIL.call(joined(cursors.keys()), joined(cursors.values()), limit))
+        rows = await self._all_tenants.many(EVENTS_AFTER.call(joined(cursors.keys()), joined(cursors.values()), limit))
         return [(row[0], event_of(row[1:])) for row in rows]
 
     async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
@@ -106,7 +106,7 @@ class Sockets:
         flat = [(rid, attempt) for rid, made in attempts.items() for attempt in made]
         if not flat:
             return
-        call = TOLD.call(
+        call = RECORD_SENT.call(
             joined(rid for rid, _ in flat),
             joined(attempt.event_number for _, attempt in flat),
             joined(attempt.attempted_at for _, attempt in flat),
@@ -121,7 +121,7 @@ class Sockets:
 
 
 def event_of(row: Row) -> Event:
-    """An event of its columns; of a Subscription that changed, without its secrets."""
+    """The event of a row; a Subscription in its body is redacted."""
     number, resource_type, id_, version_id, occurred_at, correlation_id, body, method = row
     return Event(
         number, resource_type, id_, version_id, occurred_at, correlation_id, redact_body(body.encode()), method

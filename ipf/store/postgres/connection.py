@@ -1,9 +1,8 @@
-"""One connection to PostgreSQL, and every driver error turned into a category.
+"""One connection to PostgreSQL; every driver error becomes a `Problem`.
 
-What txpostgres leaves open, and what is done about it: a connection that dies while idle raises in the reactor's
-read loop (`driver.py` reports it instead, here it is passed on through `lost`); a cancelled query leaves the connection
-unusable (`run` cannot be cancelled, only the waiting for it); connecting has no time limit (bounded here); the name of
-the server is looked up in the reactor's thread (looked up by the reactor's resolver first).
+Additions to txpostgres: a connection that dies while idle is reported through `lost`; a statement is never cancelled,
+only the wait for it, because a cancelled one leaves the connection unusable; connecting has a time limit; the server's
+name is resolved by the reactor's resolver, not in the reactor's thread.
 
 Sources: https://www.postgresql.org/docs/current/errcodes-appendix.html,
 https://www.postgresql.org/docs/current/libpq-connect.html
@@ -22,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
-from ipf.store.postgres.driver import Row, Wire
+from ipf.store.postgres.driver import PsycopgConnection, Row
 from ipf.store.postgres.quoting import Statement, script
 
 T = TypeVar("T")
@@ -30,8 +29,8 @@ log = Logger()
 
 MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
-_GONE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
-_WHY = {
+_UNAVAILABLE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
+_REASONS = {
     "53100": ": its disk is full",
     "53200": ": it is out of memory",
     "53300": ": it has too many connections",
@@ -52,8 +51,10 @@ _SOCKET = {
 class Connection:
     """A connection of the pool.  One statement string at a time; `lent` belongs to the pool."""
 
-    def __init__(self, wire: Wire, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]) -> None:
-        self._wire = wire
+    def __init__(
+        self, driver: PsycopgConnection, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]
+    ) -> None:
+        self._driver = driver
         self._reactor = reactor
         self._statement_seconds = statement_seconds
         self._lost = lost
@@ -65,7 +66,7 @@ class Connection:
         self._closed = False
         self._prepared: dict[str, None] = {}
         self.lent = False
-        wire.died = self._died
+        driver.died = self._died
 
     @property
     def alive(self) -> bool:
@@ -74,23 +75,23 @@ class Connection:
 
     def quoted_identifier(self, name: str) -> str:
         """`name` as a quoted SQL identifier."""
-        return self._wire.quoted_identifier(name)
+        return self._driver.quoted_identifier(name)
 
     @property
     def backend(self) -> int:
-        """Process id of the server's side."""
-        return int(self._wire.get_backend_pid())
+        """Process id of the server process."""
+        return int(self._driver.get_backend_pid())
 
     def notified(self, observer: Callable[[int, str], None]) -> None:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
-        self._wire.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
+        self._driver.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
 
     def has_prepared(self, name: str) -> bool:
-        """Whether `prepare` was done for this statement."""
+        """Whether this statement is prepared on this connection."""
         return name in self._prepared
 
     async def prepare(self, statement: Statement) -> None:
-        """Have the server prepare a statement; the oldest is given up when there are too many."""
+        """Prepare a statement; the oldest one is deallocated when there are too many."""
         oldest = next(iter(self._prepared)) if len(self._prepared) >= MAX_PREPARED else None
         if oldest is not None:
             del self._prepared[oldest]
@@ -101,8 +102,8 @@ class Connection:
     def run(self, sql: str, ended: Callable[[Connection], None] | None = None) -> Deferred[list[Row]]:
         """Send `sql` (several statements allowed), wait, return the rows of the last one.
 
-        `ended` is called when the server is done with it, before the rows are passed on.  Cancelling the Deferred only
-        stops the waiting.  Fails with a `Problem`.
+        `ended` is called when the server has finished, before the rows are passed on.  Cancelling the Deferred ends the
+        wait only.  Fails with a `Problem`.
         """
         running: Deferred[list[Row]] = Deferred()
         if self._running is not None:
@@ -113,15 +114,15 @@ class Connection:
             return running
         self._began = self._reactor.seconds()
         if self._watchdog is None:
-            self._watchdog = self._reactor.callLater(self._statement_seconds, self._look)
-        self._wire.query(sql, self._ran)
+            self._watchdog = self._reactor.callLater(self._statement_seconds, self._check_duration)
+        self._driver.query(sql, self._ran)
         return running
 
     def _ran(self, result: list[Row] | BaseException) -> None:
         running, self._running = self._running, None
         ended, self._ended = self._ended, None
         if isinstance(result, BaseException):
-            result = self._categorised(result)
+            result = self._problem(result)
             if isinstance(result, StoreUnreachable):
                 self._died()
         if ended is not None:
@@ -150,16 +151,16 @@ class Connection:
             if self._watchdog is not None:
                 self._watchdog.cancel()
                 self._watchdog = None
-            self._wire.close()
+            self._driver.close()
 
-    def _look(self) -> None:
-        """One timer for many statements: it looks how long the one that runs has been running."""
+    def _check_duration(self) -> None:
+        """Check the duration of the running statement; one timer serves many statements."""
         self._watchdog = None
         if self._running is None:
             return
         left = self._began + self._statement_seconds - self._reactor.seconds()
         if left > 0:
-            self._watchdog = self._reactor.callLater(left, self._look)
+            self._watchdog = self._reactor.callLater(left, self._check_duration)
             return
         text = "event=store_hung a statement took longer than {seconds} s"
         log.warn(text, event="store_hung", seconds=self._statement_seconds)
@@ -170,7 +171,7 @@ class Connection:
             self.close()
             self._lost(self)
 
-    def _categorised(self, error: BaseException) -> Problem:
+    def _problem(self, error: BaseException) -> Problem:
         if isinstance(error, Problem):
             return error
         if self._closed or not isinstance(error, psycopg2.Error):
@@ -179,17 +180,17 @@ class Connection:
 
 
 def category_of(error: psycopg2.Error) -> Problem:
-    """A driver error as a Problem.  Its text never carries values, since the server's messages may quote them."""
+    """A driver error as a Problem.  Its text leaves out the server's message, which may quote values."""
     code = error.pgcode
     if code is None:
         gone = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError | psycopg2.DatabaseError)
         return StoreUnreachable() if gone else Problem(Category.INTERNAL, f"the driver refused: {type(error).__name__}")
     if code in _CONFLICTS:
         return WriteConflict()
-    if code.startswith(_GONE):
-        why = _WHY.get(code, "")
+    if code.startswith(_UNAVAILABLE):
+        why = _REASONS.get(code, "")
         return StoreUnreachable(f"the store cannot serve now{why} (SQLSTATE {code})")
-    defect = error.diag.message_primary if code.startswith("42") else None  # names of ours, never values
+    defect = error.diag.message_primary if code.startswith("42") else None  # names of our schema, never values
     where = ", ".join(name for name in (error.diag.table_name, error.diag.constraint_name, defect) if name)
     return Problem(Category.INTERNAL, f"the store refused a statement (SQLSTATE {code}{': ' + where if where else ''})")
 
@@ -204,51 +205,51 @@ async def connect(
     lost: Callable[[Connection], None] = lambda connection: None,
 ) -> Connection:
     """Open a connection and run `greeting` on it, within `connect_seconds`; StoreUnreachable otherwise."""
-    wire = Wire(reactor)
-    connection = Connection(wire, reactor, statement_seconds, lost)
+    driver = PsycopgConnection(reactor)
+    connection = Connection(driver, reactor, statement_seconds, lost)
     try:
         dsn = await _resolved(url, reactor)
-        connecting: Deferred[Any] = wire.connect(dsn)
+        connecting: Deferred[Any] = driver.connect(dsn)
     except Exception as error:  # a URL that cannot be read, a host that has no address
-        raise StoreUnreachable(detail=_said(error)) from error
+        raise StoreUnreachable(detail=_reason(error)) from error
     late = False
 
     def give_up() -> None:
         nonlocal late
         late = True
-        wire.close()
+        driver.close()
 
     timer = reactor.callLater(connect_seconds, give_up)
     try:
         await connecting
         await connection.run(script(_QUOTING, greeting))
-        wire.check_quoting()
+        driver.check_quoting()
     except Problem:
         connection.close()
         raise
-    except Exception as error:  # whatever the driver raises while connecting means: not reachable
-        _abandon(wire)
-        raise StoreUnreachable(detail=f"no answer within {connect_seconds:g} s" if late else _said(error)) from error
+    except Exception as error:  # any error of the driver while connecting
+        _abandon(driver)
+        raise StoreUnreachable(detail=f"no answer within {connect_seconds:g} s" if late else _reason(error)) from error
     finally:
         if timer.active():
             timer.cancel()
     return connection
 
 
-def _said(error: Exception) -> str:
-    """What the driver says of a connection that was not made, on one line; never a URL, which may hold a password."""
+def _reason(error: Exception) -> str:
+    """The driver's reason for a failed connection, on one line, without the URL, which may hold a password."""
     if isinstance(error, psycopg2.ProgrammingError):
         return "the URL of the database cannot be read"
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _abandon(wire: Wire) -> None:
-    if wire.pollable() is not None:
-        wire.close()
+def _abandon(driver: PsycopgConnection) -> None:
+    if driver.pollable() is not None:
+        driver.close()
 
 
 async def _resolved(url: str, reactor: Any) -> str:
-    """The connection string with the server's address looked up outside the reactor's thread."""
+    """The connection string with the server's address, resolved outside the reactor's thread."""
     parts = parse_dsn(url)
     host = parts.get("host", "")
     if "@" in host:
@@ -259,7 +260,7 @@ async def _resolved(url: str, reactor: Any) -> str:
 
 
 def shielded(work: Coroutine[Any, Any, T]) -> Deferred[T]:
-    """Run `work` to its end, whatever happens to the Deferred returned."""
+    """Run `work` to its end, even if the Deferred returned is cancelled."""
     return _decoupled(Deferred.fromCoroutine(work))
 
 
@@ -271,7 +272,7 @@ def _decoupled(running: Deferred[T]) -> Deferred[T]:
         if not waiting.called:
             waiting.callback(result)
         elif isinstance(result, Failure):
-            log.debug("a failure that nobody waited for: {reason}", reason=result.getErrorMessage())
+            log.debug("a cancelled caller missed this failure: {reason}", reason=result.getErrorMessage())
 
     running.addBoth(pass_on)
     return waiting

@@ -1,9 +1,8 @@
-"""txpostgres with its rough edges taken off: one wire to PostgreSQL that stays registered with the reactor.
+"""txpostgres with a connection that stays registered with the reactor.
 
-txpostgres makes a cursor a reader of its own for each query, which costs four changes of the reactor's poll set, two
-turns of the reactor and a timer: more than the rest of a query costs this process.  Here the connection stays the
-reader all the time, and gives the rows to whoever waits for them within the read that completes them.
-Connecting, closing and NOTIFY are txpostgres's own.
+txpostgres registers a cursor with the reactor for each query: four changes of the poll set, two reactor turns and a
+timer, more than the rest of a query costs this process.  Here the connection stays the reader, and passes on the rows
+within the read that completes them.  Connecting, closing and NOTIFY are those of txpostgres.
 
 Source: https://www.psycopg.org/docs/advanced.html#asynchronous-support
 """
@@ -28,10 +27,10 @@ log = Logger()
 
 Row = tuple[Any, ...]
 Done = Callable[[list[Row] | BaseException], None]
-"""Takes the rows of the last statement, or what went wrong.  Called exactly once."""
+"""Takes the rows of the last statement, or the error.  Called exactly once."""
 
 
-class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
+class PsycopgConnection(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
     """A connection whose queries end in a callback.  `died` is called when it is lost while nothing runs."""
 
     died: Callable[[], None] = staticmethod(lambda: None)
@@ -40,10 +39,10 @@ class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no ty
     _done: Done | None = None
 
     def connect(self, dsn: str) -> Deferred[Any]:
-        """See txpostgres.  From then on the reactor watches a duplicate of the socket.
+        """See txpostgres.  Afterwards the reactor watches a duplicate of the socket.
 
-        The driver closes its own as soon as it finds the server gone, and a poll set must not hold a closed one, whose
-        number the next socket may get.
+        libpq closes its socket as soon as the server is gone, and a poll set must not hold a closed descriptor, whose
+        number may be reused.
         """
         connecting: Deferred[Any] = super().connect(dsn)
         return connecting.addCallback(self._watch)
@@ -103,7 +102,7 @@ class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no ty
         if self._pollingD is not None:
             super().connectionLost(reason)
         if not self._connection.closed:
-            self._advance()  # lets the driver say what happened
+            self._advance()  # libpq reports the reason
         if self._done is not None:
             self._end(ConnectionLost())
         elif not self._connection.closed and self._pollingD is None:
@@ -123,7 +122,7 @@ class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no ty
                     log.failure("a NOTIFY could not be handled")
 
     def _advance(self, sending: bool = False) -> None:
-        """Let the driver read or write what it can, and see whether that ends the query."""
+        """Let libpq read or write, and end the query when it is complete."""
         try:
             state = self._connection.poll()
         except psycopg2.Error as error:
@@ -133,7 +132,7 @@ class Wire(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no ty
                 self.died()
             return
         if state == POLL_OK:
-            if sending:  # the server was faster than us: not now, or many queries would end inside one another
+            if sending:  # the result is here already: end later, or queries would nest
                 self.reactor.callLater(0, self._advance)
             elif self._done is not None:
                 self._end(self._rows())

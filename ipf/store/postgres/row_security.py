@@ -1,12 +1,12 @@
-"""Row-level security switched on, by a start with several tenants: the role of callers' requests, its rights, policies.
+"""Row-level security, switched on by a start with several tenants: the role of callers' requests, grants, policies.
 
-Arrives: the URL of the migrated FHIR database, whose user owns the tables.  Leaves: a database that `Database(...,
-tenants=True)` can open, or a Problem that says which two statements somebody with more rights must run once.  Doing it
-again changes nothing; replicas that start together take turns.  With one tenant none of this is ever called.
+Arrives: the URL of the migrated FHIR database; its user owns the tables.  Leaves: a database that `Database(...,
+tenants=True)` can open, or a Problem with the two statements that a user with more rights must run once.  Repeating it
+changes nothing; replicas that start together take turns.  A start with one tenant does not use this module.
 
-Searches that compare numbers or put texts together inside an index are only as quick as before when PostgreSQL knows
-that these functions cannot tell anything about rows that a policy hides (LEAKPROOF).  A superuser alone may say so: it
-is done where the user is one, as in the embedded server; `HINT` says how where not.
+Behind a policy, an index condition may use only functions that cannot leak hidden rows (LEAKPROOF).  Only a superuser
+may mark functions so: this module does it where the user is one, as in the embedded server, and logs `HINT` elsewhere.
+Without it, searches that compare numbers or concatenate texts are slower.
 
 Sources: https://www.postgresql.org/docs/current/ddl-rowsecurity.html,
 https://www.postgresql.org/docs/current/sql-createfunction.html (LEAKPROOF)
@@ -33,8 +33,8 @@ LEAKPROOF = (
 )  # fmt: skip
 HINT = "; ".join(f"ALTER FUNCTION pg_catalog.{one} LEAKPROOF" for one in LEAKPROOF)
 
-# The role's name and the user's, whether the role is there, whether this user may make it, and is a superuser, whether
-# the functions are known as leakproof.
+# Names of the role and the user; whether the role exists, the user may create roles, the user is a superuser, and the
+# functions are leakproof.
 _STATE = f"""
 SELECT {ROLE}::text, current_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE rolname = {ROLE}),
     (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user),
@@ -43,7 +43,7 @@ SELECT {ROLE}::text, current_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE ro
      WHERE oid = ANY (ARRAY[{",".join(map(literal, LEAKPROOF))}]::regprocedure[]))"""
 _ENTER = f"SELECT set_config('role', {ROLE}, true)"  # for this statement alone
 
-_MAKE_ROLE = """
+_CREATE_ROLE = """
 DO $$ BEGIN
     EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', {role});
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another start was first
@@ -67,7 +67,7 @@ END $$"""
 
 
 async def secure(url: str, *, reactor: Any) -> None:
-    """Make the role when it is missing, give it its rights, switch every policy on.
+    """Create the role if it is missing, grant its rights, switch every policy on.
 
     Problem UNAVAILABLE with what to do when this user may not; StoreUnreachable when the server is away.
     """
@@ -82,17 +82,17 @@ async def secure(url: str, *, reactor: Any) -> None:
 
 
 async def obstacle(connection: Connection) -> str:
-    """Why a start with several tenants would be refused; empty when it would not be.  Changes nothing."""
-    ((role, user, exists, may_make, *_),) = await connection.run(_STATE)
-    return "" if (may_make and not exists) or await _may_enter(connection) else missing(role, user)
+    """The reason why a start with several tenants would be refused; empty if there is none.  Changes nothing."""
+    ((role, user, exists, may_create, *_),) = await connection.run(_STATE)
+    return "" if (may_create and not exists) or await _may_enter(connection) else missing(role, user)
 
 
 async def _join(connection: Connection) -> None:
-    """The role exists and this user may work in it."""
-    ((role, user, exists, may_make, *_),) = await connection.run(_STATE)
+    """Create the role if it is missing and let this user set it."""
+    ((role, user, exists, may_create, *_),) = await connection.run(_STATE)
     try:
-        if may_make and not exists:
-            await connection.run(_MAKE_ROLE.format(role=ROLE))
+        if may_create and not exists:
+            await connection.run(_CREATE_ROLE.format(role=ROLE))
         if not await _may_enter(connection):
             await connection.run(_JOIN_ROLE.format(role=ROLE))
     except StoreUnreachable:
@@ -124,9 +124,9 @@ async def _leakproof(connection: Connection) -> None:
 
 
 def missing(role: str, user: str) -> str:
-    """What to do about a role that the service may not make itself."""
+    """The instructions for a role that the service may not create."""
     return (
-        f"row-level security needs a role that {user} may not make: let somebody with CREATEROLE run once "
+        f"row-level security needs a role that {user} may not create: a user with CREATEROLE must run once "
         f'CREATE ROLE "{role}" NOLOGIN NOINHERIT; GRANT "{role}" TO "{user}" '
-        "- or set SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY=false to go without the second lock"
+        "- or set SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY=false to run without row-level security"
     )

@@ -1,12 +1,11 @@
-"""Keeps the embedded PostgreSQL running while the service runs: nobody else would start it again.
+"""Keeps the embedded PostgreSQL running while the service runs.
 
-What arrives: the server of one data directory.  What leaves: that server, started again after it went away, and lines
-that say so.  It goes away when the kernel kills it for want of memory, and when a full disk keeps it from recovering;
-then it is tried again, less and less often, until there is space.  What was committed is there afterwards; senders are
-answered `AE` meanwhile, and the service goes on by itself.
+A server that went away is started again: after the kernel killed it for lack of memory, and after a full disk stopped
+its recovery; then it is tried again at growing intervals until there is space.  Committed rows survive.  Senders are
+answered `AE` meanwhile.
 
-A server that was stopped in order (`pg_ctl stop`, `restart`) is left alone for `GRACE_SECONDS`, in which whoever did
-that may start it.
+A server that was stopped in order (`pg_ctl stop`, `restart`) is left alone for `GRACE_SECONDS`, so that its operator
+may start it.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from ipf.errors import Problem
 
 log = Logger()
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 GRACE_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 30.0
 
 
 class Server(Protocol):
-    """What is needed of `EmbeddedPostgres`."""
+    """The part of `EmbeddedPostgres` that is used here."""
 
     def running(self) -> bool:
-        """Whether it runs now."""
+        """Whether the server runs now."""
 
-    def left_in_order(self) -> bool:
+    def stopped_in_order(self) -> bool:
         """Whether a server that does not run was stopped in order."""
 
     async def start_up(self) -> None:
-        """Start it; Problem when that fails."""
+        """Start the server; Problem when that fails."""
 
 
 class PostgresSupervisor:
-    """Looks after `server` from `start` to `stop`."""
+    """Supervises `server` from `start` to `stop`."""
 
     def __init__(self, server: Server, clock: IReactorTime) -> None:
         self._server = server
@@ -51,37 +50,39 @@ class PostgresSupervisor:
         self._ended: Deferred[LoopingCall] | None = None
         self._gone_since: float | None = None
         self._next = 0.0
-        self._wait = LOOK_SECONDS
+        self._wait = CHECK_SECONDS
 
     def start(self) -> None:
-        """Begin to look."""
-        self._ended = self._loop.start(LOOK_SECONDS, now=False)
+        """Begin to check."""
+        self._ended = self._loop.start(CHECK_SECONDS, now=False)
 
     async def stop(self) -> None:
-        """Look no more; a start that is being tried is waited for."""
+        """Stop checking, after a start that is under way has ended."""
         if self._loop.running:
             self._loop.stop()
         if self._ended is not None:
             await self._ended
 
-    async def look(self) -> None:
-        """See whether it runs, and start it when it is time to."""
+    async def check(self) -> None:
+        """Check whether the server runs, and start it when it is due."""
         if self._server.running():
             self._gone_since = None
             return
         now = self._clock.seconds()
         if self._gone_since is None:
-            self._gone_since, self._wait = now, LOOK_SECONDS
-            self._next = now + (GRACE_SECONDS if self._server.left_in_order() else LOOK_SECONDS)
-            log.error("event=postgres_gone the embedded PostgreSQL has ended; it is started", event="postgres_gone")
+            self._gone_since, self._wait = now, CHECK_SECONDS
+            self._next = now + (GRACE_SECONDS if self._server.stopped_in_order() else CHECK_SECONDS)
+            log.error(
+                "event=postgres_gone the embedded PostgreSQL has ended; it will be started", event="postgres_gone"
+            )
         if now >= self._next:
             await self._start()
 
     async def _guarded(self) -> None:
         try:
-            await self.look()
+            await self.check()
         except Exception:
-            log.failure("looking after the embedded PostgreSQL failed")
+            log.failure("supervising the embedded PostgreSQL failed")
 
     async def _start(self) -> None:
         try:

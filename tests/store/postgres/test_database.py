@@ -268,33 +268,33 @@ class OutageTest(TestCase):
     async def test_a_killed_server_is_started_again(self) -> None:
         """At once after a kill; one that was stopped in order only after a while, in which its master may be back."""
         clock = Clock()
-        caretaker = PostgresSupervisor(self.server, clock)
+        supervisor = PostgresSupervisor(self.server, clock)
         before = self.server.pid()
-        await caretaker.look()
+        await supervisor.check()
         self.assertEqual(self.server.pid(), before)
         assert before is not None
         os.kill(before, signal.SIGKILL)
         while self.server.pid() in (None, before):  # its own processes may take a moment to go
-            await caretaker.look()
+            await supervisor.check()
             clock.advance(1)
             await postgres.pause(0.02)
-        await caretaker.look()
+        await supervisor.check()
         await self.server.shut_down()
-        await caretaker.look()
+        await supervisor.check()
         clock.advance(GRACE_SECONDS - 0.1)
-        await caretaker.look()
+        await supervisor.check()
         self.assertFalse(self.server.running())
         clock.advance(0.2)
-        await caretaker.look()
+        await supervisor.check()
         self.assertTrue(self.server.running())
 
     async def test_a_server_that_cannot_be_seen(self) -> None:
         """No files to be had is no reason to start a second server beside one that runs."""
-        caretaker, before = PostgresSupervisor(self.server, Clock()), self.server.pid()
+        supervisor, before = PostgresSupervisor(self.server, Clock()), self.server.pid()
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:
-            await self.assertFailure(started(caretaker.look()), OSError)
+            await self.assertFailure(started(supervisor.check()), OSError)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         self.assertEqual(self.server.pid(), before)
@@ -315,18 +315,18 @@ class OutageTest(TestCase):
         lines: list[LogEvent] = []
         globalLogPublisher.addObserver(lines.append)
         self.addCleanup(globalLogPublisher.removeObserver, lines.append)
-        caretaker = PostgresSupervisor(self.server, clock)
+        supervisor = PostgresSupervisor(self.server, clock)
         settings = self.server.cluster / "postgresql.auto.conf"
         await self.server.shut_down()
         settings.write_text("shared_buffers = 'no number'\n")
-        await caretaker.look()
+        await supervisor.check()
         clock.advance(GRACE_SECONDS)
         for wait in (1.0, 2.0):
-            await caretaker.look()
-            await caretaker.look()
+            await supervisor.check()
+            await supervisor.check()
             clock.advance(wait)
         settings.write_text("")
-        await caretaker.look()
+        await supervisor.check()
         self.assertTrue(self.server.running())
         reasons = [line["reason"] for line in lines if line.get("event") == "postgres_not_started"]
         self.assertEqual(len(reasons), 2)
@@ -346,7 +346,7 @@ class OutageTest(TestCase):
         self.assertTrue(self.server.running())
 
 
-class BellTest(TestCase):
+class NotifierTest(TestCase):
     """Rings here and in another process."""
 
     async def test_rings(self) -> None:

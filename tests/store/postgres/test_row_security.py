@@ -1,4 +1,4 @@
-"""The second lock between tenants: what PostgreSQL does with a statement that names the wrong one, or none."""
+"""Row-level security: statements that set the wrong tenant, or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.rest.world import World, by_mrn, patient, put, unit
 from tests.waiting import PATIENCE
 
 # Tables that hold nothing of a tenant.
-OF_NOBODY = {
+WITHOUT_TENANT = {
     "partitions": "names of tenants and their numbers",
     "search_parameters": "names of parameters and their numbers",
     "subscription_epoch": "one number",
@@ -74,11 +74,11 @@ class PolicyTests(TestCase):
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
             " AND NOT (relispartition AND relrowsecurity)"
         )
-        self.assertEqual({name for (name,) in every} - set(self.tables), set(OF_NOBODY))
+        self.assertEqual({name for (name,) in every} - set(self.tables), set(WITHOUT_TENANT))
         policies = await self.database.all_tenants.many("SELECT cmd, permissive, qual FROM pg_policies")
         self.assertEqual({(cmd, permissive) for cmd, permissive, _ in policies}, {("ALL", "PERMISSIVE")})
 
-    async def test_statements_that_name_the_wrong_tenant(self) -> None:
+    async def test_statements_with_the_wrong_tenant(self) -> None:
         """See nothing, change nothing, and write nothing; those that name none see nothing at all."""
         alpha, everyone = self.database.for_tenant("alpha"), self.database.all_tenants
         for table in self.tables:
@@ -118,7 +118,7 @@ class PolicyTests(TestCase):
             await scope.run_reserved("SELECT 1")
             self.assertEqual(await self.database.run_reserved(role), [(before, "", 0)])
 
-    async def test_the_role_may_no_more_than_it_needs(self) -> None:
+    async def test_role_has_only_the_rights_it_needs(self) -> None:
         """It reads no migrations and changes no table."""
         for sql in ("SELECT * FROM schema_versions", "TRUNCATE resources", "DROP POLICY tenants ON resources",
                     "ALTER TABLE resources DISABLE ROW LEVEL SECURITY", "CREATE TABLE x (id int)"):  # fmt: skip
@@ -176,8 +176,8 @@ class CommitTests(TestCase):
             self.assertEqual(len(await self.found(tenant, "_count=100")), 65)
 
 
-class DividedStoreTests(contract.FhirStoreContract):
-    """All that the store promises, within the role."""
+class MultiTenantStoreTests(contract.FhirStoreContract):
+    """The contract of the store, under row-level security."""
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir", tenants=True)
@@ -190,7 +190,7 @@ class DividedStoreTests(contract.FhirStoreContract):
 
 
 class SecureTests(TestCase):
-    """Making the role, by users who may and who may not."""
+    """Creating the role, by users with and without the right to."""
 
     async def run_as_superuser(self, sql: str) -> None:
         connection = await connect((await postgres.server()).url("postgres"), reactor=reactor)
@@ -224,8 +224,8 @@ class SecureTests(TestCase):
         self.assertEqual(await database.many("SELECT key FROM receipts"), [])
         await database.close()
 
-    async def test_who_may_not_is_told_what_to_run(self) -> None:
-        """And when it was run the start goes through."""
+    async def test_missing_rights_name_the_statements_to_run(self) -> None:
+        """Once they were run the start succeeds."""
         url, role = await self.owned_by("plain_owner")
         refused = await self.assertFailure(waiting(secure(url, reactor=reactor)), Problem)
         self.assertEqual(await self.obstacle(url), refused.text)
@@ -236,7 +236,7 @@ class SecureTests(TestCase):
         await secure(url, reactor=reactor)
         await self.works(url)
 
-    async def test_who_may_makes_it_and_replicas_do_not_meet(self) -> None:
+    async def test_create_role_with_concurrent_replicas(self) -> None:
         """Twice at once, and again at the next start."""
         url, _ = await self.owned_by("maker_owner", "CREATEROLE")
         self.assertEqual(await self.obstacle(url), "")
@@ -244,8 +244,8 @@ class SecureTests(TestCase):
         await secure(url, reactor=reactor)
         await self.works(url)
 
-    async def test_a_superuser_vouches_for_functions(self) -> None:
-        """So that ranges of numbers are conditions of an index behind the policy."""
+    async def test_superuser_marks_functions_leakproof(self) -> None:
+        """Ranges of numbers are index conditions behind the policy."""
         database = await postgres.database(self, "fhir", size=1, tenants=True)
         names = ", ".join(f"'{one}'::regprocedure" for one in LEAKPROOF)
         marked = await database.many(f"SELECT proleakproof FROM pg_proc WHERE oid IN ({names})")

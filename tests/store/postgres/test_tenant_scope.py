@@ -32,8 +32,8 @@ ALL_TENANTS = {
     "delivery_active": "a gauge",
     "delivery_holders": "names of workers",
     "delivery_release": "what a dead worker held",
-    "delivery_tail": "websockets by rid, which `delivery_bound` found within the tenant",
-    "delivery_told": "the same",
+    "delivery_events_after": "websockets by rid, which `delivery_websocket_subscription` found within the tenant",
+    "delivery_record_sent": "the same",
     "bindings_redeem": "by a secret token, whose row says the tenant",
 }
 # Modules, below ipf/store, that work on rows of several tenants.
@@ -43,7 +43,7 @@ USE_ALL_TENANTS = {
     "deliveries/deliveries": "the delivery and activation stages serve all; leases and rows say their tenant",
     "deliveries/lifecycle": "subscriptions that ended, of any tenant",
     "deliveries/reports": "the operator's health of all",
-    "deliveries/websockets": "by the rids that `delivery_bound` found within the tenant",
+    "deliveries/websockets": "by the rids that `delivery_websocket_subscription` found within the tenant",
     "inbox/retention": "rows past their retention, of any tenant",
     "inbox/statistics": "the operator's traces",
     "resources/exports": "the export stage takes the next job and removes expired ones, of any tenant",
