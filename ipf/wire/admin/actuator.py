@@ -1,10 +1,10 @@
 """Health and metrics on HTTP: `/actuator/*`.
 
-`/actuator/health` shows each component and is 503 when a required one is DOWN; `/health/liveness` says that the process
-answers; `/health/readiness` that it can take messages.  A downstream component (a mapping service, a FHIR server or an
-identity provider elsewhere) is shown as it is, but never takes health or readiness down: the listener must stay
-reachable to accept messages (decisions section 3).  Each check is bounded by a time limit; one check that hangs does
-not hide the others.  `/actuator/prometheus` is the scrape endpoint.  Mount `resource` at `/actuator`.
+`/actuator/health` lists the components and is 503 when a required one is DOWN; `/health/liveness` states that the
+process answers; `/health/readiness` that it can accept messages.  A downstream component (remote mapping service, FHIR
+server or identity provider) is listed but affects neither, since the listener must stay reachable to accept messages
+(decisions section 3).  Every check has a time limit of its own.  `/actuator/prometheus` is the scrape endpoint.
+Mount `resource` at `/actuator`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Check = Callable[[], Awaitable[Mapping[str, Any] | None]]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """`check` returns details, or None, when all is well, and raises when it is not.
+    """`check` returns details or None when the component works, and raises when it does not.
 
     `required` False: a downstream part, shown only.
     """
@@ -45,7 +45,7 @@ class Component:
 
 
 class Health:
-    """The checks of one service, asked anew at each request."""
+    """The checks of one service, run at each request."""
 
     def __init__(self, components: Mapping[str, Component], clock: IReactorTime, limit_seconds: float = 2.0) -> None:
         self._components = components
@@ -54,32 +54,32 @@ class Health:
 
     async def health(self) -> Answer:
         """All components with their states."""
-        states = await self._ask(self._components)
+        states = await self._run_checks(self._components)
         return _answer({"status": self._status(states), "components": states})
 
     async def states(self) -> Mapping[str, Mapping[str, Any]]:
         """`{status, details}` of every component."""
-        return await self._ask(self._components)
+        return await self._run_checks(self._components)
 
     @property
     def required(self) -> frozenset[str]:
-        """Names of the components that take health down."""
+        """Names of the components that make health DOWN."""
         return frozenset(name for name, each in self._components.items() if each.required)
 
     async def readiness(self) -> Answer:
         """The required components only."""
-        states = await self._ask({name: each for name, each in self._components.items() if each.required})
+        states = await self._run_checks({name: each for name, each in self._components.items() if each.required})
         return _answer({"status": self._status(states)})
 
     async def liveness(self) -> Answer:
-        """The process runs and its reactor turns."""
+        """The process runs and its reactor is not blocked."""
         return _answer({"status": UP})
 
     def _status(self, states: Mapping[str, Mapping[str, Any]]) -> str:
         failed = (name for name, state in states.items() if state["status"] == DOWN)
         return DOWN if any(self._components[name].required for name in failed) else UP
 
-    async def _ask(self, components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
+    async def _run_checks(self, components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
         states = await gatherResults([Deferred.fromCoroutine(self._state(each)) for each in components.values()])
         return dict(zip(components, states, strict=True))
 

@@ -1,4 +1,4 @@
-"""`/admin/audit`: the audit trail for operators, of all tenants; and what puts their own doings into it.
+"""`/admin/audit`: the audit trail of all tenants; and the audit records of admin requests.
 
 A search answers newest first, with the paging rules of `/admin/messages`; its filters combine, and a blank one is none:
 `agent`, `action` (C R U D E), `outcome` (0 4 8), `interaction`, `entity` (`Patient/7`), `patient`, `correlation_id`,
@@ -25,7 +25,7 @@ from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Trail
 from ipf.ports.mapping import Origin
 from ipf.security.audit import NewTail, clean, kind_of, record, target_of
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run
-from ipf.wire.admin.messages import answer, timestamp, window
+from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
 log = Logger()
 
@@ -49,7 +49,7 @@ def routes(store: AuditStore) -> Routes:
 
 
 def audit_hook(trail: Trail, agent: Callable[[Request], str], clock: Clock, new_tail: NewTail) -> AuditHook:
-    """Writes what operators do to the audit trail.  `agent`: name of the token that was used, "" = unknown."""
+    """Writes admin requests to the audit trail.  `agent`: name of the token that was used, "" = unknown."""
 
     def hook(request: Request, given: Answer, began: datetime) -> None:
         try:
@@ -79,7 +79,7 @@ def audit_of(
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:
-    """`list`, `read`, `delete`, or what the last segment of the path names: `retry`, `trace`, `status`."""
+    """`list`, `read`, `delete`, or the last segment of the path: `retry`, `trace`, `status`."""
     if path and (method == "POST" or len(path) > 2) and _WORD.fullmatch(path[-1]):
         return path[-1]
     if method in ("GET", "HEAD") and len(path) < 2:
@@ -89,7 +89,7 @@ def _interaction(method: str, path: tuple[str, ...]) -> str:
 
 async def list_records(store: AuditStore, request: Request) -> Answer:
     """`GET /admin/audit`: one page, newest first.  Problem VALUE for a filter that cannot be read."""
-    parameters = {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     tenant = parameters.get("tenant", "*") or "*"
     total, rows = await store.page(None if tenant == "*" else tenant, filter_of(parameters), limit, offset)
@@ -124,7 +124,7 @@ def filter_of(parameters: Mapping[str, str]) -> AuditFilter:
 
 
 def _set(given: Mapping[str, str], name: str, allowed: Mapping[str, object] | None = None) -> frozenset[str] | None:
-    """The values of a filter, separated by commas (an agent is one value, commas and all)."""
+    """The values of a filter, separated by commas (an agent is one value and may contain commas)."""
     if name not in given:
         return None
     if allowed is None:
@@ -139,7 +139,7 @@ def _moment(given: Mapping[str, str], name: str) -> datetime | None:
     if name not in given:
         return None
     try:
-        moment = datetime.fromisoformat(given[name].replace(" ", "+"))  # a plus sign that nobody encoded
+        moment = datetime.fromisoformat(given[name].replace(" ", "+"))  # a plus sign that was not encoded
     except ValueError:
         raise Problem(Category.VALUE, f"{name} must be a time in ISO 8601") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -172,7 +172,7 @@ def item(row: Audit) -> dict[str, Any]:
 
 
 def _source(origin: Origin) -> dict[str, Any]:
-    """Of a converted message of a vendor profile."""
+    """The origin of a converted message of a vendor profile."""
     return {
         "agent_system": origin.agent_system or None,
         "source_system": origin.source_system,

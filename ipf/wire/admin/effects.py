@@ -1,7 +1,7 @@
-"""What a message did: the map that converted it, the resources and versions it made, the events it fired, and every try
-to tell a subscriber; and its further conversions.  Functions on values.
+"""The effects of a message: the map that converted it, resource versions, events, delivery attempts, and its further
+conversions.  Functions on values.
 
-Facts that the pipeline wrote, from both databases.  Source: decisions section 3.
+All are rows that the pipeline wrote, from both databases.  Source: decisions section 3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ipf.ports import (
     Transformed,
     WrittenVersion,
 )
-from ipf.wire.admin.messages import answer, list_item, row_id, timestamp, window
+from ipf.wire.admin.messages import answer, list_item, parameters_of, row_id, timestamp, window
 from ipf.wire.admin.unmapped import conversion_item
 
 _WAITING = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
@@ -32,7 +32,7 @@ _SILENT = ("off", "deleted")
 
 
 async def effects(inbox: Inbox, admin: MessageAdmin, store: EffectsStore, message_id: str) -> Answer:
-    """`GET /admin/messages/{id}/effects`.  While the FHIR database is away, what it knows is left out: `unknown`."""
+    """`GET /admin/messages/{id}/effects`.  `unknown` while the FHIR database cannot be reached."""
     row = await _message(inbox, message_id)
     transformed = await admin.transformed(row.id)
     try:
@@ -45,14 +45,14 @@ async def effects(inbox: Inbox, admin: MessageAdmin, store: EffectsStore, messag
 async def conversions(inbox: Inbox, codes: CodeQueue, message_id: str, request: Request) -> Answer:
     """`GET /admin/messages/{id}/conversions`: further conversions of a message, the newest first."""
     row = await _message(inbox, message_id)
-    limit, offset = window({name: value.strip() for name, value in reversed(request.query)})
+    limit, offset = window(parameters_of(request))
     total, rows = await codes.conversions(row.tenant, row.id, None, limit, offset)
     items = [conversion_item(one) for one in rows]
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
 
 
 def effects_body(row: MessageRow, transformed: Transformed, found: FhirEffects | None) -> dict[str, Any]:
-    """The members that decisions section 3 names; `transform` is null for what was not mapped."""
+    """The members that decisions section 3 names; `transform` is null for a message that was not mapped."""
     shown = found or FhirEffects((), (), ())
     transform = None
     if transformed.map_url is not None:

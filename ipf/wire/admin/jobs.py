@@ -1,8 +1,8 @@
-"""Work on many messages: replay with its dry run, retry and discard of dead letters, and the jobs that do it.
+"""Work on many messages: replay with its preview, retry and discard of dead letters, and the jobs that do it.
 
-Functions on values.  What arrives names messages by `ids`, by a `filter` (the names of `GET /admin/messages`), or dead
-letters by the `fingerprint` of their error.  What leaves is a job, done in batches beside the daily work; or, with
-`dry_run`, what the job would do, and nothing is changed.
+Functions on values.  A request names messages by `ids` or by a `filter` (parameters of `GET /admin/messages`), dead
+letters by the `fingerprint` of their error.  The answer is a job, done in batches in the background; or, with
+`dry_run`, what the job would do, and nothing changes.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ipf.wire.admin.messages import (
     TIME_FILTERS,
     answer,
     filter_of,
+    parameters_of,
     row_id,
     tenant_of,
     timestamp,
@@ -51,7 +52,7 @@ _COMMON = frozenset(("ids", "filter", "per_second", "dry_run"))
 
 
 async def replay(admin: MessageAdmin, preview: ReplayPreview, request: Request) -> Answer:
-    """`POST /admin/messages/replay`: convert stored messages again with the maps of now.
+    """`POST /admin/messages/replay`: convert stored messages again with the installed maps.
 
     202 with the job.  `dry_run`: 200 with what would become of each resource, for the first 20 messages (`limit`).
     """
@@ -84,8 +85,8 @@ async def dead_letters(admin: MessageAdmin, kind: str, request: Request) -> Answ
 
 
 async def error_groups(admin: MessageAdmin, request: Request) -> Answer:
-    """`GET /admin/dead-letters/errors`: dead letters by what is alike in their errors, the largest group first."""
-    parameters = _parameters(request)
+    """`GET /admin/dead-letters/errors`: dead letters by the fingerprint of their error, the largest group first."""
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     total, groups = await admin.error_groups(tenant_of(parameters), limit, offset)
     return answer(200, _page(total, limit, offset, [group_item(one) for one in groups]))
@@ -93,7 +94,7 @@ async def error_groups(admin: MessageAdmin, request: Request) -> Answer:
 
 async def list_jobs(admin: MessageAdmin, request: Request) -> Answer:
     """`GET /admin/jobs`: newest first; filter `status`."""
-    parameters = _parameters(request)
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     status = parameters.get("status") or None
     if status is not None and status not in JOB_STATES:
@@ -111,7 +112,7 @@ async def get_job(admin: MessageAdmin, number: str) -> Answer:
 
 
 async def cancel_job(admin: MessageAdmin, number: str) -> Answer:
-    """`POST /admin/jobs/{id}/cancel`: what is done stays done.  409 when it has ended."""
+    """`POST /admin/jobs/{id}/cancel`: finished batches stay.  409 when the job has ended."""
     return answer(200, job_item(await admin.cancel_job(row_id(number))))
 
 
@@ -149,7 +150,7 @@ def group_item(group: ErrorGroup) -> dict[str, Any]:
 
 
 def _job_of(body: Mapping[str, Any], kind: str) -> NewJob:
-    """Messages that are named by their ids may be of any tenant, unless the filter names one."""
+    """Ids may be of any tenant, unless the filter names one."""
     ids, wanted = _ids(body), _filter(body)
     if ids is not None and "tenant" not in _conditions(body):
         wanted = replace(wanted, tenant=EVERY_TENANT)
@@ -188,7 +189,7 @@ def _conditions(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _narrowing(body: Mapping[str, Any]) -> dict[str, str]:
-    """The conditions without one that every message passes."""
+    """The conditions, without those that hold for every message."""
     return {name: value for name, value in _conditions(body).items() if (name, value) != ("tenant", EVERY_TENANT)}
 
 
@@ -225,10 +226,6 @@ def _body(request: Request, members: frozenset[str]) -> dict[str, Any]:
     if not isinstance(body, dict) or not set(body) <= members:
         raise Problem(Category.VALUE, f"the body must be a JSON object; it may have {', '.join(sorted(members))}")
     return body
-
-
-def _parameters(request: Request) -> dict[str, str]:
-    return {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
 
 
 def _page(total: int, limit: int, offset: int, items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Maps as operators see them: what is installed, reload, and the trace of a stored message; functions on values."""
+"""Installed maps, their reload, and the trace of a stored message; functions on values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ async def describe(admin: MappingAdmin) -> Answer:
 
 
 async def reload(admin: MappingAdmin, notifier: Notifier) -> Answer:
-    """`POST /admin/mapping/reload`: 422 names file and line of what is broken, and nothing has changed."""
+    """`POST /admin/mapping/reload`: 422 names file and line of the error, and the maps in use stay."""
     found = await admin.reload()
     notifier.notify(MAPPING)
     return _answer(found)
 
 
 async def trace(admin: MappingAdmin, message_id: str) -> Answer:
-    """`GET /admin/messages/{id}/trace`: mapped again with a trace; nothing is changed."""
+    """`GET /admin/messages/{id}/trace`: the message is mapped again with a trace; nothing changes."""
     return _answer(await admin.trace(row_id(message_id)))
 
 

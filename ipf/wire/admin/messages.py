@@ -46,9 +46,14 @@ _RETRYABLE = "FAILED or DEAD_LETTER"
 _DELETABLE = "DEAD_LETTER"
 
 
+def parameters_of(request: Request) -> dict[str, str]:
+    """Query parameters, stripped; the first of a name counts."""
+    return {name: value.strip() for name, value in reversed(request.query)}
+
+
 async def list_messages(inbox: Inbox, request: Request) -> Answer:
     """`GET /admin/messages`: one page, newest first.  Problem VALUE for a bad status, limit or offset."""
-    parameters = {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     wanted = filter_of(parameters)
     page = MessagePage(0, ()) if wanted is None else await inbox.page(wanted, limit, offset)
@@ -69,7 +74,7 @@ async def get_message(inbox: Inbox, message_id: str) -> Answer:
 
 
 async def retry_message(inbox: Inbox, notifier: Notifier, message_id: str) -> Answer:
-    """`POST /admin/messages/{id}/retry`: back to RECEIVED; the worker is woken."""
+    """`POST /admin/messages/{id}/retry`: back to RECEIVED; the worker is notified."""
     number = row_id(message_id)
     try:
         row = await inbox.retry(number)
@@ -96,7 +101,7 @@ def window(parameters: Mapping[str, str]) -> tuple[int, int]:
 
 
 def tenant_of(parameters: Mapping[str, str]) -> str:
-    """Whose rows a list shows: `tenant`, `*` for those of all; without it those of the tenant `default`."""
+    """The tenant of a list: parameter `tenant`, `*` for all; without it the tenant `default`."""
     tenant = parameters.get("tenant", "") or DEFAULT_TENANT
     if not tenant.isprintable():
         raise Problem(Category.VALUE, "tenant must be the name of a tenant, or *")
@@ -104,7 +109,7 @@ def tenant_of(parameters: Mapping[str, str]) -> str:
 
 
 def list_item(row: MessageRow) -> dict[str, Any]:
-    """The fields of a list item, in the specification's order; then whose it is."""
+    """The fields of a list item in the specification's order, then the tenant."""
     return {
         "id": row.id,
         "received_at": timestamp(row.received_at),
@@ -123,7 +128,7 @@ def list_item(row: MessageRow) -> dict[str, Any]:
 
 
 def full_row(row: MessageRow) -> dict[str, Any]:
-    """A list item, and what only the single row shows."""
+    """A list item and the fields of the single row."""
     return list_item(row) | {
         "next_attempt_at": timestamp(row.next_attempt_at),
         "raw_message": None if row.raw is None else readable(row.raw, row.charset),
@@ -132,7 +137,7 @@ def full_row(row: MessageRow) -> dict[str, Any]:
 
 
 def readable(raw: bytes, charset: str | None) -> str:
-    """The message as text; what is no character of its charset is shown as U+FFFD."""
+    """The message as text; bytes outside its charset become U+FFFD."""
     try:
         return raw.decode(charset or "utf-8", "replace")
     except (LookupError, ValueError):  # no such charset, or a codec that is not for text
@@ -172,7 +177,7 @@ def conflict(action: str, required: str, wrong: WrongState) -> Answer:
 
 
 class InvalidStatus(Problem):
-    """A `status` that is none of the five; its code in the body is `invalid_status`."""
+    """A `status` that is none of the five; the code in its error body is `invalid_status`."""
 
 
 def filter_of(parameters: Mapping[str, str]) -> MessageFilter | None:
@@ -195,7 +200,7 @@ def _moment(parameters: Mapping[str, str], name: str) -> datetime | None:
     if not text:
         return None
     try:
-        # A plus sign in a query is a blank when it arrives.
+        # A plus sign in a query arrives as a blank.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -218,13 +223,13 @@ def _number(parameters: Mapping[str, str], name: str, default: int) -> int:
         return default
     if not _WHOLE_NUMBER.fullmatch(text):
         raise Problem(Category.VALUE, f"{name} must be a whole number")
-    if len(text) > 18:  # far outside every bound; spared from arithmetic on thousands of digits
+    if len(text) > 18:  # out of every range; avoids arithmetic on thousands of digits
         return -1 if text.startswith("-") else HIGHEST_OFFSET
     return int(text)
 
 
 def row_id(text: str) -> int:
-    """The number of a row in a path.  Problem VALUE: it is none; NOT_FOUND: no row can have it."""
+    """The row number in a path.  Problem VALUE: not a number; NOT_FOUND: out of range."""
     if not _WHOLE_NUMBER.fullmatch(text):
         raise Problem(Category.VALUE, "the id must be a whole number")
     number = int(text) if len(text) <= 19 else HIGHEST_ID + 1

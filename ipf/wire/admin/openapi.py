@@ -1,4 +1,4 @@
-"""The operator API, described for programs: an OpenAPI 3.1 document, served at `/admin/openapi.json` without a token.
+"""The OpenAPI 3.1 document of the operator API, served at `/admin/openapi.json` without a token.
 
 A test validates it, holds the answers of the API against it, and compares its paths with those that are served.
 `/admin/observe` has a document of its own.

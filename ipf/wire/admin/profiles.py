@@ -45,14 +45,14 @@ async def describe(admin: ProfileAdmin) -> Answer:
 
 
 async def validate(admin: ProfileAdmin, request: Request) -> Answer:
-    """`POST /admin/api/profiles/validate`: 200 for every archive, valid or not; 400 for what is none, 413."""
+    """`POST /admin/api/profiles/validate`: 200 for every archive, valid or not; else 400, or 413."""
     if not request.body:
         raise Problem(Category.REQUIRED, "the body must be the archive of a profile (application/x-gtar)")
     return _answer(await admin.validate(request.body))
 
 
 async def reload(admin: ProfileAdmin, notifier: Notifier) -> Answer:
-    """`POST /admin/api/profiles/reload`: what is broken is listed as skipped and replaces nothing."""
+    """`POST /admin/api/profiles/reload`: a broken archive is listed as skipped and replaces nothing."""
     found = await admin.reload()
     notifier.notify(MAPPING)
     return _answer(found)

@@ -1,4 +1,4 @@
-"""`/admin/api/profiles` for the OpenAPI document of the operator API: bodies as JSON Schemas."""
+"""JSON Schemas of `/admin/api/profiles`, for the OpenAPI document of the operator API."""
 
 from __future__ import annotations
 

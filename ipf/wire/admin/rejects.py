@@ -1,4 +1,4 @@
-"""Frames that were refused (`AR`), for operators; and the settings in effect.  Functions on values."""
+"""Frames that were refused (`AR`), and the settings in effect.  Functions on values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ipf.config.settings import Settings, Variable
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, MessageAdmin, RejectRow, Request
-from ipf.wire.admin.messages import answer, readable, row_id, tenant_of, timestamp, window
+from ipf.wire.admin.messages import answer, parameters_of, readable, row_id, tenant_of, timestamp, window
 
 MASK = "********"
 
 
 async def list_rejects(admin: MessageAdmin, request: Request) -> Answer:
     """`GET /admin/rejects`: one page, newest first."""
-    parameters = {name: value.strip() for name, value in reversed(request.query)}
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     total, rows = await admin.rejects(tenant_of(parameters), limit, offset)
     items = [reject_item(row) for row in rows]
@@ -24,7 +24,7 @@ async def list_rejects(admin: MessageAdmin, request: Request) -> Answer:
 
 
 async def get_reject(admin: MessageAdmin, number: str) -> Answer:
-    """`GET /admin/rejects/{id}`: with what came, cut to a bound; what is no UTF-8 is shown as U+FFFD."""
+    """`GET /admin/rejects/{id}`: with the stored bytes; bytes that are no UTF-8 become U+FFFD."""
     row = await admin.get_reject(row_id(number))
     if row is None:
         raise Problem(Category.NOT_FOUND, f"there is no reject with id {row_id(number)}")
@@ -38,7 +38,7 @@ async def delete_reject(admin: MessageAdmin, number: str) -> Answer:
 
 
 def reject_item(row: RejectRow) -> dict[str, Any]:
-    """A refused frame; `size` is what came, however much of it was kept."""
+    """A refused frame; `size` is of the whole frame, also where only its beginning is stored."""
     return {
         "id": row.id,
         "received_at": timestamp(row.received_at),
@@ -52,7 +52,7 @@ def reject_item(row: RejectRow) -> dict[str, Any]:
 
 
 def config(settings: Settings, given: Collection[str]) -> Answer:
-    """`GET /admin/config`: every setting as it is in effect; `given`: names of variables that were set."""
+    """`GET /admin/config`: every setting in effect; `given`: names of the variables that are set."""
     return answer(200, {"settings": [_setting(one.metadata["variable"], getattr(settings, one.name), given)
                                      for one in fields(settings)]})  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Retention for operators: `/admin/retention` shows the policy, the last run, and what a run would remove now.
 
-`GET` shows; with `dry_run` it counts as well.  `POST` lets a run begin within a minute; with `dry_run` it only counts.
-Nothing is removed while the request waits: the stage `pipeline/maintenance/retention.py` of one process does it.
+`GET` shows; with `dry_run` it counts as well.  `POST` requests a run within a minute; with `dry_run` it only counts.
+The maintenance stage (`pipeline/maintenance/retention.py`) removes the rows, not the request.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ async def show(pruner: Pruner, policy: RetentionPolicy, count: Count, request: R
             "running_on": last.held_by,
             "removed": last.result,
         },
-        "would_remove": await count() if _is_dry(request) else None,
+        "would_remove": await count() if _is_dry_run(request) else None,
     }
     return Answer(200, orjson.dumps(shown), (), JSON)
 
 
 async def start(pruner: Pruner, policy: RetentionPolicy, count: Count, request: Request) -> Answer:
     """`POST /admin/retention`: 202.  Problem BUSINESS_RULE (422) when nothing is ever removed."""
-    if _is_dry(request):
+    if _is_dry_run(request):
         return await show(pruner, policy, count, request)
     if not policy.prunes:
-        raise Problem(Category.BUSINESS_RULE, "everything is kept: IPF_RETENTION_DAYS and its kin are 0")
+        raise Problem(Category.BUSINESS_RULE, "nothing is removed: all retention settings (IPF_RETENTION_DAYS) are 0")
     await pruner.request_run()
     return Answer(202, orjson.dumps({"message": "a run begins within a minute"}), (), JSON)
 
@@ -70,7 +70,7 @@ def routes(pruner: Pruner, policy: RetentionPolicy, count: Count) -> Routes:
     return add
 
 
-def _is_dry(request: Request) -> bool:
+def _is_dry_run(request: Request) -> bool:
     """`?dry_run`, `?dry_run=true`."""
     asked = dict(reversed(request.query)).get("dry_run")
     return asked is not None and asked.strip().lower() not in ("false", "0", "no")

@@ -179,7 +179,7 @@ def _others() -> Schema:
 
 
 def _object(**members: Schema) -> Schema:
-    """An object whose members are always there; others may be added."""
+    """An object with required members; others may be added."""
     return {"type": "object", "properties": members, "required": list(members)}
 
 

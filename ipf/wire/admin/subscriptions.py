@@ -22,7 +22,7 @@ from ipf.fhir.model.redaction import redact_body
 from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.messages import answer, timestamp, window
+from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
 log = Logger()
 
@@ -36,7 +36,7 @@ ChangeStatus = Callable[[str, str, str, str | None, str], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionAdmin:
-    """What an operator's requests about subscriptions need.  `actor`: who the log says made a change."""
+    """The parts that these functions use.  `actor`: named in the log as the author of a change."""
 
     queue: DeliveryQueue
     change_status: ChangeStatus
@@ -45,7 +45,7 @@ class SubscriptionAdmin:
 
 
 def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
-    """Everything below `/admin/subscriptions`."""
+    """The paths below `/admin/subscriptions`."""
 
     @app.route("/subscriptions/health", methods=["GET"])
     async def list_health(web: IRequest) -> bytes:
@@ -66,13 +66,15 @@ def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
 
 async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
     """`GET /admin/subscriptions/health`: one item a subscription, oldest first, at most `MOST`."""
-    items = [health_item(each) for each in await admin.queue.healths(_parameters(request).get("tenant") or None, MOST)]
+    items = [
+        health_item(each) for each in await admin.queue.healths(parameters_of(request).get("tenant") or None, MOST)
+    ]
     return answer(200, {"total": len(items), "items": items})
 
 
 async def history(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/history`: attempts, newest first."""
-    limit, offset = window(_parameters(request))
+    limit, offset = window(parameters_of(request))
     page = await admin.queue.history(_tenant(request), _id(subscription_id), limit, offset)
     if page is None:
         raise _unknown(subscription_id)
@@ -88,7 +90,7 @@ async def resource(admin: SubscriptionAdmin, subscription_id: str, request: Requ
 
 
 async def change_status(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
-    """`PATCH /admin/subscriptions/{id}/status`: any of the four statuses, whatever it was."""
+    """`PATCH /admin/subscriptions/{id}/status`: any of the four statuses, from any status."""
     status = _status(request.body)
     tenant = _tenant(request)
     before = await _find(admin, tenant, subscription_id)
@@ -111,7 +113,7 @@ async def change_status(admin: SubscriptionAdmin, subscription_id: str, request:
 
 
 def health_item(found: SubscriptionHealth) -> dict[str, Any]:
-    """One subscription; `pending_count`: events that are numbered and not acknowledged."""
+    """One subscription; `pending_count`: events that are not acknowledged."""
     channel = found.resource.get("channel")
     channel = channel if isinstance(channel, dict) else {}
     failed = found.status == "error"
@@ -157,7 +159,7 @@ async def _find(admin: SubscriptionAdmin, tenant: str, subscription_id: str) -> 
 
 
 def _status(body: bytes) -> str:
-    """The one field of the body.  Problem VALUE says what is expected."""
+    """The one field of the body.  Problem VALUE names what is expected."""
     expected = Problem(Category.VALUE, f"the body must be JSON with a status, one of {', '.join(STATUSES)}")
     try:
         asked: Json = loads(body)
@@ -169,19 +171,15 @@ def _status(body: bytes) -> str:
     return str(status)
 
 
-def _parameters(request: Request) -> dict[str, str]:
-    return {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
-
-
 def _tenant(request: Request) -> str:
-    tenant = _parameters(request).get("tenant") or DEFAULT_TENANT
+    tenant = parameters_of(request).get("tenant") or DEFAULT_TENANT
     if not tenant.isprintable():
         raise Problem(Category.NOT_FOUND, "there is no such tenant")
     return tenant
 
 
 def _id(text: str) -> str:
-    """Ids that the store would refuse as text are nobody's."""
+    """No subscription has an id that the store refuses as text."""
     if not text.isprintable():
         raise Problem(Category.NOT_FOUND, "there is no subscription with this id")
     return text

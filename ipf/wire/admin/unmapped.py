@@ -1,4 +1,4 @@
-"""Codes that no ConceptMap had, as operators see and settle them; functions on values, no socket.
+"""Codes without a ConceptMap entry: the list, overrides, and further conversions; functions on values.
 
 `/admin/unmapped-codes` lists them, `map` keeps an answer, `requeue` has the messages converted again;
 `/admin/code-overrides` are the answers, `/admin/conversions` the further conversions.  Errors, paging and
@@ -32,6 +32,7 @@ from ipf.wire.admin.messages import (
     InvalidStatus,
     answer,
     conflict,
+    parameters_of,
     row_id,
     tenant_of,
     timestamp,
@@ -46,7 +47,7 @@ _MAP_MEMBERS = frozenset(("system", "code", "display", "scope"))
 
 async def list_codes(codes: CodeQueue, request: Request) -> Answer:
     """`GET /admin/unmapped-codes`: one page, the last seen first."""
-    parameters = _parameters(request)
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     is_answered = _answered(parameters.get("status", ""))
     wanted = UnmappedFilter(**_exact(parameters), is_answered=is_answered, tenant=tenant_of(parameters))
@@ -55,7 +56,7 @@ async def list_codes(codes: CodeQueue, request: Request) -> Answer:
 
 
 async def get_code(codes: CodeQueue, number: str) -> Answer:
-    """`GET /admin/unmapped-codes/{id}`: with the messages that met it, the newest 500 of those that are kept."""
+    """`GET /admin/unmapped-codes/{id}`: with its messages, the newest 500."""
     row = await _code(codes, number)
     return answer(200, code_item(row) | {"message_ids": await codes.messages(row.id, _MOST_MESSAGES)})
 
@@ -82,7 +83,7 @@ async def map_code(codes: CodeQueue, notifier: Notifier, number: str, request: R
 
 
 async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, request: Request) -> Answer:
-    """`POST /admin/unmapped-codes/{id}/requeue`: the messages that met it are converted again.
+    """`POST /admin/unmapped-codes/{id}/requeue`: its messages are converted again.
 
     Body, optional: `{"following": false}` leaves out later messages of the same patients.
     """
@@ -99,7 +100,7 @@ async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, reques
 
 async def list_overrides(codes: CodeQueue, request: Request) -> Answer:
     """`GET /admin/code-overrides`: one page, the last changed first."""
-    parameters = _parameters(request)
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     wanted = OverrideFilter(**_exact(parameters), tenant=tenant_of(parameters))
     total, rows = await codes.overrides(wanted, limit, offset)
@@ -115,7 +116,7 @@ async def get_override(codes: CodeQueue, number: str) -> Answer:
 
 
 async def delete_override(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
-    """`DELETE /admin/code-overrides/{id}`: the ConceptMap counts again."""
+    """`DELETE /admin/code-overrides/{id}`: the ConceptMap applies again."""
     await codes.delete_override(row_id(number))
     notifier.notify(MAPPING)
     return Answer(204, b"", (), "")
@@ -123,7 +124,7 @@ async def delete_override(codes: CodeQueue, notifier: Notifier, number: str) -> 
 
 async def list_conversions(codes: CodeQueue, request: Request) -> Answer:
     """`GET /admin/conversions`: further conversions, the newest first."""
-    parameters = _parameters(request)
+    parameters = parameters_of(request)
     limit, offset = window(parameters)
     message = parameters.get("message_id", "")
     status = parameters.get("status", "")
@@ -171,7 +172,7 @@ def code_item(row: UnmappedRow) -> dict[str, Any]:
 
 
 def override_item(row: Override) -> dict[str, Any]:
-    """An answer; `source_system` null: for all senders."""
+    """A code override; `source_system` null: for all senders."""
     return {
         "id": row.id,
         "source_system": row.source_system or None,
@@ -215,10 +216,6 @@ async def _code(codes: CodeQueue, number: str) -> UnmappedRow:
 
 def _page(total: int, limit: int, offset: int, items: list[dict[str, Any]]) -> Answer:
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": items})
-
-
-def _parameters(request: Request) -> dict[str, str]:
-    return {name: value.strip() for name, value in reversed(request.query)}  # the first of a name counts
 
 
 def _exact(parameters: Mapping[str, str]) -> dict[str, str]:

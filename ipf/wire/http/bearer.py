@@ -1,4 +1,4 @@
-"""`Authorization: Bearer ...` in, the `Caller` out: the one place where a request gets its caller.
+"""Authentication: `Authorization: Bearer ...` in, the `Caller` out.
 
 A verified token is cached by its hash until it expires; the cache is cleared when the keys change.  A refused token is
 not cached.
@@ -20,12 +20,12 @@ from ipf.security.tenancy import Tenancy
 from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, verify
 from ipf.wire.http.oidc import KeySource
 
-_MOST_KEPT = 10_000
+_MAX_CACHED = 10_000
 _PREFIX = "bearer "
 
 
 class Bearer:
-    """Callers by their tokens.  `now`: seconds since 1970; `open_paths`: answered without looking at a token."""
+    """Callers by their tokens.  `now`: seconds since 1970; `open_paths`: need no token."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Bearer:
         self._now = now
         self._open_paths = frozenset(open_paths)
         self._tenancy = tenancy or Tenancy()
-        self._kept: dict[bytes, Caller] = {}
+        self._cached: dict[bytes, Caller] = {}
         self._generation = -1
 
     async def identify(self, request: Request) -> Request:
@@ -53,16 +53,16 @@ class Bearer:
         return request.by(await self.caller_of(header[len(_PREFIX) :].strip()))
 
     async def caller_of(self, token: str) -> Caller:
-        """The caller of a token.  Problem UNAUTHORIZED says why it is refused, UNAVAILABLE that nobody can know yet."""
+        """The caller of a token.  Problem UNAUTHORIZED with the reason; UNAVAILABLE without keys."""
         if len(token) > LONGEST:
             raise _refusal(TokenRefused("it is too long"))
-        self._look()
+        self._check_keys()
         key = _key(token)
-        caller = self._kept.get(key)
+        caller = self._cached.get(key)
         if caller is not None:
             if self._now() < self._until(caller):
                 return caller
-            del self._kept[key]
+            del self._cached[key]
         try:
             caller = await self._verified(token)
         except TokenRefused as refused:
@@ -71,15 +71,15 @@ class Bearer:
             self._keep(key, caller)
         return caller
 
-    def _look(self) -> None:
-        """Forget what was verified with keys that are no longer in use."""
-        self._source.look()
+    def _check_keys(self) -> None:
+        """Drop cached tokens when the keys have changed."""
+        self._source.refresh_if_old()
         if self._generation != self._source.generation:
             self._generation = self._source.generation
-            self._kept.clear()
+            self._cached.clear()
 
     def _until(self, caller: Caller) -> float:
-        """When the token of a caller is no longer taken."""
+        """The time at which a caller's token expires, with the allowed clock skew."""
         return inf if caller.expires_at is None else caller.expires_at + self._rules.skew
 
     async def _verified(self, token: str) -> Caller:
@@ -93,15 +93,15 @@ class Bearer:
             return verify(token, renewed, self._rules, self._now())
 
     def _keep(self, key: bytes, caller: Caller) -> None:
-        if len(self._kept) >= _MOST_KEPT:
+        if len(self._cached) >= _MAX_CACHED:
             now = self._now()
-            self._kept = {one: kept for one, kept in self._kept.items() if (kept.expires_at or now) > now}
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-        self._kept[key] = caller
+            self._cached = {one: kept for one, kept in self._cached.items() if (kept.expires_at or now) > now}
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+        self._cached[key] = caller
 
     async def session(self, token: str | None) -> Session:
-        """Who a websocket client is: without a token nobody, who binds with a binding token only.
+        """The session of a websocket client.  Without a token it may bind by binding token only.
 
         Problem UNAUTHORIZED, FORBIDDEN (tenant) or UNAVAILABLE.
         """

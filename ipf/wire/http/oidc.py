@@ -1,10 +1,10 @@
-"""The identity provider: its discovery document and its keys, fetched, kept, and fetched anew.
+"""The identity provider: its discovery document and its signing keys.
 
-What arrives: the issuer's URL.  What leaves: the `KeySet` in use, and the SMART configuration of this server.  Keys are
-fetched at start and again when they are ten minutes old, in the background; a token with a key that is not known has
-them fetched once more, at most every 30 seconds, however many such tokens come.  While the provider cannot be reached,
-the keys that are there stay in use; only when there never were any is a request answered 503.  A removed key is out of
-use with the next fetch, and `KeySource.generation` grows, so that what was verified with it is forgotten.
+In: the issuer's URL.  Out: the `KeySet` in use, and the SMART configuration of this server.  Keys are fetched at start
+and refreshed in the background when they are ten minutes old.  A token with an unknown key causes one more fetch, at
+most every 30 seconds.  While the provider cannot be reached, the known keys stay in use; without any, requests are
+answered 503.  A removed key is invalid from the next fetch on, and `KeySource.generation` grows, so that cached
+verifications are dropped.
 
 Nothing is kept over a restart.  Sources: OpenID Connect Discovery 1.0; RFC 8414; SMART App Launch 2.2 "Conformance".
 """
@@ -29,7 +29,7 @@ from ipf.wire.client.remote_service import Response
 log = Logger()
 
 DISCOVERY = "/.well-known/openid-configuration"
-FRESH_SECONDS = 600.0  # keys older than this are fetched again
+FRESH_SECONDS = 600.0  # keys older than this are refreshed
 RETRY_SECONDS = 5.0  # between attempts while the provider cannot be reached
 FORCED_SECONDS = 30.0  # between fetches that unknown keys cause
 
@@ -62,8 +62,8 @@ class KeySource:
         self.generation = 0
 
     async def current(self) -> KeySet:
-        """The keys in use.  Problem UNAVAILABLE when there never were any."""
-        self.look()
+        """The keys in use.  Problem UNAVAILABLE when none was ever fetched."""
+        self.refresh_if_old()
         if self._keys is None:
             if self._is_due() or self._fetching is not None:
                 await self._refresh()
@@ -71,8 +71,8 @@ class KeySource:
                 raise Problem(Category.UNAVAILABLE, "the keys of the identity provider are not known yet")
         return self._keys
 
-    def look(self) -> None:
-        """Fetch keys that are old in the background; for those who use what was verified with them."""
+    def refresh_if_old(self) -> None:
+        """Refresh old keys in the background; called where a cached verification is used."""
         if self._keys is not None and self._fetching is None and self._is_due():
             Deferred.fromCoroutine(self._refresh())
 
@@ -81,7 +81,7 @@ class KeySource:
         return now - self._fetched_at >= FRESH_SECONDS and now - self._attempted_at >= RETRY_SECONDS
 
     async def renewed(self) -> KeySet:
-        """The keys in use, after a token has named one that is not among them."""
+        """The keys in use, fetched again for a token with an unknown key."""
         now = self._clock.seconds()
         if self._fetching is not None or now - self._forced_at >= FORCED_SECONDS:
             self._forced_at = now
@@ -89,11 +89,11 @@ class KeySource:
         return await self.current()
 
     async def start(self) -> None:
-        """Fetch for the first time; that it fails is only logged."""
+        """Fetch for the first time; a failure is logged."""
         await self._refresh()
 
     async def check(self) -> Json:
-        """For health: how many keys there are and how old they are.  RuntimeError says what was wrong last."""
+        """The health check: number and age of the keys.  RuntimeError with the last failure."""
         if self._failure:
             raise RuntimeError(self._failure)
         age = self._clock.seconds() - self._fetched_at
@@ -105,11 +105,11 @@ class KeySource:
             await self._discover(required=True)
         known = {name: self._document[name] for name in _PASSED_ON if name in self._document}
         known.setdefault("code_challenge_methods_supported", ["S256"])
-        places = {"issuer": self._issuer, "jwks_uri": self._keys_url or self._document.get("jwks_uri")}
-        return {**places, **known, "scopes_supported": _SCOPES, "capabilities": _CAPABILITIES}
+        known_urls = {"issuer": self._issuer, "jwks_uri": self._keys_url or self._document.get("jwks_uri")}
+        return {**known_urls, **known, "scopes_supported": _SCOPES, "capabilities": _CAPABILITIES}
 
     async def _refresh(self) -> None:
-        """Fetch, together with all who wait for it already."""
+        """Fetch the keys; concurrent calls share one fetch."""
         if self._fetching is not None:
             waiting: Deferred[None] = Deferred()
             self._fetching.append(waiting)
@@ -152,7 +152,7 @@ class KeySource:
         self._failure = reason
 
     async def _discover(self, required: bool) -> None:
-        """Read the discovery document; when it fails, the one that is there stays, unless it is `required`."""
+        """Read the discovery document.  On failure the known one stays, unless the document is `required`."""
         try:
             document = await self._json(self._issuer.rstrip("/") + DISCOVERY)
             self._check(document)

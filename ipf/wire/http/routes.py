@@ -1,7 +1,7 @@
-"""Which route a request took, as one of a bounded set of names: the label of the HTTP metrics.
+"""The route of a request, as one of a bounded set of names: the label of the HTTP metrics.
 
-Ids, names of resource types and whatever else a client chooses are replaced by what stands there.  What nothing serves
-(404, 405) is `other`, so that a client who tries paths makes no series.
+Ids, names of resource types and other text of the client are replaced by placeholders.  Requests that nothing serves
+(404, 405) are `other`, so that a client that tries paths creates no series.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 OTHER = "other"
-MOST_ROUTES = 200
+MAX_ROUTES = 200
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _NOT_SERVED = (404, 405)
@@ -31,7 +31,7 @@ def route_of(path: Sequence[bytes], status: int) -> str:
         return OTHER
     route = "/" + "/".join([_shown(segment) for segment in path[:6] if segment])
     if route not in _known:
-        if len(_known) >= MOST_ROUTES:
+        if len(_known) >= MAX_ROUTES:
             return OTHER
         _known.add(route)
     return route

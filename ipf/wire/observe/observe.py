@@ -22,7 +22,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, Clock, MessageRow, Request, Status
 from ipf.ports.statistics import MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.actuator import Health
-from ipf.wire.admin.messages import timestamp
+from ipf.wire.admin.messages import parameters_of, timestamp
 from ipf.wire.http.serving import JSON
 
 SCHEMA_VERSION = "1.0"
@@ -31,7 +31,7 @@ DEFAULT_WINDOW = "24h"
 LONGEST_DAYS = 90
 DEFAULT_LIMIT = 20
 HIGHEST_LIMIT = 100
-LONGEST_TRACE = 1000  # rows of a kind
+MAX_TRACE_ROWS = 1000  # of a kind
 
 _STATES = tuple(status.value for status in Status)
 _WINDOW = re.compile(r"0*([1-9][0-9]{0,3})([hd])")
@@ -42,7 +42,7 @@ _WIDTHS = {"h": ("hour", timedelta(hours=1)), "d": ("day", timedelta(days=1))}
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while the service runs.  `uptime`: seconds since its start."""
+    """Constant facts of the service.  `uptime`: seconds since its start."""
 
     version: str
     toggles: Mapping[str, object]
@@ -50,7 +50,7 @@ class Facts:
 
 
 class Observe:
-    """The four questions."""
+    """The four answers: system, throughput, dead letters, trace."""
 
     def __init__(self, statistics: MessageStatistics, health: Health, facts: Facts, now: Clock) -> None:
         self._statistics = statistics
@@ -59,7 +59,7 @@ class Observe:
         self._now = now
 
     async def system(self, request: Request) -> Answer:
-        """`GET /admin/observe/system`: 200 also when parts are DOWN; queue sizes are null while the store is away."""
+        """`GET /admin/observe/system`: 200 also when components are DOWN; null queue sizes without the store."""
         states = await self._health.states()
         shown = {
             name: {"status": state["status"], "detail": state.get("details")}
@@ -86,8 +86,8 @@ class Observe:
         return {status.value.lower(): counts.get(status) for status in Status}
 
     async def throughput(self, request: Request) -> Answer:
-        """`GET /admin/observe/throughput`: messages by the hour or day of their receipt and their state now."""
-        asked = _first(request)
+        """`GET /admin/observe/throughput`: messages by hour or day of receipt and current status."""
+        asked = parameters_of(request)
         window = asked.get("window") or DEFAULT_WINDOW
         starts, _, unit = buckets(window, self._now())
         found: dict[datetime, dict[str, int]] = {start: dict.fromkeys(_STATES, 0) for start in starts}
@@ -100,7 +100,7 @@ class Observe:
 
     async def dlq(self, request: Request) -> Answer:
         """`GET /admin/observe/dlq`: dead letters, newest first by receipt."""
-        limit = _limit(_first(request).get("limit") or str(DEFAULT_LIMIT))
+        limit = _limit(parameters_of(request).get("limit") or str(DEFAULT_LIMIT))
         total, rows = await self._statistics.dead_letters(limit)
         return answer({"total": total, "limit": limit, "items": [_message(row) for row in rows]})
 
@@ -115,7 +115,7 @@ class Observe:
         return answer(
             {
                 "correlation_id": correlation_id.lower(),
-                "truncated": any(len(kind) >= LONGEST_TRACE for kind in rows),
+                "truncated": any(len(kind) >= MAX_TRACE_ROWS for kind in rows),
                 "messages": [_traced(one) for one in found.messages],
                 "resources": [_resource(one) for one in found.resources],
                 "events": [_event(one) for one in found.events],
@@ -137,7 +137,7 @@ def refusal(problem: Problem) -> Answer:
 
 
 def buckets(window: str, now: datetime) -> tuple[list[datetime], timedelta, str]:
-    """Beginnings, width and unit of the buckets of a window; the last one is not over yet.
+    """Starts, width and unit of the buckets of a window; the last bucket is still open.
 
     `window`: digits and `h` or `d`, up to 90 days.  Problem VALUE otherwise.
     """
@@ -157,11 +157,6 @@ def _limit(text: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(text):
         raise Problem(Category.VALUE, "limit must be a whole number")
     return min(max(int(text[:20]), 1), HIGHEST_LIMIT)
-
-
-def _first(request: Request) -> dict[str, str]:
-    """Query parameters without blanks around them; the first of a name counts."""
-    return {name: value.strip() for name, value in reversed(request.query)}
 
 
 def _message(row: MessageRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The observability API, described for programs: an OpenAPI 3.1 document.
+"""The OpenAPI 3.1 document of the observability API.
 
 It is served at `/admin/observe/openapi.json` without authentication.  A test validates it, and holds every answer of
 the API against it.
@@ -16,7 +16,7 @@ from ipf.wire.observe.observe import (
     DEFAULT_WINDOW,
     HIGHEST_LIMIT,
     LONGEST_DAYS,
-    LONGEST_TRACE,
+    MAX_TRACE_ROWS,
     SCHEMA_VERSION,
 )
 
@@ -27,7 +27,7 @@ _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _THROUGHPUT = "Messages by hour or day of their receipt and their state now; the last bucket is not over yet"
-_TRACE = f"All rows of one correlation id, up to {LONGEST_TRACE} of each kind"
+_TRACE = f"All rows of one correlation id, up to {MAX_TRACE_ROWS} of each kind"
 _UUID: Schema = {"type": "string", "format": "uuid"}
 
 
@@ -114,7 +114,7 @@ def _ref(name: str) -> Schema:
 
 
 def _object(description: str, **members: Schema) -> Schema:
-    """An object whose members are always there; further ones may come with a later minor version."""
+    """An object with required members; a later minor version may add others."""
     return {"type": "object", "description": description, "properties": members, "required": list(members)}
 
 

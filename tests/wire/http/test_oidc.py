@@ -74,7 +74,7 @@ class OidcTests(TestCase):
 
     # -- keys
 
-    def test_the_document_names_the_keys_and_both_are_kept(self) -> None:
+    def test_the_discovery_document_and_its_keys_are_cached(self) -> None:
         for _ in range(3):
             self.assertEqual(self.caller(token()).subject, "ada")
         self.assertEqual(self.provider.asked, [DISCOVERY, "/keys"])
@@ -105,7 +105,7 @@ class OidcTests(TestCase):
         self.clock.advance(FRESH_SECONDS)
         self.assertIn("no key of the issuer", str(self.refused(old)))  # though it was verified and remembered
 
-    def test_unknown_keys_ask_once_in_a_while(self) -> None:
+    def test_unknown_keys_cause_one_fetch_in_30_seconds(self) -> None:
         self.caller(token())
         for number in range(50):
             self.refused(token("rsa-other", sub=str(number)))
@@ -182,7 +182,7 @@ class OidcTests(TestCase):
         self.assertIs(self.identify(authorization="").caller, ANONYMOUS)
         self.assertIs(self.identify(("metadata",), authorization="Bearer nonsense").caller, ANONYMOUS)
 
-    def test_the_request_stays_as_it_is(self) -> None:
+    def test_the_request_is_not_changed(self) -> None:
         values = {one.name: f"<{one.name}>" for one in fields(Request)}
         found = Request(**values).by(ANONYMOUS)  # type: ignore[arg-type]
         seen = {one.name: getattr(found, one.name) for one in fields(Request)}
@@ -197,7 +197,7 @@ class OidcTests(TestCase):
             problem = self.failureResultOf(Deferred.fromCoroutine(self.bearer.identify(request)), Unauthorized).value
             self.assertNotIn(good[:30], str(problem) + problem.challenge)
 
-    def test_a_token_ends_though_it_is_remembered(self) -> None:
+    def test_a_cached_token_expires(self) -> None:
         given = token(exp=NOW + 60)
         self.caller(given)
         self.clock.advance(60 + RULES.skew - 1)
@@ -206,8 +206,8 @@ class OidcTests(TestCase):
         self.assertIn("expired", str(self.refused(given)))
         self.assertIn('error="invalid_token"', self.refused(given).challenge)  # type: ignore[attr-defined]
 
-    def test_no_more_than_so_many_are_remembered(self) -> None:
-        self.patch(__import__("ipf.wire.http.bearer", fromlist=["x"]), "_MOST_KEPT", 10)
+    def test_the_cache_is_bounded(self) -> None:
+        self.patch(__import__("ipf.wire.http.bearer", fromlist=["x"]), "_MAX_CACHED", 10)
         for number in range(25):
             self.caller(token(sub=str(number), exp=NOW + number))
-        self.assertLessEqual(len(self.bearer._kept), 10)
+        self.assertLessEqual(len(self.bearer._cached), 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from ipf.wire.http import routes
-from ipf.wire.http.routes import MOST_ROUTES, OTHER, route_of
+from ipf.wire.http.routes import MAX_ROUTES, OTHER, route_of
 
 CASES = [
     ("/fhir/Patient/123", 200, "/fhir/{type}/{id}"),
@@ -29,11 +29,11 @@ class RoutesTests(TestCase):
             found = route_of([segment.encode("latin-1") for segment in path.split("/")[1:]], status)
             self.assertEqual(found, expected, path)
 
-    def test_there_is_an_end_to_them(self) -> None:
+    def test_the_number_of_routes_is_bounded(self) -> None:
         self.patch(routes, "_known", set())
         words = sorted(routes._WORDS)
         found = {
             route_of([one.encode(), two.encode()], 200) for one in words for two in words
         }  # fmt: skip
-        self.assertLessEqual(len(found), MOST_ROUTES + 1)
+        self.assertLessEqual(len(found), MAX_ROUTES + 1)
         self.assertIn(OTHER, found)
