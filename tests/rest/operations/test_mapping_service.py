@@ -156,7 +156,7 @@ class MappingServiceTests(TestCase):
             ("", b"PID|1", ER7, 400, "MSH"),
             ("", b"{", "application/fhir+json", 400, "JSON"),
             ("", er7().replace(b"A01", b"Z99"), ER7, 422, "ADT_Z99"),
-            ("", {"resourceType": "Parameters", "parameter": [broken]}, "application/fhir+json", 400, "the source is mis"),
+            ("", {"resourceType": "Parameters", "parameter": [broken]}, "application/fhir+json", 400, "the source"),
             (
                 "", {"resourceType": "Parameters", "parameter": [broken, {"name": "content", "resource": PATIENT}]},
                 "application/fhir+json", 422, "7:23: Person has no element 'nom'",
