@@ -1,4 +1,4 @@
-"""Acknowledgements: what is echoed, what is said about errors, and when there is an answer at all."""
+"""Acknowledgements: echoed fields, errors, and acknowledgement modes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AcknowledgeTests(TestCase):
             b"MSH|^~\\&|IPF|HUB|REG|HOSP|20240115093001+0000||ACK^A04^ACK|OUR1|P^T|2.4\rMSA|AA|C1\r",
         )
 
-    def test_what_is_kept_for_a_sender_says_the_same(self) -> None:
+    def test_cached_parts_give_the_same_acknowledgement(self) -> None:
         """In every mode, for every sample and for characters that are not ASCII; the time is that of its second."""
         texts = [f"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ADT^A04|C1|P|2.4|||{one}|{two}||" for one, two in MODES]
         lines = [text.encode() for text in (*texts, *SAMPLES.values())]
@@ -102,7 +102,7 @@ class AcknowledgeTests(TestCase):
             self.assertEqual(str(theirs.segment("MSH")[12]), str(sent.segment("MSH")[12]), name)
             self.assertEqual(str(theirs.segment("ERR")[8]), "no", name)
 
-    def test_before_v2_5_the_old_places_say_it_too(self) -> None:
+    def test_error_fields_before_v2_5(self) -> None:
         ack = self.ack(
             r"MSH|^~\&|REG|HOSP|IPF|HUB|2024||ADT^A04|C1|P|2.3", "AR", text="why", error_code="101", location="MSH-10"
         )
@@ -113,7 +113,7 @@ class AcknowledgeTests(TestCase):
         self.assertEqual(err.fields[1], "MSH^1^10^101&Required field missing&HL70357")
         self.assertEqual((err.fields[2], err.fields[4], err.fields[8]), ("MSH^1^10", "E", "why"))
 
-    def test_of_what_has_no_header(self) -> None:
+    def test_without_a_header(self) -> None:
         ack = acknowledge(
             None, "AR", text="what | is this", error_code="100", location="MSH", now=NOW, control_id="OUR1"
         )
@@ -122,7 +122,7 @@ class AcknowledgeTests(TestCase):
         self.assertEqual(message.segments("MSA")[0].fields[1:3], ["AR", ""])
         self.assertEqual(message.segments("ERR")[0].children("ERR_8")[0].text, "what | is this")
 
-    def test_of_a_header_with_hardly_anything(self) -> None:
+    def test_minimal_header(self) -> None:
         self.assertEqual(
             self.ack(r"MSH|^~\&|REG", "AR").split(b"\r")[:2],
             [b"MSH|^~\\&|||REG||20240115093001+0000||ACK|OUR1||2.5.1", b"MSA|AR|"],

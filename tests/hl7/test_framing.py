@@ -1,4 +1,4 @@
-"""MLLP framing: every way to cut a stream, and every stream that is none."""
+"""MLLP framing: a stream cut at any byte, and invalid streams."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CutTests(TestCase):
         for name, (stream, expected) in STREAMS.items():
             self.assertEqual(feed(stream, *range(1, len(stream))), expected, name)
 
-    def test_what_is_left_at_the_end(self) -> None:
+    def test_end_of_stream(self) -> None:
         framer = Framer()
         framer.feed(b"\x0bMSH|")
         self.assertTrue(framer.inside)
@@ -107,7 +107,7 @@ class BoundTests(TestCase):
         self.assertEqual((len(junk.head), junk.size), (KEPT_HEAD, 100 * 65_536))
 
     def test_a_chunk_is_searched_once(self) -> None:
-        """Linear: what was fed before is never searched again, however small the chunks are."""
+        """Linear: earlier chunks are not searched again, however small the chunks are."""
 
         class Counting(bytes):
             searched = 0

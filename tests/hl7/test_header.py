@@ -1,4 +1,4 @@
-"""MSH: what is read, and what is said when something is missing."""
+"""MSH: values, and errors for missing parts."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class HeaderTests(TestCase):
         self.assertEqual(read_header("MSH|^~\\&|KÖLN||||||ADT^A01|C1".encode()).source_system, "KÖLN")
         self.assertEqual(read_header("MSH|^~\\&|KÖLN||||||ADT^A01|C1".encode("latin-1")).source_system, "KÖLN")
 
-    def test_seen_through(self) -> None:
+    def test_byte_order_marks_and_utf_16(self) -> None:
         text = "MSH|^~\\&|REG||||||ADT^A01|C1|P|2.5\rPID|1"
         for raw in (b"\xef\xbb\xbf" + text.encode(), b"\r\n " + text.encode(), text.encode("utf-16")):
             self.assertEqual(scan_header(raw).source_id, "C1", raw[:6])
         self.assertEqual(scan_header(text.encode("utf-16-be")).source_id, "C1")
 
-    def test_what_a_sender_repeats_is_read_once(self) -> None:
-        """Time and control id are those of the message; the rest is shared, and nobody changes it for others."""
+    def test_cached_header_pattern(self) -> None:
+        """Time and control id are those of the message; the rest is shared and not changed."""
         end = b"||ADT^A01|%s|P|2.5.1|||AL|NE||8859/1\rPID|1"
         first = scan_header(rb"MSH|^~\&|REG|HOSP|IPF|HUB|2024" + end % b"C1")
         other = scan_header(rb"MSH|^~\&|REG|HOSP|IPF|HUB|2025" + end % b" C\\T\\^2 ")
@@ -94,8 +94,8 @@ class HeaderTests(TestCase):
         self.assertEqual((again.source_id, again.source_system, again.field(3)), ("C1", "REG", "REG"))
         self.assertIsNot(scan_header(rb"MSH|^~\&|LAB|HOSP|IPF|HUB|2024" + end % b"C1").pattern, first.pattern)
 
-    def test_a_header_is_the_same_however_it_was_read(self) -> None:
-        """One too long for a pattern, one of too few fields and one in other characters, beside those that have one."""
+    def test_cached_and_parsed_headers_are_equal(self) -> None:
+        """Also for a header too long for a pattern, with few fields, or in other characters."""
         for line in (*PATTERNS, *(text.encode().partition(b"\r")[0] for text in SAMPLES.values())):
             long = line.split(line[3:4])
             long += [b""] * (21 - len(long)) + [b"x" * 2000]

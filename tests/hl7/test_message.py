@@ -1,4 +1,4 @@
-"""The message tree: the same as python-hl7's on every sample, and how it is walked."""
+"""The message tree: equal to that of python-hl7 on every sample, and access to it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WalkTests(TestCase):
         self.message = Message.parse(SAMPLES["dense admission"].encode())
         (self.pid,) = self.message.children("PID")
 
-    def test_names_and_kinds(self) -> None:
+    def test_refused_members(self) -> None:
         identifier = self.pid.children("PID_3")[0]
         authority = identifier.children("CX_4")[0]
         universal = authority.children("HD_2")[0]
@@ -91,7 +91,7 @@ class WalkTests(TestCase):
         self.assertEqual([one.children("XPN_1")[0].text for one in self.pid.children("PID_5")], ["Sample", "Maid"])
         self.assertIsNone(self.pid.text)
 
-    def test_what_is_absent_is_an_empty_list(self) -> None:
+    def test_absent_children_are_empty_lists(self) -> None:
         first = self.pid.children("PID_3")[0]
         for node, name in (
             (self.pid, "PID_4"),
@@ -149,7 +149,7 @@ class WalkTests(TestCase):
             self.assertEqual(bool(message.warnings), codec == "latin-1")
         self.assertEqual(Message.parse(text.encode("utf-16")).children("PID")[0].children("PID_5")[0].text, "Müller")
 
-    def test_charset_chosen_before(self) -> None:
+    def test_given_charset(self) -> None:
         raw = SAMPLES["characters"].replace("Łukasz^^李", "x").encode("cp1252")
         self.assertEqual(Message.parse(raw, "cp1252").warnings, ())
         self.assertEqual(len(Message.parse(raw, "utf-8").warnings), 1)
@@ -158,7 +158,7 @@ class WalkTests(TestCase):
         for raw in (b"", b"hello", b"MSH", b"PID|1"):
             self.assertRaises(Problem, Message.parse, raw)
 
-    def test_nothing_is_split_that_is_not_asked_for(self) -> None:
+    def test_fields_are_split_on_demand(self) -> None:
         self.message.children("PV1")[0].children("PV1_2")
         touched = [s.name for s in self.message.all_segments if s._fields is not None]
         self.assertEqual(touched, ["PV1"])

@@ -1,4 +1,4 @@
-"""Segments into groups: as the standard has them, and leniently where a sender does not."""
+"""Segments into groups: by the standard, and lenient with deviations."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class TreeTests(TestCase):
         self.assertEqual(found.children("ROL"), [])  # the one there is belongs to the procedure
         self.assertEqual(len(found.children("PROCEDURE")[0].children("ROL")), 1)
 
-    def test_z_segments_are_found_wherever_they_came(self) -> None:
+    def test_z_segments_at_any_depth(self) -> None:
         found = Message.parse(SAMPLES["z segments"].encode())
         self.assertEqual([len(found.children(name)) for name in ("ZPI", "ZIN", "ZZZ")], [1, 1, 1])
         self.assertEqual(found.children("ZPI")[0].children("ZPI_2")[0].children("2")[0].text, "data")
 
-    def test_groups_are_not_made_where_they_make_no_difference(self) -> None:
+    def test_groups_are_made_on_demand(self) -> None:
         found = Message.parse(SAMPLES["dense admission"].encode())
         found.children("PID")
         self.assertIsNone(found._tree)

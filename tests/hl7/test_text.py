@@ -83,7 +83,7 @@ class CharsetTests(TestCase):
             found = decode(raw, names)
             self.assertEqual((found.text, found.codec, found.warning is not None), (text, codec, warned), (raw, names))
 
-    def test_nothing_is_lost_for_want_of_a_character_set(self) -> None:
+    def test_invalid_bytes_become_replacement_characters(self) -> None:
         found = decode(b"a\xff\x81b", [], "cp1252")
         self.assertEqual((found.text[0], found.text[-1], found.warning is not None), ("a", "b", True))
         self.assertIsNotNone(decode_with(b"\xff", "utf-8").warning)

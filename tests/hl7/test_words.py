@@ -1,4 +1,4 @@
-"""Words of messages, and of questions."""
+"""Words of messages and of queries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class WordsTest(TestCase):
             found = words_of((HEAD + text).encode(), "utf-8")
             self.assertEqual((holds - found, lacks & found), (set(), set()), text)
 
-    def test_looking_for_words_is_as_reading_them(self) -> None:
-        """`contains_words` and `words_of` say the same of every question."""
+    def test_contains_words_equals_words_of(self) -> None:
+        """`contains_words` and `words_of` agree on every query."""
         text = HEAD + "PID|1||12-345^^^GEN||O'Brien^Ana-María (x)|kari.hansen@example.org~_a_|R07.4,|--7--"
         raw = text.encode()
         words = words_of(raw, "utf-8")
@@ -52,7 +52,7 @@ class WordsTest(TestCase):
         ):
             self.assertEqual(patients_of((HEAD + text).encode(), "utf-8"), found, text)
 
-    def test_questions(self) -> None:
+    def test_queries(self) -> None:
         for text, words in (
             ("Hansen^KARI", ["hansen", "kari"]),
             ("  han*  12-345 ", ["han*", "12-345"]),

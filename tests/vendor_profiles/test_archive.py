@@ -1,4 +1,4 @@
-"""Archives: what is unpacked, and what is refused, without anything touching the disk."""
+"""Archives: accepted and refused content, in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ArchiveTests(TestCase):
             read_archive(content, Findings())
         return caught.exception.category
 
-    def test_what_is_taken(self) -> None:
+    def test_accepted_archives(self) -> None:
         """Plain and in gzip, with `./`, and inside one folder."""
         files = small()
         for content in (
@@ -33,21 +33,21 @@ class ArchiveTests(TestCase):
             self.assertEqual({name: text.decode() for name, text in found.files.items()}, files)
             self.assertEqual(findings.items, [])
 
-    def test_a_folder_is_packed(self) -> None:
-        """Always to the same bytes."""
+    def test_pack_is_deterministic(self) -> None:
+        """The same folder gives the same bytes."""
         found = read_archive(pack(EXAMPLE), Findings())
         self.assertIn("maps/ADT_A04.fml", found.files)
         self.assertEqual(pack(EXAMPLE), pack(EXAMPLE))
         with self.assertRaises(Problem):
             pack(EXAMPLE / "maps")
 
-    def test_what_is_no_archive(self) -> None:
+    def test_invalid_archives(self) -> None:
         whole = tar(small())
         for content in (b"PK\x03\x04", b"", b"{}", b"\x1f\x8b", whole[: len(whole) // 2], gzip.compress(b"text" * 500)):
             self.assertIs(self.refused(content), Category.MALFORMED, content[:9])
 
-    def test_bounds(self) -> None:
-        """A compressed bomb is given up on; so are too many members, and an archive that is too large."""
+    def test_limits(self) -> None:
+        """A compressed bomb, too many members, and a large archive are refused."""
         bomb = gzip.compress(b"\0" * 2_000_000)
         self.patch(archive, "MOST_BYTES", 1_000_000)
         self.assertIs(self.refused(bomb), Category.TOO_LARGE)
@@ -56,8 +56,8 @@ class ArchiveTests(TestCase):
         self.patch(archive, "MOST_PACKED", 100)
         self.assertIs(self.refused(tar(small())), Category.TOO_LARGE)
 
-    def test_names_and_kinds(self) -> None:
-        """Each row: a member that is refused with its name, whatever else is there."""
+    def test_refused_members(self) -> None:
+        """Each row: a member that is refused, whatever else the archive holds."""
         for name, kind in (
             ("../evil", tarfile.REGTYPE), ("/etc/passwd", tarfile.REGTYPE), ("maps/../../x", tarfile.REGTYPE),
             ("maps\\x", tarfile.REGTYPE), ("maps/link.fml", tarfile.SYMTYPE), ("maps/hard.fml", tarfile.LNKTYPE),
@@ -75,7 +75,7 @@ class ArchiveTests(TestCase):
             self.assertEqual(list(found.files), ["manifest.yaml"])
             self.assertTrue(any(name.startswith(one.path) for one in findings.errors), name)
 
-    def test_what_else_is_there_is_said(self) -> None:
+    def test_unknown_files_give_warnings(self) -> None:
         findings = Findings()
         read_archive(tar({"manifest.yaml": "", "bin/run.sh": "", "maps/a.fml": ""}), findings)
         self.assertEqual([(one.path, one.severity) for one in findings.items],

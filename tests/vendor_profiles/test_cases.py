@@ -13,12 +13,12 @@ from tests.vendor_profiles.samples import EXPECTED, MAP, bare, example, small, t
 
 
 def check(files: dict[str, str]) -> Validation:
-    """The profile of these files, on no general maps."""
+    """The profile of these files, without general maps."""
     return validate_profile(tar(files), "acme.tar.gz", bare())
 
 
 class CompareTests(TestCase):
-    def test_what_fits(self) -> None:
+    def test_matches(self) -> None:
         for wanted, found, expected in (
             ({"a": 1}, {"a": 1, "b": 2}, True), ({"a": None}, {"b": 1}, True), ({"a": None}, {"a": 1}, False),
             ([1, 2], [2, 3, 1], True), ([1, 1], [1, 2], False), ({"a": [{"b": 1}]}, {"a": [{"c": 1}, {"b": 1}]}, True),
@@ -27,7 +27,7 @@ class CompareTests(TestCase):
         ):  # fmt: skip
             self.assertIs(matches(wanted, found), expected, (wanted, found))
 
-    def test_what_is_said(self) -> None:
+    def test_differences(self) -> None:
         def bundle(*resources: dict[str, Any]) -> dict[str, Any]:
             return {"resourceType": "Bundle", "entry": [{"resource": one} for one in resources]}
 
@@ -49,7 +49,7 @@ class CompareTests(TestCase):
 
 class ProfileTests(TestCase):
     def test_the_example_is_valid(self) -> None:
-        """On the maps that come with ipf, whose groups it uses."""
+        """With the maps of ipf, whose groups it uses."""
         checked = validate_profile(example(), "acme.tar.gz", library())
         self.assertEqual([str(one) for one in checked.findings], [])
         self.assertEqual([(one.path, one.message) for one in checked.cases if not one.passed], [])
@@ -65,7 +65,7 @@ class ProfileTests(TestCase):
         self.assertEqual(answer["mappings"][0]["url"], "urn:test:acme:ADT_A04")
 
     def test_mistakes(self) -> None:
-        """Each row: a file, its text (None: it is missing), path and pointer of the error, words of it."""
+        """Each row: a file, its text (None: missing), path, pointer and a part of the error."""
         for name, text, path, pointer, words in (
             ("maps/a04.fml", MAP.replace("bundle.entry", "bundle.enty"), "maps/a04.fml", "5:", "enty"),
             ("maps/a04.fml", MAP.replace("group", "grup"), "maps/a04.fml", "4:1", "'uses'"),
@@ -91,7 +91,7 @@ class ProfileTests(TestCase):
             self.assertTrue(fitting, (name, text, shown))
 
     def test_cases_that_expect_an_error(self) -> None:
-        """Refused on receipt, or not mapped; another reason, or none, is a failure."""
+        """Refused on receipt, or not mapped; another error, or none, is a failure."""
         broken = MAP.replace("patient.birthDate = born", "patient.birthDate = born check(false)")
         self.assertNotEqual(broken, MAP)
         for hl7, reason, passed, words in (
@@ -106,7 +106,7 @@ class ProfileTests(TestCase):
             self.assertEqual(case.passed, passed, case)
             self.assertIn(words, case.message)
 
-    def test_what_is_only_warned_of(self) -> None:
+    def test_warnings(self) -> None:
         files = small() | {"tests/other.hl7": "MSH", "maps/notes.txt": "x", "tests/a04.json": EXPECTED}
         checked = check(files)
         self.assertIsNotNone(checked.profile)

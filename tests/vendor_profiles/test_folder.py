@@ -1,4 +1,4 @@
-"""The folder of archives: what is loaded, what is skipped, and that what is broken replaces nothing."""
+"""The folder of archives: loaded and skipped archives; a broken archive replaces nothing."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class FolderCase(TestCase):
 
 
 class FolderTests(FolderCase):
-    def test_no_profile_is_no_shelf(self) -> None:
+    def test_no_registry_without_profiles(self) -> None:
         self.assertIsNone(self.folder.build(bare(), fresh=True))
         self.folder.live = self.live / "absent"
         self.assertIsNone(self.folder.build(bare(), fresh=True))
 
-    def test_a_broken_one_is_skipped_and_the_others_load(self) -> None:
+    def test_a_broken_archive_is_skipped_and_the_others_load(self) -> None:
         """The error names archive, file and line."""
         broken = small("b", port=2601) | {"maps/a04.fml": MAP.replace("bundle.entry", "bundle.enty")}
         for name, files in (("a.tar.gz", small("a")), ("b.tgz", broken), ("c.tar", small("c", port=2602))):
@@ -66,7 +66,7 @@ class FolderTests(FolderCase):
         self.assertTrue(first.startswith("b.tgz: maps/a04.fml:5:"), first)
         self.assertTrue(second.startswith("d.tar.gz: archive: this is no tar"), second)
 
-    def test_what_is_broken_replaces_nothing(self) -> None:
+    def test_a_broken_archive_replaces_nothing(self) -> None:
         self.write("a.tar.gz", small("a"))
         self.folder.build(bare(), fresh=True)
         self.write("a.tar.gz", small("a", "2.0") | {"tests/a04.json": '{"resourceType": "Basic"}'})
@@ -84,7 +84,7 @@ class FolderTests(FolderCase):
         self.assertIsNone(self.folder.build(bare(), fresh=False))
 
     def test_only_what_changed_is_compiled_again(self) -> None:
-        """With the same general maps; with others everything is."""
+        """With the same general maps; with others everything is compiled."""
         self.write("a.tar.gz", small("a"))
         self.write("b.tar.gz", small("b", port=2601))
         first = self.folder.build(bare(), fresh=True)
@@ -98,7 +98,7 @@ class FolderTests(FolderCase):
         self.assertIsNot(second.profiles[0], third.profiles[0])
 
     def test_converter_processes_have_what_was_accepted(self) -> None:
-        """Not what lies in the folder; and what they cannot use they do not leave out."""
+        """Not the content of the folder; an invalid profile is an error there."""
         self.write("a.tar.gz", small("a"))
         self.folder.build(bare(), fresh=True)
         child = ProfileFolder(self.folder.current, SITE)
@@ -137,8 +137,8 @@ class FolderTests(FolderCase):
         self.assertEqual(self.loaded(self.folder.build(other, fresh=True)), ["a.tar.gz 1.0"], "its cases fail: told")
         self.assertIn("Patient.birthDate", self.folder.warnings["a.tar.gz"][0].message)
 
-    def test_two_that_want_the_same(self) -> None:
-        """An id, or messages: what is in use goes first, whatever it is called."""
+    def test_conflicting_archives(self) -> None:
+        """Same id, or same messages: the archive in use wins, whatever its name."""
         self.write("b.tar.gz", small("b"))
         self.folder.build(bare(), fresh=True)
         self.write("a.tar.gz", small("a"))
@@ -149,7 +149,7 @@ class FolderTests(FolderCase):
         self.assertIn("b.tar.gz matches the same messages", first)
         self.assertIn("b.tar.gz has the same id: b", second)
 
-    def test_tenants_that_cannot_be(self) -> None:
+    def test_tenant_conflicts(self) -> None:
         def with_tenant(line: str) -> dict[str, str]:
             files = small("a", port=2576)
             return files | {"manifest.yaml": files["manifest.yaml"].replace("port: 2576", f"port: 2576, {line}")}
@@ -167,7 +167,7 @@ class FolderTests(FolderCase):
         self.assertIn("is not among IPF_TENANTS", self.skipped()[0])
 
 
-class ShelfTests(FolderCase):
+class RegistryTests(FolderCase):
     def registry(self, *ingest: str) -> ProfileRegistry:
         """Profiles `p0`, `p1` ... with one ingest item each."""
         for number, item in enumerate(ingest):
@@ -181,8 +181,8 @@ class ShelfTests(FolderCase):
         assert registry is not None
         return registry
 
-    def test_whose_a_message_is(self) -> None:
-        """By port and facility, by port, by facility; by the name of the listener; the same when it is converted."""
+    def test_profile_of_a_message(self) -> None:
+        """By port and facility, by port, by facility, by name of listener; the same on conversion."""
         registry = self.registry(
             "port: 2599", "port: 2599, facilityResolver: msh-4, facilities: [WEST]",
             "facilityResolver: MSH-4, facilities: [EAST, NORTH]", "facilityResolver: listener, facilities: [lab]",
@@ -198,8 +198,8 @@ class ShelfTests(FolderCase):
             self.assertEqual(registry.has_map(claimed(raw, listener)), expected is not None)
             self.assertFalse(registry.has_map(claimed(raw, listener, "ADT_A08")))
 
-    def test_what_becomes_of_a_message(self) -> None:
-        """Its own map, what the audit says more; another type only the quirks."""
+    def test_apply(self) -> None:
+        """Its own map and audit details; another type only the quirks."""
         registry = self.registry("port: 2599")
         profiled = registry.apply(claimed(message("C1")))
         assert profiled is not None and profiled.library is not None
@@ -212,8 +212,8 @@ class ShelfTests(FolderCase):
         self.assertIn(b"||19700315|", other.message.raw)
         self.assertIsNone(registry.apply(claimed(message("C1"), "main")))
 
-    def test_what_the_receiver_is_told(self) -> None:
-        """Tenant, charset and types; a tenant that is stated otherwise stays; a control id where there is none."""
+    def test_listener_settings_for_the_receiver(self) -> None:
+        """Tenant, charset and types; a configured tenant stays; a control id where there is none."""
         place = profiled_listener(
             self.registry("port: 2599, tenant: east", "facilityResolver: msh-4, facilities: [WEST]")
         )

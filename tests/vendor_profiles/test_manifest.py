@@ -1,4 +1,4 @@
-"""Manifests: what they say, and every mistake with its place."""
+"""Manifests: content, and the position of every mistake."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ManifestTests(TestCase):
         self.assertEqual([one.message_type for one in made.mappings], ["ADT_A04"])
         self.assertEqual(made.audit.enrichments[2], ("point-of-care", SourceField("PV1", 3, 1)))
 
-    def test_texts_stay_as_they_are_written(self) -> None:
-        """A version of 1.10 is none of 1.1, and 2.5 is a text."""
+    def test_scalars_keep_their_text(self) -> None:
+        """The version 1.10 is not 1.1, and 2.5 is a text."""
         made, _ = read(small(version="1.10")["manifest.yaml"])
         assert made is not None
         self.assertEqual((made.version, made.vendor.hl7_versions), ("1.10", ("2.5", "2.5.1")))
 
-    def test_mistakes_name_their_place(self) -> None:
-        """Each row: what follows a right head, the pointer and line of the error, words of it."""
+    def test_mistakes(self) -> None:
+        """Each row: text after a valid head, pointer, line and a part of the error."""
         for text, pointer, line, words in (
             ("quirks: {nul-values: ignore}", "/quirks/nul-values", 2, "is no quirk; known are missing-control-id"),
             ("quirks: {null-values: drop}", "/quirks/null-values", 2, "is no strategy of null-values; known are"),
@@ -68,7 +68,7 @@ class ManifestTests(TestCase):
             shown = [(one.pointer, one.line, one.message) for one in findings.errors]
             self.assertTrue(any(one[:2] == (pointer, line) and words in one[2] for one in shown), (text, shown))
 
-    def test_what_must_be_there(self) -> None:
+    def test_required_keys(self) -> None:
         for text, pointer in (
             ("", ""), ("- a", ""), ("profile: 1", "/profile"), ("ingest: []", "/profile"),
             ("profile: {id: a/b, version: 1, schemaVersion: 1, vendor: {name: V}}", "/profile/id"),
@@ -85,14 +85,14 @@ class ManifestTests(TestCase):
             if pointer is not None:
                 self.assertIn(pointer, [one.pointer for one in findings.errors], (text[:50], findings.errors))
 
-    def test_there_is_an_end_to_it(self) -> None:
-        """Very many mistakes are not all told."""
+    def test_number_of_findings_is_bounded(self) -> None:
+        """Only the first findings are listed."""
         _, findings = read("a:\n" * 5000)
         self.assertEqual(len(findings.items), 201)
         self.assertIn("only the first", findings.items[-1].message)
 
-    def test_what_is_not_served_is_said(self) -> None:
-        """The other types of ingest are known, with whatever keys they have, and no mistake."""
+    def test_unsupported_ingest_types_give_warnings(self) -> None:
+        """Other ingest types are known, with any keys, and are no mistake."""
         text = "ingest:\n- {id: a, type: fhir-r4-polling, baseUrl: http://x}\n- {id: b, type: rest-polling, oauth: {}}"
         made, findings = read(HEAD + text)
         assert made is not None
@@ -100,7 +100,7 @@ class ManifestTests(TestCase):
         self.assertEqual([(one.pointer, one.severity) for one in findings.items],
                          [("/ingest/0/type", "warning"), ("/ingest/1/type", "warning")])  # fmt: skip
 
-    def test_ways_to_name_a_facility(self) -> None:
+    def test_notations_of_a_facility_resolver(self) -> None:
         for given, resolver in (("MSH-4", "msh-4"), ("msh-4.1", "msh-4"), ("MSH.3", "msh-3"), ("Listener", "listener")):
             made, findings = read(HEAD + f"ingest: [{{id: a, type: hl7v2-mllp, port: 1, facilityResolver: {given}}}]")
             assert made is not None

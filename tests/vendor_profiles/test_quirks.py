@@ -1,4 +1,4 @@
-"""Quirks: what each strategy does to a message, and what it leaves alone."""
+"""Quirks: the effect of each strategy on a message."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def claimed(*segments: str, charset: str = "utf-8") -> Claimed:
 
 
 class QuirkTests(TestCase):
-    def test_what_the_maps_see(self) -> None:
-        """Each row: quirk, strategy, a segment as sent, as it is read."""
+    def test_strategies(self) -> None:
+        """Each row: quirk, strategy, a segment as sent and as normalized."""
         for quirk, strategy, sent, seen in (
             ("padded-values", "trim", "PID|1 ||77 ^^^ A &1.2||Ann ^ B", "PID|1||77^^^A&1.2||Ann^B"),
             ("padded-values", "trim", "OBX|1|ST|a^b ||  1 ~ 2 ", "OBX|1|ST|a^b||  1 ~ 2 "),
@@ -43,21 +43,21 @@ class QuirkTests(TestCase):
             self.assertEqual(read.raw.decode().split("\r")[1], seen, (quirk, strategy))
             self.assertEqual(Message.parse(read.raw, read.charset).control_id, "C1")
 
-    def test_the_standard_way_costs_nothing(self) -> None:
-        """The first strategy of each is what happens without a profile: the message is the same object."""
+    def test_default_strategies_change_nothing(self) -> None:
+        """The first strategy of each returns the same object."""
         message = claimed("PID|1 ||77")
         plain = {name: quirk.strategies[0] for name, quirk in KNOWN.items()}
         self.assertIs(normalized(message, plain), message)
         self.assertEqual((edits_for(plain), control_id(plain, b"x"), fallback_charset(plain)), ((), "", None))
 
-    def test_every_strategy_is_hooked(self) -> None:
+    def test_every_other_strategy_has_an_effect(self) -> None:
         """Each strategy but the first changes something."""
         for name, quirk in KNOWN.items():
             for strategy in quirk.strategies[1:]:
                 set_ = {name: strategy}
                 self.assertTrue(edits_for(set_) or control_id(set_, b"x") or fallback_charset(set_), set_)
 
-    def test_the_separators_type_and_control_id_are_left_alone(self) -> None:
+    def test_separators_type_and_control_id_do_not_change(self) -> None:
         quirks = {"padded-values": "trim", "repetitions": "distinct", "timestamps": "day-first"}
         read = normalized(claimed("PID|1"), quirks)
         self.assertEqual(read.raw.decode().split("\r")[0], MSH.replace("01.02.2026 08:09", "202602010809"))

@@ -1,4 +1,4 @@
-"""Remembered results: the same as when every message is mapped afresh, and bounded."""
+"""Memoized results: equal to those of an uncached run, and bounded."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class LibraryTests(TestCase):
         messages = [Message.parse(raw) for raw in raws]
         expected = [uncached.run(message) for message in messages]
         for _ in range(4):  # two misses, then hits
-            for message, afresh in zip(messages, expected, strict=True):
-                remembered = library.run(message)
-                self.assertEqual(str(remembered.bundle), str(afresh.bundle))  # the order of names too
-                self.assertEqual(remembered.unmapped, afresh.unmapped)
-                self.assertEqual(remembered.warnings, afresh.warnings)
+            for message, uncached_result in zip(messages, expected, strict=True):
+                memoized = library.run(message)
+                self.assertEqual(str(memoized.bundle), str(uncached_result.bundle))  # the order of names too
+                self.assertEqual(memoized.unmapped, uncached_result.unmapped)
+                self.assertEqual(memoized.warnings, uncached_result.warnings)
 
 
 GROUP = """group main(source src : PID, target tgt : Patient) {
@@ -106,20 +106,20 @@ class KeyTests(TestCase):
         segment = Message.parse(raw).all_segments[1]
         return key_function(MemoPlan(((1, numbers),), 2), "group")([Run(b"k"), segment, {}])
 
-    def test_segments_are_known_by_the_fields_that_are_read(self) -> None:
+    def test_the_key_of_a_segment_holds_the_fields_read(self) -> None:
         for (one, other), same in SEGMENTS.items():
             self.assertEqual(self.key(one, (2, 5)) == self.key(other, (2, 5)), same, (one, other))
         self.assertEqual(self.key("NK1|1|A", (2,)), self.key("NK1|7|A", (2,)))
         self.assertNotEqual(self.key("NK1|1|A", (2,)), self.key("NK1|1|B", (2,)))
 
-    def test_too_much_is_not_known_by_a_key(self) -> None:
+    def test_no_key_for_long_or_self_typed_segments(self) -> None:
         self.assertIsNone(self.key("NK1|1|" + "x" * 513, (2,)))
-        self.assertIsNotNone(self.key("NK1|1|A|" + "x" * 513, (2,)))  # what is not read does not matter
-        self.assertIsNone(self.key("OBX|1|ST", (2,)))  # of which one field says how another is read
+        self.assertIsNotNone(self.key("NK1|1|A|" + "x" * 513, (2,)))  # other fields do not count
+        self.assertIsNone(self.key("OBX|1|ST", (2,)))  # one field decides how another is parsed
 
 
-class MemoryTests(TestCase):
-    def test_it_is_bounded_and_keeps_what_is_asked_for(self) -> None:
+class CacheTests(TestCase):
+    def test_it_is_bounded_and_keeps_recent_results(self) -> None:
         cache = ResultCache(10)
         for number in range(100):
             cache.put((number,), Result(b""))
@@ -128,7 +128,7 @@ class MemoryTests(TestCase):
             self.assertLessEqual(len(cache), 10)
         self.assertIsNone(cache.get((50,)))
 
-    def remembered(self, cache: ResultCache, runs: list[str]) -> Any:
+    def memoized(self, cache: ResultCache, runs: list[str]) -> Any:
         def run(frame: Frame) -> None:
             runs.append(frame[1])
             frame[2]["given"] = [frame[1]]
@@ -141,18 +141,18 @@ class MemoryTests(TestCase):
 
         return call
 
-    def test_a_result_is_made_once_and_given_as_a_copy(self) -> None:
+    def test_a_hit_returns_a_copy(self) -> None:
         runs: list[str] = []
-        call = self.remembered(ResultCache(), runs)
+        call = self.memoized(ResultCache(), runs)
         call("Kari", {})
         for _ in range(2):
             call("Kari", {})["given"].append("Anne")
         self.assertEqual(call("Kari", {}), {"given": ["Kari"]})
-        self.assertEqual(runs, ["Kari", "Kari"])  # asked for once, and kept when it was asked for again
+        self.assertEqual(runs, ["Kari", "Kari"])  # cached on the second miss
         self.assertEqual(call("Kari", {"use": "usual"}), {"use": "usual", "given": ["Kari"]})
-        self.assertEqual(runs, ["Kari"] * 3)  # a target with content is filled afresh
+        self.assertEqual(runs, ["Kari"] * 3)  # a target with content is part of the key
 
-    def test_messages_with_other_separators_are_kept_apart(self) -> None:
+    def test_separators_are_part_of_the_key(self) -> None:
         def run(frame: Frame) -> None:
             frame[2]["text"] = frame[1].children("NK1_2")[0].text
 
@@ -163,19 +163,19 @@ class MemoryTests(TestCase):
             group([Run(b"k"), Message.parse(head + b"NK1|1|A@B").segments("NK1")[0], target])
             self.assertEqual(target, {"text": text})
 
-    def test_long_texts_are_not_kept(self) -> None:
+    def test_long_texts_are_not_cached(self) -> None:
         cache = ResultCache()
-        call = self.remembered(cache, [])
+        call = self.memoized(cache, [])
         for _ in range(3):
             call("x" * 1000, {})
         self.assertEqual(len(cache), 0)
 
-    def test_a_group_whose_results_never_come_again_is_left_alone_for_a_while(self) -> None:
+    def test_a_group_without_hits_bypasses_the_cache(self) -> None:
         cache = ResultCache(100_000)
-        call = self.remembered(cache, [])
+        call = self.memoized(cache, [])
         for number in range(1024):
             call(str(number), {})
-        for _ in range(2):  # it rests, and does not notice that they come again
+        for _ in range(2):  # repeats during the bypass are not cached
             for number in range(1000):
                 call(str(number), {})
         self.assertEqual(len(cache), 0)

@@ -1,4 +1,4 @@
-"""Groups that add to what others fill: done again from what was written down, they do what they did."""
+"""Memoized groups with shared targets: a replay has the same effect as a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ group Visit(source pid : PID, target visit : Encounter, target patient : Patient
 }"""
 )
 
-KEPT = {
+MEMOIZED = {
     "lists grow": ("pid -> visit.type = cc('before');", "pid -> visit.type = cc('after');"),
     "a list that is only sometimes there": (
         "pid.PID_2 -> visit.type = cc('before');",
@@ -63,7 +63,7 @@ KEPT = {
         "pid.PID_5 as x -> patient.name as n, n.family = x, visit.length as l, l.unit = x;",
     ),
 }
-NOT_KEPT = {
+NOT_MEMOIZED = {
     "what it adds to is there already": (
         "pid -> visit.period as p, p.start = '2020';",
         "pid -> visit.length as l, l.unit = 'd';",
@@ -83,21 +83,21 @@ ALWAYS_THERE = "PID|1|%s|P%d|4|Kari|2020|1970|F"
 
 
 def message(number: int) -> Message:
-    """An ADT^A01 with a patient of its own; the rest is always the same."""
+    """An ADT^A01 with its own patient; the rest is constant."""
     pid = ALWAYS_THERE % ("two" if number % 3 == 0 else "", number)
     pid += "|" * 22 + ("2021" if number % 2 else "")
     return Message.parse(f"MSH|^~\\&|S|F|R|F|20200101||ADT^A01|{number}|P|2.5\r{pid}".encode())
 
 
 def compiled(before: str, rules: str) -> tuple[Program, Compiler]:
-    """The map, compiled with a memory of its own."""
+    """The map, compiled with its own cache."""
     content = parse(MAP % (before, rules), "map.fml")
     compiler = Compiler([content], Environment())
     return Program(compiler, content), compiler
 
 
 def results(program: Program, number: int, *, trace: bool) -> tuple[str, Any, Any]:
-    """All that a run tells, with the order of names; the text of each reference; warnings."""
+    """The result of a run with the order of names, the text of each reference, and warnings."""
     bundle, run = program.run(message(number), b"k%d" % number, trace=trace)
     references = sorted(holder[name] for holder, name, _ in complete(bundle, run).references or ())
     return str(bundle), references, run.warnings
@@ -105,25 +105,25 @@ def results(program: Program, number: int, *, trace: bool) -> tuple[str, Any, An
 
 class SharedTests(TestCase):
     def check(self, before: str, rules: str) -> int:
-        """Messages give what they give without a memory, also from what is compiled; how many results are kept then."""
+        """Compare cached and uncached results; returns the number of cached results."""
         program, compiler = compiled(before, rules)
         for number in range(18):
-            afresh = results(program, number, trace=True)  # which has no memory
-            self.assertEqual(results(program, number, trace=False), afresh, rules)
+            uncached_result = results(program, number, trace=True)  # which has no memory
+            self.assertEqual(results(program, number, trace=False), uncached_result, rules)
         return len(compiler.results)
 
-    def test_groups_that_are_remembered(self) -> None:
-        for name, (before, rules) in KEPT.items():
+    def test_memoized_groups(self) -> None:
+        for name, (before, rules) in MEMOIZED.items():
             with self.subTest(name):
                 self.assertGreater(self.check(before, rules), 0, name)
 
-    def test_groups_that_are_run_each_time(self) -> None:
-        for name, (before, rules) in NOT_KEPT.items():
+    def test_groups_that_are_not_memoized(self) -> None:
+        for name, (before, rules) in NOT_MEMOIZED.items():
             with self.subTest(name):
                 self.assertEqual(self.check(before, rules), 0, name)
 
     def test_no_object_belongs_to_two_messages(self) -> None:
-        program, compiler = compiled(*KEPT["a new entry, referred to"])
+        program, compiler = compiled(*MEMOIZED["a new entry, referred to"])
         texts = []
         for number in [4] * 9:
             bundle, _ = program.run(message(number), b"k")

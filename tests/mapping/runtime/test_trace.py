@@ -1,4 +1,4 @@
-"""The trace of a run: which rule made which element from which field, and that it is not there when it is off."""
+"""The trace of a run: rules, sources and products; no trace by default."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ group main(source src : ADT_A01, target tgt : Patient) {
 
 
 class ReferenceTests(TestCase):
-    def test_where_references_are_is_known(self) -> None:
+    def test_all_references_are_recorded(self) -> None:
         result = samples.library().run(Message.parse(adt("C1", "P1").strip(b"\x0b\x1c\r")))
         urls = {one["fullUrl"] for one in result.bundle["entry"]}
         found = {(id(holder), name) for holder, name in _references(result.bundle["entry"], urls)}
