@@ -1,9 +1,9 @@
-"""Makes `twistd ipf` known to Twisted.  No __init__.py may ever stand above this file: it would shadow Twisted."""
+"""Registers `twistd ipf` with Twisted.  These folders must have no __init__.py: it would shadow Twisted itself."""
 
 from twisted.application.service import ServiceMaker
 
 from ipf.wire.mllp.mtls import MutualTlsParser
 
-ipf = ServiceMaker("ipf", "ipf.app.tap", "HL7 v2 in, FHIR R4 stored, subscribers told.", "ipf")
+ipf = ServiceMaker("ipf", "ipf.app.tap", "HL7 v2 messages to FHIR R4 resources and notifications.", "ipf")
 
 mutual_tls = MutualTlsParser()

@@ -1,4 +1,4 @@
-"""Every map compiled in a process of its own: its first mistake comes back as if it had been compiled here."""
+"""Compiling every map in a child process: its first error is raised in this process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class CheckingTests(TestCase):
     def setUp(self) -> None:
         self.maps = maps_folder(Path(self.mktemp()).resolve())
 
-    def test_what_is_right(self) -> None:
-        """What was installed over HTTP counts with the folder: the map needs this table."""
+    def test_valid_maps(self) -> None:
+        """Maps installed over HTTP are compiled with the folder: the map uses this table."""
         (self.maps / "codesystems/sex.json").unlink()
         self.assertRaises(Problem, check_maps, [], self.maps)
         check_maps([Installed("ConceptMap", "sex", str(TABLE["url"]), 1, NOW, TABLE)], self.maps)
 
-    def test_a_mistake(self) -> None:
-        """The same Problem, of the same place, as where it is compiled in this process."""
+    def test_an_invalid_map(self) -> None:
+        """The same Problem with the same place as in this process."""
         (self.maps / "messages/ADT_A01.fml").write_text(MAP.replace("patient.gender", "patient.sex"))
         settings, _ = read({})
         here = self.assertRaises(Problem, load_maps, settings, [], self.maps)
@@ -36,8 +36,8 @@ class CheckingTests(TestCase):
         self.assertEqual((str(there), there.category), (str(here), Category.MAPPING))
         self.assertIn("messages/ADT_A01.fml:8:", str(there))
 
-    def test_a_process_that_fails_says_why(self) -> None:
-        """Something else than a mistake of a map."""
+    def test_a_failure_of_the_process(self) -> None:
+        """The child process fails for another reason."""
         self.patch(sys, "executable", "/bin/false")
         failure = self.assertRaises(RuntimeError, check_maps, [], self.maps)
         self.assertIn("ended with status 1", str(failure))

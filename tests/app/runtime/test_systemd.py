@@ -1,4 +1,4 @@
-"""What systemd hears, on a real datagram socket and a clock of the test's own."""
+"""Notifications to systemd over a datagram socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SystemdTests(TestCase):
         self.socket.setblocking(False)
         self.clock = Clock()
 
-    def heard(self) -> list[str]:
+    def received(self) -> list[str]:
         found = []
         while True:
             try:
@@ -28,7 +28,7 @@ class SystemdTests(TestCase):
             except BlockingIOError:
                 return found
 
-    def test_the_life_of_a_service(self) -> None:
+    def test_notifications_of_a_service(self) -> None:
         folder = tempfile.mkdtemp(prefix="ipf-")  # short, as the kernel wants the name of a socket
         self.addCleanup(shutil.rmtree, folder)
         path = f"{folder}/notify"
@@ -37,24 +37,24 @@ class SystemdTests(TestCase):
         systemd = Systemd(environ, self.clock)
         self.assertEqual(environ, {"HOME": "/"})
         self.clock.advance(60)
-        self.assertEqual(self.heard(), [])
+        self.assertEqual(self.received(), [])
         systemd.ready()
         self.clock.advance(9)
-        self.assertEqual(self.heard(), ["READY=1", "WATCHDOG=1"])
+        self.assertEqual(self.received(), ["READY=1", "WATCHDOG=1"])
         self.clock.advance(1)
         systemd.status("7 messages in the queue")
         systemd.stopping()
-        self.assertEqual(self.heard(), ["WATCHDOG=1", "STATUS=7 messages in the queue", "STOPPING=1"])
+        self.assertEqual(self.received(), ["WATCHDOG=1", "STATUS=7 messages in the queue", "STOPPING=1"])
 
     def test_an_abstract_socket(self) -> None:
         name = f"ipf-{os.getpid()}"
         self.socket.bind("\0" + name)
         Systemd({"NOTIFY_SOCKET": "@" + name}, self.clock).ready()
         self.clock.advance(100)
-        self.assertEqual(self.heard(), ["READY=1"])
+        self.assertEqual(self.received(), ["READY=1"])
 
-    def test_nobody_listens(self) -> None:
-        """Without systemd nothing is sent; a socket that is gone, or another's watchdog, disturbs nobody."""
+    def test_without_systemd(self) -> None:
+        """Nothing is sent without a socket; a missing socket, or the watchdog of another process, is ignored."""
         Systemd({}, self.clock).ready()
         gone = Systemd({"NOTIFY_SOCKET": "/nonexistent/notify", "WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}, self.clock)
         gone.ready()

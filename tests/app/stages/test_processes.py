@@ -1,4 +1,4 @@
-"""Converter processes: started, their lines passed on, restarted when they die, ended when asked."""
+"""Converter processes: start, log lines, restart, hang and stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipf.telemetry.heartbeat import BEAT_FD
 
 
 class FakeTransport:
-    """A child's end as the reactor gives it."""
+    """The transport of a child process."""
 
     def __init__(self) -> None:
         self.closed: list[int] = []
@@ -30,7 +30,7 @@ class FakeTransport:
 
 
 class FakeReactor(Clock):
-    """A clock that starts no process but remembers those asked for."""
+    """A clock that records spawned processes and starts none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,12 +64,12 @@ class ProcessesTests(TestCase):
     def child(self, number: int) -> Child:
         return self.reactor.spawned[number][0]
 
-    def test_each_has_a_name_of_its_own(self) -> None:
+    def test_each_has_its_own_name(self) -> None:
         names = [env["IPF_CONVERTER_NAME"] for _, env, _ in self.reactor.spawned]
         self.assertEqual(names, ["host:1:1", "host:1:2"])
         self.assertEqual((self.processes.running, self.processes.wanted), (2, 2))
 
-    def test_lines_go_out_whole(self) -> None:
+    def test_lines_are_passed_on_whole(self) -> None:
         self.child(0).childDataReceived(1, b'{"a":1}\n{"b"')
         self.child(1).childDataReceived(1, b'{"c":3}\n')
         self.child(0).childDataReceived(1, b":2}\n")
@@ -80,7 +80,7 @@ class ProcessesTests(TestCase):
             self.child(0).childDataReceived(2, b"x" * 100_000)
         self.assertEqual(len(self.lines), 1)
 
-    def test_a_dead_one_is_recovered_at_once_and_started_again(self) -> None:
+    def test_an_ended_process_is_recovered_and_restarted(self) -> None:
         self.child(0).childDataReceived(1, b"last words")
         self.child(0).processEnded(Failure(ProcessTerminated(signal=9)))
         self.assertEqual(self.lost_names, ["host:1:1"])
@@ -90,18 +90,18 @@ class ProcessesTests(TestCase):
         self.assertEqual((self.processes.running, len(self.reactor.spawned)), (2, 3))
         self.assertEqual(self.reactor.spawned[2][1]["IPF_CONVERTER_NAME"], "host:1:1")
 
-    def test_one_that_hangs_is_killed(self) -> None:
-        """It said that it lived and then no more; one that has not begun to say so is still loading."""
+    def test_a_hanging_process_is_killed(self) -> None:
+        """It sent heartbeats and then none; a process that has sent none yet is still loading."""
         for _ in range(4):
             self.child(0).childDataReceived(BEAT_FD, b".")
             self.reactor.pump([5.0] * 3)
-        self.assertEqual(self.lines, [], "a beat is no line")
+        self.assertEqual(self.lines, [], "a heartbeat is not a log line")
         self.reactor.pump([5.0] * 9)
         self.assertEqual([transport.signals for _, _, transport in self.reactor.spawned], [[], []])
         self.reactor.pump([5.0])
         self.assertEqual([transport.signals for _, _, transport in self.reactor.spawned], [["KILL"], []])
 
-    def test_stop_closes_their_inputs_and_waits(self) -> None:
+    def test_stop_closes_standard_input_and_waits(self) -> None:
         waiting = Deferred.fromCoroutine(self.processes.stop(5))
         self.assertEqual([transport.closed for _, _, transport in self.reactor.spawned], [[0], [0]])
         for number in (0, 1):
@@ -111,7 +111,7 @@ class ProcessesTests(TestCase):
         self.assertEqual(len(self.reactor.spawned), 2)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_one_that_does_not_end_is_killed(self) -> None:
+    def test_a_process_that_does_not_end_is_killed(self) -> None:
         Deferred.fromCoroutine(self.processes.stop(5))
         self.reactor.advance(5)
         self.assertEqual([transport.signals for _, _, transport in self.reactor.spawned], [["KILL"], ["KILL"]])
