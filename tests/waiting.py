@@ -1,7 +1,7 @@
-"""How long tests wait, and on which ports: what must happen is waited for until it does.
+"""How long tests wait, and on which ports.
 
-A machine that is shared may stand still for seconds.  So a wait is for a condition, and its end is only there so that
-a fault ends the run with a word about what did not come.
+A test waits for a condition, not for a time, because a shared machine may stall for seconds.  The limit of a wait only
+ends a run that has failed, with a message about the missing event.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import socket
 from pathlib import Path
 
-PATIENCE = 120.0
-"""Seconds after which what has not come is taken for missing."""
+PATIENCE = 300.0
+"""Seconds after which an expected event counts as missing."""
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MOST = 16_000
@@ -20,7 +20,7 @@ _reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 on which nobody listens, and which no other caller, in any process, is given.
+    """A TCP port of 127.0.0.1 without a listener; no other caller in any process gets the same one.
 
     It lies outside the range from which the system takes ports by itself, so neither a connection nor a listener on
     port 0 comes upon it before the test does.  It is this process's until it ends: an abstract socket stands for it.

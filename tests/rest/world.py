@@ -149,8 +149,6 @@ class OnMemory(TestCase):
 class OnPostgres(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
     """Runs a suite on a fresh PostgreSQL database."""
 
-    timeout = 300
-
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")
         self.world = World(PostgresFhirStore(self.database), database=self.database)

@@ -36,8 +36,6 @@ Search = tuple[str, tuple[str, ...]]
 class UsCoreSearch(OnPostgres):
     """All of them, against PostgreSQL."""
 
-    timeout = 300
-
     async def test_searches(self) -> None:
         """Each search with the values of a few resources."""
         resources = await self._load()

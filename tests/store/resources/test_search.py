@@ -32,8 +32,6 @@ class MemorySearchTest(contract.SearchContract):
 class PostgresSearchTest(contract.SearchContract):
     """The real one."""
 
-    timeout = 300
-
     async def setUp(self) -> None:
         self.patch(prepared, "PREPARE_FROM", 1)
         self.database = await postgres.database(self, "fhir")

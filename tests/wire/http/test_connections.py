@@ -48,8 +48,6 @@ class Client(Protocol):
 
 
 class ConnectionLimitTests(TestCase):
-    timeout = 120
-
     def setUp(self) -> None:
         self.counts: list[int] = []
         self.clock = Clock()
