@@ -1,6 +1,6 @@
-"""What crosses the corridor: frozen records, and the Protocols that hand them over.  No logic lives here.
+"""Records and Protocols that cross packages.  They hold no logic.
 
-Everything in this package may be imported by every room; it imports none of them.  Each Protocol has two
+Every package may import this one; it imports only `ipf.errors`.  Each Protocol has two
 implementations, PostgreSQL (`ipf/store`) and memory (`tests/fakes`), and one contract suite runs on both
 (`tests/contracts`).  Times are timezone-aware UTC datetimes; durations are seconds unless a name says `_ms`.
 """

@@ -1,4 +1,4 @@
-"""Who asks: the one value by which every room knows the caller of a request.
+"""The caller of a request, as every package knows it.
 
 It is made in one place (`wire/http/oidc.py`, of a verified token) and travels in `Request.caller` and `Unit.caller`.
 """
@@ -30,12 +30,12 @@ class Caller:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether no scope is asked of it: this server itself, or anybody while authentication is off."""
+        """Whether it needs no scopes: this server itself, or anybody while authentication is off."""
         return self.is_system or self.is_open
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody is known to ask."""
+        """Whether the caller is not known."""
         return not (self.subject or self.client or self.is_unlimited)
 
 

@@ -114,7 +114,7 @@ class Installed:
 class CodeQueue(Protocol):
     """Unmapped codes and their answers.  Every method is one committed transaction.
 
-    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row whosever it is.
+    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row in every tenant.
     """
 
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:

@@ -1,4 +1,4 @@
-"""What a FHIR transaction asks for, entry by entry: made by mapping and by `rest`, planned by `rest`.
+"""The entries of a FHIR transaction: mapping and `rest` make them, `rest` plans them.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction
 """
@@ -14,7 +14,7 @@ from ipf.ports.search import Query
 
 
 class Method(StrEnum):
-    """What an entry asks for, in the order in which a transaction carries it out."""
+    """The interactions of entries, in the order in which a transaction runs them."""
 
     DELETE = "delete"
     CREATE = "create"
@@ -24,7 +24,7 @@ class Method(StrEnum):
 
 @dataclass(slots=True)
 class Entry:
-    """One change that is asked for.
+    """One requested change.
 
     `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
     conditional update or delete.  `full_url`: the name by which other entries of the same unit refer to this resource.

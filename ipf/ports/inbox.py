@@ -43,7 +43,7 @@ class Received:
 
 
 class Outcome(StrEnum):
-    """What became of one message that the inbox was asked to store."""
+    """The result of storing one message."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -119,7 +119,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class StaleRecovery:
-    """A message whose worker was lost; it was settled as a failed attempt.  `settled` is FAILED or DEAD_LETTER."""
+    """A message that a lost worker held; it was settled as a failed attempt.  `settled` is FAILED or DEAD_LETTER."""
 
     id: int
     correlation_id: str

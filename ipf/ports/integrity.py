@@ -1,4 +1,4 @@
-"""Who refers to a resource: what referential integrity asks before something is deleted."""
+"""The resources that refer to a resource: referential integrity reads them before a deletion."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ class Mapper(Protocol):
 
 
 class Notifier(Protocol):
-    """Wakes workers, here and in other processes.  A lost ring costs one poll interval, never a message."""
+    """Wakes workers, in this and in other processes.  A lost notification delays work by one poll interval."""
 
     def notify(self, name: str) -> None:
-        """Say that there is work; returns at once, many rings become one."""
+        """Announce work; returns at once, several notifications may become one."""
 
     def subscribe(self, name: str, wake: Callable[[], None]) -> None:
-        """Call `wake` at each ring of `name`."""
+        """Call `wake` at each notification of `name`."""

@@ -59,7 +59,7 @@ class FhirEffects:
 
 
 class EffectsStore(Protocol):
-    """The FHIR database, asked what became of a message."""
+    """The effects of a message in the FHIR database."""
 
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:
         """At most 1,000 of each kind."""
@@ -90,7 +90,7 @@ class RejectRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Dead letters whose last errors are alike."""
+    """Dead letters with the same last error."""
 
     fingerprint: str
     count: int
@@ -112,7 +112,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """Work on many messages.  `kind`: replay, retry or discard.  `shown`: the selection as it was asked for."""
+    """Work on many messages.  `kind`: replay, retry or discard.  `shown`: the selection as requested."""
 
     kind: str
     selection: Selection
@@ -148,7 +148,7 @@ class Job:
 class MessageAdmin(Protocol):
     """Rejects, error groups and jobs.  Every method is one committed transaction.
 
-    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row whosever it is.
+    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row in every tenant.
     """
 
     async def transformed(self, message_id: int) -> Transformed:

@@ -106,7 +106,7 @@ class QuantityIn:
 class TextParts:
     """Some text entry of the composite `code` satisfies all `parts`.
 
-    A part is the number of its first field (fields are separated by LF) and a test on it, whose code means nothing.
+    A part is the number of its first field (fields are separated by LF) and a test on it, without its code.
     """
 
     code: str

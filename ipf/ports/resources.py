@@ -235,7 +235,7 @@ class FhirStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Matches of one page in order; `total` is None when it was not asked for; `next` continues, None at the end.
+    """Matches of one page in order; `total` is None unless it was requested; `next` continues, None at the end.
 
     `ends`: when `Query.each_token` is set, the token behind each match.
     """

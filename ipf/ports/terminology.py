@@ -1,4 +1,4 @@
-"""What searches ask of a terminology: `:in`, `:not-in`, `:above` and `:below` on tokens."""
+"""The terminology of searches: `:in`, `:not-in`, `:above` and `:below` on tokens."""
 
 from __future__ import annotations
 

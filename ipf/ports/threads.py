@@ -1,4 +1,4 @@
-"""Work that takes long goes aside: where it does not hold up what else the process does."""
+"""Long work runs in a thread, so that it does not block the reactor."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a function elsewhere (in a thread) and gives its result, or raises what it raised."""
+"""Runs a function in a thread; returns its result or raises its error."""
 
 LARGE = 100
-"""Resources of one request from which on its work goes aside; a hundred take about ten milliseconds."""
+"""A request with so many resources runs in a thread; a hundred take about ten milliseconds."""
 
 
 LARGE_BODY = 100_000
-"""Bytes of one request from which on it is read and planned aside; as many take five to ten milliseconds."""
+"""A request of so many bytes is parsed and planned in a thread; it takes five to ten milliseconds."""
 
 
 async def here(work: Callable[[], Any]) -> Any:
@@ -22,9 +22,9 @@ async def here(work: Callable[[], Any]) -> Any:
 
 
 async def turn(run_in_thread: RunInThread) -> None:
-    """In the middle of work that cannot go aside: whatever else the process has to do has a turn now."""
+    """Let the reactor run once, in the middle of work that cannot run in a thread."""
     await run_in_thread(_nothing)
 
 
 def _nothing() -> None:
-    """What is done aside meanwhile."""
+    """Nothing to do in the thread."""

@@ -1,6 +1,6 @@
-"""May this caller do that?  The one answer for REST, batches, websocket binding and notifications.
+"""Authorization of a caller, for REST, batches, websocket binding and notifications.
 
-`permit` answers for a type and a right, `may` for one resource.  A refusal is 401 with `insufficient_scope`, as the
+`permit` decides on a type and a right, `may` on one resource.  A refusal is 401 with `insufficient_scope`, as the
 interface specification lists it (decisions section 5).
 
 Source: interface specification "Errors"; RFC 6750 section 3.
@@ -33,19 +33,19 @@ class Unauthorized(Problem):
 
 
 def insufficient(resource_type: str, right: str) -> Unauthorized:
-    """The refusal of a caller whose scopes do not reach."""
+    """The refusal of a caller without a sufficient scope."""
     scope = f"system/{resource_type}.{right}"
     text = f"the token's scopes do not allow to {_WORDS[right]} {resource_type}"
     return Unauthorized(text, f'error="insufficient_scope", scope="{scope}"')
 
 
 def permit(caller: Caller, resource_type: str, right: str) -> Permit | None:
-    """What a caller may do with resources of a type; None = nothing."""
+    """The rights of a caller on resources of a type; None = none."""
     return UNLIMITED if caller.is_unlimited else grants_of(caller).permit(resource_type, right)
 
 
 def required(caller: Caller, resource_type: str, right: str) -> Permit:
-    """The same; raises the refusal when it is nothing."""
+    """The same; raises the refusal when there are none."""
     found = permit(caller, resource_type, right)
     if found is None:
         raise insufficient(resource_type, right)
@@ -72,7 +72,7 @@ def may(caller: Caller, right: str, resource_type: str, version: Version | None 
 def allows(found: Permit, version: Version) -> bool:
     """Whether a version is within a permit.
 
-    Remembered by the version, since what is asked for once is asked for again; the body is not looked at twice.
+    The result is kept by version, so that the body of a version is parsed once.
     """
     if found.test is None:
         return True

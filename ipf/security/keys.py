@@ -1,4 +1,4 @@
-"""A JSON Web Key Set in, the keys that may verify a token out.
+"""The keys of a JSON Web Key Set that may verify a token.
 
 Only public keys of RSA (2,048 bits up), the NIST curves and the Edwards curves are taken, and each algorithm goes with
 one kind of key, so that no token can choose how its key is used.  What is no signing key, is known to be weak, or

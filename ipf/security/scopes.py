@@ -1,4 +1,4 @@
-"""SMART scopes in, what they grant out.
+"""The rights that SMART scopes grant.
 
 `system/Observation.rs?category=...` (v2), `user/Patient.read` (v1): a context, a type or `*`, rights out of `cruds`,
 and with v2 a search that limits them.  `Grants` answers for a type and a right: nothing, everything, or what passes a
@@ -7,7 +7,7 @@ test on the resource's own index entries, so that the same limit goes into a sea
 - `system/` and `user/` reach the whole tenant; a `user/` whose `fhirUser` is a Patient or a RelatedPerson, and
   `patient/`, reach the compartment of the patient in context, and read what is nobody's record (`SHARED`).  Without a
   patient in context they grant nothing.
-- A scope that cannot be understood, or whose search cannot be put to one resource alone, grants nothing.
+- A scope that cannot be parsed, or with a search that needs other resources, grants nothing.
 
 Sources: https://hl7.org/fhir/smart-app-launch/scopes-and-launch-context.html (2.2), and 1.0
 (`.read`, `.write`).
@@ -87,9 +87,9 @@ PermitResult = tuple[int, datetime, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What may be done with resources of a type: `test` None = anything, else only with those that pass it.
+    """Rights on resources of a type: `test` None = on all, else only on those that pass it.
 
-    `results`: what was found about the version of a resource that was asked for last, by its rid, kept by `access.may`;
+    `results`: the last result of each resource, by rid, kept by `access.allows`;
     with another caller, another type or another right it is another Permit.
     """
 
@@ -101,7 +101,7 @@ UNLIMITED = Permit()
 
 
 class Grants:
-    """What one caller's scopes add up to; answers are kept, as the same few are asked for again and again.
+    """The sum of a caller's scopes.  Results are kept, since the same few repeat.
 
     `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: reads and
     searches that were let through, by route and type, kept by `rest/write/permission`.  What is kept holds for one

@@ -38,7 +38,7 @@ class UnknownKey(TokenRefused):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is asked of a token.  `audience` None: any.  `skew`: seconds that the issuer's clock may differ."""
+    """The requirements on a token.  `audience` None: any.  `skew`: seconds that the issuer's clock may differ."""
 
     issuer: str
     audience: str | None = None
@@ -84,7 +84,7 @@ def verify_signature(token: str, keys: KeySet) -> bytes:
 
 def _check_header(header: Mapping[str, Any]) -> None:
     if "crit" in header or header.get("b64", True) is not True:
-        raise TokenRefused("it asks for extensions that are not known here")
+        raise TokenRefused("its header requires extensions that are not supported")
     kind = header.get("typ")
     if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
         raise TokenRefused("it is a token for another purpose")

@@ -109,6 +109,6 @@ class _Checker:
         return Known(frozenset(), ordered=name not in ("children", "descendants"))
 
     def narrowed(self, known: Known, written: str) -> Known:
-        """The type asked for."""
+        """The requested type."""
         _, name = read_type(self.model, written)
         return Known(frozenset((name,))) if self.model.is_known(name) else _NOTHING

@@ -28,7 +28,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Everything an expression may ask for that is not in its data.  Each part may be absent.
+    """The functions of the environment that an expression may call.  Each may be absent.
 
     `resolve(reference)` gives a resource or None.  `member_of(json, value_set)` and `conforms_to(json, profile)` give
     True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `trace(name, values)` receives
@@ -66,7 +66,7 @@ class Context:
             raise FhirPathError(f"more than {MAX_STEPS} steps")
 
     def now(self) -> datetime:
-        """The moment of this evaluation: the same whenever it is asked for."""
+        """The time of this evaluation; constant during it."""
         if self.moment is None:
             self.moment = self.host.clock()
         return self.moment

@@ -1,4 +1,4 @@
-"""`toX()` and `convertsToX()`, and the functions that ask for the time.
+"""`toX()` and `convertsToX()`, and `now()`, `today()`, `timeOfDay()`.
 
 Sources: http://hl7.org/fhirpath/N1/#conversion, #utility-functions.
 """
@@ -143,7 +143,7 @@ for _name, _call in (
 
 @plain_function("toQuantity", 0, 1)
 def quantity_function(context: Context, focus: Items, unit: Items | None = None) -> Items:
-    """As a quantity, in the unit asked for."""
+    """As a quantity, in the given unit."""
     found = _convert(focus, to_quantity, "toQuantity")
     if not found or unit is None:
         return found

@@ -146,7 +146,7 @@ def iif(compiler: Compiling, source: Run, args: Arguments) -> Run:
 
 @shaped_function("trace", 1, 2)
 def trace(compiler: Compiling, source: Run, args: Arguments) -> Run:
-    """The focus, unchanged; the host is told (the projection, when there is one)."""
+    """The focus, unchanged; the host gets it, or the projection when there is one."""
     name = compiler.compile(args[0])
     projection = compiler.compile(args[1]) if len(args) > 1 else None
 

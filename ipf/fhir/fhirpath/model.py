@@ -1,4 +1,4 @@
-"""What FHIRPath asks of the type definitions: which JSON property a name means, and which type is which.
+"""The type definitions for FHIRPath: the JSON property of a name, and the hierarchy of types.
 
 A type is named as the definitions name it: `Patient`, `HumanName`, `code`, or the path of an inner structure such as
 `Patient.contact`.  Unknown types and names are no error here: data of a logical model has none.

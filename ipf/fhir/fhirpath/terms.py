@@ -15,7 +15,7 @@ from ipf.fhir.fhirpath.context import Host
 
 
 class Terminology(Protocol):
-    """What is asked of code systems and value sets.  None: it cannot be known here (not loaded, an open set)."""
+    """Questions on code systems and value sets.  None: unknown here (not loaded, an open set)."""
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
         """Whether a code is in a value set; without a system the code alone counts."""
@@ -30,7 +30,7 @@ def terminology_host(
     resolve: Callable[[str], Any] | None = None,
     conforms_to: Callable[[Any, str], bool | None] | None = None,
 ) -> Host:
-    """What expressions may ask for, from a terminology service."""
+    """The terminology functions of FHIRPath, from a terminology service."""
 
     def member_of(value: Any, value_set: str) -> bool | None:
         return _any([terms.contains(value_set, system, code) for system, code in codings(value)])

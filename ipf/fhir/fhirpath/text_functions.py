@@ -133,7 +133,7 @@ def encode(context: Context, focus: Items, form: Items) -> Items:
 
 @plain_function("decode", 1)
 def decode(context: Context, focus: Items, form: Items) -> Items:
-    """The text whose `hex`, `base64` or `urlbase64` form this is."""
+    """The text of this `hex`, `base64` or `urlbase64` form."""
     text, kind = text_of(focus, "decode"), text_of(form, "decode")
     if text is None or kind is None:
         return []

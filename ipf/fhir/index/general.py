@@ -1,6 +1,6 @@
-"""Search parameters whose expression is not simple: evaluated by the general FHIRPath engine, told by their shape.
+"""Search parameters with an expression that is no simple path: the FHIRPath engine evaluates them.
 
-The engine answers JSON values without their FHIR types, so the type of a value is read from what it looks like: a
+The engine returns JSON values without their FHIR types, so the type is derived from the members of a value: a
 `coding` makes a CodeableConcept, `start` or `end` a Period.  Two parameters of R4 come here, and custom ones.
 
 Source: https://hl7.org/fhir/R4/searchparameter-definitions.html#SearchParameter.expression

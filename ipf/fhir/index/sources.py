@@ -1,6 +1,6 @@
 """Under which codes the values of a search parameter are written: often under another parameter's.
 
-An index row is the dearest part of storing a resource, and R4 asks for many of them twice: `phonetic` is `name` again,
+Index rows take most of the time of storing a resource, and R4 has many of them twice: `phonetic` is `name` again,
 `combo-code` is `code` and `component-code` together, `patient` is `subject` when it refers to a Patient, `phone` is
 `telecom` with the system `phone`.  Such a parameter writes nothing of its own; a search on it is put as a search on its
 sources.  What can be told apart in the index value (type of a reference, system of a contact point) need not be
@@ -148,7 +148,7 @@ class _Writers:
         return Source(tuple(sorted(codes)), own.paths)
 
     def _without_parts(self, code: str, own: Source) -> Source:
-        """A name or an address whose parts are parameters themselves."""
+        """A name or an address with parts that are parameters themselves."""
         path = next(iter(own.paths))
         parts = PARTS.get(path.type_path, ())
         if self._types[code] != "string" or len(own.paths) != 1 or not parts:

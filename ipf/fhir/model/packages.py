@@ -117,7 +117,7 @@ class Packages:
         return None
 
     def by_id(self, resource_type: str, resource_id: str) -> Entry | None:
-        """By type and id, as `GET StructureDefinition/us-core-patient` asks."""
+        """By type and id, as in `GET StructureDefinition/us-core-patient`."""
         return self._by_id.get((resource_type, resource_id))
 
     def newest(self, resource_type: str) -> Iterator[Entry]:

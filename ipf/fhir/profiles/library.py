@@ -19,7 +19,7 @@ PUBLISHERS = dict.fromkeys(("r4", "us-core", "backport", "topics"), "HL7 Interna
 
 
 class Structures:
-    """All structure definitions that this process knows.  `find` is asked first, then our own tables."""
+    """All structure definitions that this process knows.  `find` comes first, then the shipped tables."""
 
     def __init__(self, find: Find | None = None) -> None:
         self._find = find

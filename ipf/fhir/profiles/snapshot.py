@@ -171,7 +171,7 @@ class _Builder:
             return [_renamed(one, target, id) for one in self.below(target)]
         types: list[Json] = [{"code": kind}] if kind else element.get("type", [])
         if len(types) != 1:
-            raise SnapshotError(f"{self.url}: {id} has no single type whose elements could be constrained")
+            raise SnapshotError(f"{self.url}: {id} has no single type with elements to constrain")
         profiles = types[0].get("profile", [])
         source = self.snapshot(canonical(profiles[0] if len(profiles) == 1 else types[0]["code"]))
         if not source:
@@ -231,7 +231,7 @@ def _renamed(element: Json, old: str, new: str, based: bool = False) -> Json:
 
 
 def _id_of(element: Json) -> str:
-    """An id for an element that has none: good for differentials whose slices are not nested."""
+    """An id for an element without one; works for differentials without nested slices."""
     name = element.get("sliceName")
     return f"{element['path']}:{name}" if name else str(element["path"])
 

@@ -12,7 +12,7 @@ from ipf.fhir.index.entries import component_text
 from ipf.ports.predicates import AllOf, AnyOf, Test, TextEquals, TextParts, TextPrefix
 
 Alternatives = Callable[[Component, str], Test]
-"""The test that a value asks for as a value of the component's parameter, put under the code `` ("")."""
+"""The test for a value of the component's parameter, under the code ""."""
 
 
 def parts_of(code: str, components: Sequence[Component], values: Sequence[str], read: Alternatives) -> Test:

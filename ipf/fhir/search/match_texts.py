@@ -18,7 +18,7 @@ from ipf.ports.predicates import CodedText, TypedIdentifier
 
 
 def has_text(test: CodedText, resource: dict[str, Any]) -> bool:
-    """Whether a text or display of the parameter's values has a word that the text asked for begins at."""
+    """Whether a text or display of the parameter's values has a word that begins with the text searched for."""
     for path in _paths(test.resource_type, test.code):
         for value in values_at(resource, path.steps):
             if any(f" {test.text}" in f" {normalise(text)}" for text in _texts(path.type_path, value)):

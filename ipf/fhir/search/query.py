@@ -1,4 +1,4 @@
-"""FHIR search syntax in, a frozen question out.
+"""The parser of FHIR search syntax.
 
 `parse_query` reads the parameters of a search request, `parse_criteria` a URL such as `Patient?identifier=a|b` (a
 conditional interaction, a conditional reference, the criteria of a subscription).  What leaves is a `Query`: terms
@@ -6,7 +6,7 @@ conditional interaction, a conditional reference, the criteria of a subscription
 
 A parameter that is not known or not supported stops strict parsing with a Problem that names it; lenient parsing leaves
 it out and lists it in `Query.ignored`.  A modifier, a prefix or a value that cannot be understood always stops: an
-answer to another question than the one asked is no answer (search.html#modifiers).
+server must not answer another search than the one requested (search.html#modifiers).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -34,7 +34,7 @@ __all__ = ["by_token", "parse_criteria", "parse_query"]
 
 from ipf.ports.search import Query, Sort, Term
 
-_PRESENTATION = frozenset({"_format", "_pretty"})  # the wire's own; they ask nothing of the store
+_PRESENTATION = frozenset({"_format", "_pretty"})  # for the HTTP layer; they do not restrict the search
 _LAST_UPDATED = "_lastUpdated"
 _PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
 _NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
@@ -49,7 +49,7 @@ def parse_query(
     now: datetime | None = None,
     page_sizes: tuple[int, int] | None = None,
 ) -> Query:
-    """The search that `pairs` (decoded, in order) ask for.
+    """The search that `pairs` (decoded, in order) state.
 
     `now` is what the prefix `ap` on a date is relative to.  `page_sizes`: the one where none is asked for, and the
     largest.  Raises Problem with the parameter's name as its place:
@@ -65,7 +65,7 @@ def parse_query(
 
 
 def parse_criteria(text: str, *, strict: bool = True) -> Query:
-    """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone asks for all) as a Query.  Problem as above."""
+    """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone matches all) as a Query.  Problem as above."""
     return _criteria(text, strict)
 
 
@@ -195,7 +195,7 @@ class _Reading:
         self.ignored.append(name)
 
     def set_count(self, value: str) -> None:
-        """`_count`: zero asks for the total alone."""
+        """`_count`: zero requests the total alone."""
         if not (value.isascii() and value.isdigit()) or len(value) > 9:
             raise Problem(Category.VALUE, "search parameter _count: write a number, zero or more", "_count")
         self.count = int(value)

@@ -1,4 +1,4 @@
-"""One parameter of a search (`name:modifier=value`, a chain, `_has`) in, the test that it asks for out.
+"""The parser of one search parameter (`name:modifier=value`, a chain, `_has`) into its test.
 
 Source: https://hl7.org/fhir/R4/search.html#modifiers, #chaining, #has
 """

@@ -1,4 +1,4 @@
-"""The value of one search parameter in, a test out: the rules of FHIR search for each type of parameter.
+"""The parser of the value of a search parameter into a test, by the rules of FHIR search for its type.
 
 A value arrives as it was sent, still with its backslashes; `split` cuts it at separators that are not escaped.  The
 tests that leave are put on the parameter's sources (`ipf/fhir/index/sources.py`), in the values that indexing writes.
@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 def build(requested: RequestedParameter, value: str) -> Test:
-    """The test that a parameter and its value ask for.  Problem VALUE or NOT_SUPPORTED names the parameter."""
+    """The test of a parameter with this value.  Problem VALUE or NOT_SUPPORTED names the parameter."""
     if requested.modifier == "missing":
         return _missing(requested, value)
     alternatives = [one for one in split(value, ",") if one]
@@ -56,7 +56,7 @@ def build(requested: RequestedParameter, value: str) -> Test:
 
 
 def last_updated(requested: RequestedParameter, value: str) -> Test:
-    """The test that `_lastUpdated` asks for: the instant of the current version against ranges."""
+    """The test of `_lastUpdated`: the instant of the current version against ranges."""
     if requested.modifier:
         raise requested.unsupported()
     return any_of([LastUpdated(moment_bounds(*_read_date(requested, one))) for one in split(value, ",") if one])

@@ -1,4 +1,4 @@
-"""Code systems and value sets by url, whoever states them, and the questions that are asked of them.
+"""Code systems and value sets by url, from packages, the store and the shipped tables.
 
 Resources of packages and of the store go before our own tables.  What is worked out is kept.  No question waits for
 anything; one that cannot be answered with what is loaded is answered None, never guessed.

@@ -2,7 +2,7 @@
 
 `required`: a code outside is an error; when the value set cannot be known here, that is said (information), never taken
 for valid.  `extensible`: a code outside is a warning, and an error outside the largest value set.  `preferred` and
-`example` ask for nothing.  Displays are not compared.
+`example` are not checked.  Displays are not compared.
 
 Source: https://hl7.org/fhir/R4/terminologies.html#strength
 """

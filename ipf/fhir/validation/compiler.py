@@ -52,7 +52,7 @@ class Compiler:
         return self._profiles[url]
 
     def lazily(self, url: str) -> Check:
-        """The same as a check that is compiled when it is first used; an unknown profile is told of."""
+        """The same as a check that is compiled when it is first used; an unknown profile is reported."""
         found: list[Check | None] = []
 
         def check(value: Any, extra: Any, place: str, run: Run) -> None:
@@ -101,7 +101,7 @@ class Compiler:
         return object_check(tree.shape(tree.root, f"_{kind}", frozenset((kind, "Element"))))
 
     def extension(self, modifier: bool, hosts: frozenset[str]) -> Check:
-        """The check of extensions that no profile speaks of."""
+        """The check of extensions without a profile."""
         base = self.lazily(canonical("Extension"))
         return extension_check(base, self.structures.get, self.profile, modifier, hosts)
 

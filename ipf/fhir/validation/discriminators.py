@@ -53,7 +53,7 @@ def _by_url(node: Node) -> Matches:
 
 
 def _value(tree: SnapshotTree, node: Node) -> Callable[[Any], bool | None] | None:
-    """What is asked of a value: fixed, pattern, required binding, or the same of all that is below."""
+    """The condition on a value: fixed, pattern, required binding, or conditions on the elements below."""
     test = value_test(node)
     if test is not None:
         return test

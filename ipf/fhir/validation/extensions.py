@@ -1,6 +1,6 @@
 """Extensions: known ones against their definition and where they may stand, unknown ones as what they are.
 
-An extension without a definition here is told of (information); a modifier extension without one is a warning, since
+An extension without a definition here is reported (information); a modifier extension without one is a warning, since
 who does not understand it must not use the resource.
 
 Source: https://hl7.org/fhir/R4/extensibility.html, https://hl7.org/fhir/R4/defining-extensions.html#context
@@ -100,5 +100,5 @@ def _by_rules(known: Json, run: Run) -> bool:
                 if compile(one.get("expression", "")).evaluate(run.scope.resource):
                     return True
             except FhirPathError:
-                return True  # what cannot be asked is not held against it
+                return True  # an expression that cannot be evaluated is no error of the resource
     return False

@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is asked beyond R4.
+    """Options of validation beyond R4.
 
     `markup`: texts that look like HTML are errors.  `example_urls` False: urls of example.org and the like are errors.
     `dead_links`: links of narratives that no browser can follow (urn:) are errors.  `unknown_extensions`: severity of

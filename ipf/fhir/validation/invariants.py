@@ -1,8 +1,8 @@
-"""Invariants: FHIRPath compiled once, and asked only where the answer is not known beforehand.
+"""Invariants: FHIRPath that is compiled once, and evaluated only where the result is not known beforehand.
 
-Most invariants speak of elements that are seldom there.  Each is tried once on an element that has none of the names it
-begins with; when a value has none of them either, that answer holds and nothing is evaluated.  A few that stand on
-every element or resource are checked in Python (`NATIVE`); a test holds them against the FHIRPath.
+Most invariants are about elements that most resources do not have.  Each is evaluated once on an element that has none
+of the names in it.  For every value that has none of them either, that result holds.  A few invariants of every element
+or resource are checked in Python (`NATIVE`); a test holds that both give the same result.
 
 Source: https://hl7.org/fhir/R4/conformance-rules.html#constraints
 """

@@ -43,7 +43,7 @@ Slicer = Callable[[Sequence[Item], str, Run], None]
 
 @dataclass(slots=True)
 class Shape:
-    """What an object of one type, or one profiled element, may hold.
+    """The permitted members of an object of one type, or of one profiled element.
 
     `members`: by JSON name.  `required`: (JSON names of which one must be there, words, least).  `limited`: (JSON
     names, words, most) where fewer are allowed than the JSON form takes.  `sliced`: (JSON names, slicer).  `checks`: on

@@ -1,7 +1,7 @@
 """References: their form, and whether what they point at is of a type that is allowed there.
 
 The type is taken from the reference itself (`Patient/1`, `.../Patient/1`), from `Reference.type`, or from the resource
-when it is contained or in the same Bundle.  Whether a resource elsewhere exists is not asked.
+when it is contained or in the same Bundle.  The existence of other resources is not checked.
 
 Source: https://hl7.org/fhir/R4/references.html
 """

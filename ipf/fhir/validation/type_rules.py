@@ -40,7 +40,7 @@ def _extension(value: Any, extra: Any, place: str, run: Run) -> None:
 
 
 def text_rules(kind: str) -> list[Check]:
-    """What a policy may ask of texts and urls."""
+    """Rules for texts and urls that the policy may switch on."""
     if kind in ("string", "markdown"):
         return [_no_markup]
     return [_no_example] if kind in ("uri", "url", "canonical") else []

@@ -67,7 +67,7 @@ class Validator:
         return run.conforming[key]
 
     def host(self, run: Run) -> Host:
-        """What FHIRPath may ask: resources of the same document, value sets, profiles."""
+        """The host of FHIRPath: resources of the same document, value sets, profiles."""
         return Host(
             resolve=run.scope.resolve,
             member_of=self._member_of,

@@ -46,7 +46,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def value_test(node: Node) -> Callable[[Any], bool] | None:
-    """Whether a value has the node's fixed or pattern value; None when it asks for none."""
+    """Whether a value has the node's fixed or pattern value; None when it has neither."""
     fixed = node.value("fixed")
     if fixed is not None:
         wanted = fixed[1]
