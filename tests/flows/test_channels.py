@@ -175,7 +175,7 @@ class ChannelFlowTests(TestCase):
         caller = await self.call()
         for id in (socket, bare):
             caller.sendMessage(f"bind {id}".encode())
-            self.assertEqual(await caller.heard.get(), f"bound {id}")
+            self.assertEqual(await caller.received.get(), f"bound {id}")
         stored = await self.patient("p1")
         ((method, path, headers, body),) = await self.eventually(lambda: self.hook.at("/put"), 1)
         self.assertEqual((method, path, json.loads(body)), ("PUT", "/put/Patient/p1", stored))
@@ -190,7 +190,7 @@ class ChannelFlowTests(TestCase):
         (received,) = await self.eventually(lambda: self.box.mails, 1)
         (attached,) = received.iter_attachments()
         self.assertEqual(json.loads(attached.get_payload(decode=True)), stored)
-        received = [await caller.heard.get() for _ in range(3)]
+        received = [await caller.received.get() for _ in range(3)]
         self.assertEqual(
             sorted(text for text in received if text.startswith("ping")), sorted([f"ping {socket}", f"ping {bare}"])
         )
@@ -226,9 +226,9 @@ class ChannelFlowTests(TestCase):
         self.assertTrue(values["websocket-url"]["valueUrl"].endswith("/websocket"), values)
         caller = await self.call()
         caller.sendMessage(f"bind-with-token {values['token']['valueString']}".encode())
-        self.assertEqual(kind_of((await caller.heard.get()).encode()), "handshake")
+        self.assertEqual(kind_of((await caller.received.get()).encode()), "handshake")
         await self.patient("p2")
-        self.assertEqual(kind_of((await caller.heard.get()).encode()), "event-notification")
+        self.assertEqual(kind_of((await caller.received.get()).encode()), "event-notification")
 
         def kinds() -> list[str]:
             return [kind_of(one[3]) for one in self.hook.at("/topic")]
