@@ -14,8 +14,8 @@ class BindingTokensContract(TestCase):
 
     tokens: BindingTokens
 
-    async def test_a_token_binds_what_it_was_issued_for(self) -> None:
-        """As often as it is brought, until it expires; nobody can guess one."""
+    async def test_token_binds_its_subscriptions(self) -> None:
+        """Repeatedly, until it expires; an unknown token binds nothing."""
         until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
         token = await self.tokens.issue("default", ["a", "b"], until)
         other = await self.tokens.issue("default", ["c"], until)
@@ -25,8 +25,8 @@ class BindingTokensContract(TestCase):
             self.assertEqual(await self.tokens.redeem(token), Binding("default", ("a", "b"), until))
         self.assertIsNone(await self.tokens.redeem(token[:-1]))
 
-    async def test_it_speaks_for_whoever_asked_for_it(self) -> None:
-        """With the grants that its caller had."""
+    async def test_token_carries_its_caller(self) -> None:
+        """With the grants of that caller."""
         until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
         ada = Caller(
             "ada", "app", ("system/Subscription.r", "patient/*.rs"), "default", "p1", "Patient/p1", "https://i"

@@ -43,7 +43,7 @@ class DeliveryQueueContract(Writing):
         return [(event.number, event.id) for event in await self.queue.events(lease, 10)]
 
     async def test_delivery(self) -> None:
-        """Leased once, events in order, cursor and counters move, given back with nothing left to do."""
+        """Leased once, events in order, cursor and counters advance, released when nothing is left."""
         rid, quiet = await self.subscribe("s1"), await self.subscribe("s2")
         self.assertEqual(await self.lease(), [])
         for id_ in ("a", "b", "c"):
@@ -74,8 +74,8 @@ class DeliveryQueueContract(Writing):
         self.assertNotEqual(rid, quiet)
         self.assertIsNone(await self.queue.health("north", "s1"))
 
-    async def test_settling_goes_on_with_what_is_next(self) -> None:
-        """The lease is kept as long as there are further events, which are answered; then it is given back."""
+    async def test_settle_returns_the_next_events(self) -> None:
+        """The lease is kept while there are further events, which are returned; then it is released."""
         rid, other = await self.subscribe("s1"), await self.subscribe("s2")
         for id_ in ("a", "b", "c", "d"):
             await self.fire(rid, id_)
@@ -99,7 +99,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.queue.settle(lease, end), Settled(False))
 
     async def test_failure_backs_off(self) -> None:
-        """Not due before `retry_at`; the count and the beginning of the trouble are kept, and cleared by success."""
+        """Not due before `retry_at`; failure count and time of the first failure are kept until a success."""
         rid = await self.subscribe("s1")
         await self.fire(rid, "a")
         (lease,) = await self.lease()
@@ -116,8 +116,8 @@ class DeliveryQueueContract(Writing):
         self.assertEqual((lease.attempt_count, lease.failing_since), (0, None))
         self.assertEqual(await self.pending(lease), [(2, "b")])
 
-    async def test_a_lease_runs_out(self) -> None:
-        """Another takes over; who lost it settles nothing and sees nothing."""
+    async def test_lease_expires(self) -> None:
+        """Another worker takes over; the former holder settles nothing and reads nothing."""
         rid = await self.subscribe("s1")
         await self.fire(rid, "a")
         (lost,) = await self.lease(600)
@@ -128,7 +128,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(held), [(1, "a")])
 
     async def test_leases_of_a_dead_worker_are_released(self) -> None:
-        """At once; the dead one can no longer settle, and what others hold is left alone."""
+        """At once; the dead worker can no longer settle, and leases of others stay."""
         rid, other = await self.subscribe("s1"), await self.subscribe("s2")
         await self.fire(rid, "a")
         (lost,) = await self.queue.lease("host:1", 5, soon())
@@ -142,8 +142,8 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(again), [(1, "a")])
         self.assertEqual(await self.pending(kept), [(1, "b")])
 
-    async def test_only_active_ones(self) -> None:
-        """`requested` waits for activation, `error` keeps its events for later, a new status forgets the backoff."""
+    async def test_only_active_subscriptions_are_leased(self) -> None:
+        """`requested` waits for activation, `error` keeps its events, a new status resets the backoff."""
         rid = await self.subscribe("s1", "requested")
         await self.fire(rid, "a")
         self.assertEqual(await self.lease(), [])
@@ -162,7 +162,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(lease), [(1, "a"), (2, "b")])
         self.assertEqual(await self.queue.active(), 1)
 
-    async def test_a_lease_in_hand_gets_nothing_more_once_it_is_off(self) -> None:
+    async def test_off_pauses_a_leased_subscription(self) -> None:
         """`off` pauses delivery at the next load, although the lease is still held."""
         rid = await self.subscribe("s1", "active")
         await self.fire(rid, "a")
@@ -171,8 +171,8 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.pending(lease), [])
         self.assertEqual(await self.queue.active(), 0)
 
-    async def test_a_lease_ends_when_it_is_asked_for_anew(self) -> None:
-        """What a client wrote meanwhile may have another endpoint: the old one is told no more, the new one all."""
+    async def test_requested_revokes_the_lease(self) -> None:
+        """The endpoint may have changed: the old one receives nothing more, the new one all events."""
         rid = await self.subscribe("s1", "active")
         await self.fire(rid, "a")
         (old,) = await self.lease()
@@ -186,7 +186,7 @@ class DeliveryQueueContract(Writing):
         self.assertIsNotNone(await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)])))
 
     async def test_heartbeats_are_due_after_silence(self) -> None:
-        """Not before; an acknowledged attempt of any kind moves the next; those without a period have none."""
+        """Not before; an acknowledged attempt of any kind postpones the next; without a period there is none."""
         await self.subscribe("s1", heartbeat_seconds=0)
         await self.subscribe("s2")
         await self.subscribe("s3", heartbeat_seconds=60)
@@ -201,7 +201,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(len(await self.queue.heartbeats("w", 5, soon())), 1)
 
     async def test_history_and_health(self) -> None:
-        """Every attempt, newest first, in pages; the health of all in one call, with the resource."""
+        """Every attempt, newest first, in pages; the health of all subscriptions in one call, with the resource."""
         rid = await self.subscribe("s1")
         await self.subscribe("s2", "error", error="gone")
         await self.subscribe("s3", "deleted")
@@ -231,7 +231,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(await self.queue.healths("north", 5), [])
 
     async def test_attempts_without_a_lease(self) -> None:
-        """A handshake is in the ledger, and counted; of a subscription that is gone nothing is kept."""
+        """A handshake is counted and in the ledger; for a deleted subscription nothing is written."""
         await self.subscribe("s1", "requested")
         shake = Attempt(0, datetime.now(UTC), False, 503, 3, "HTTP status 503", CORRELATION, "handshake")
         await self.queue.record("default", "s1", [shake])
@@ -244,7 +244,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual(list(page.attempts), [shake])
 
     async def test_websockets_are_read_not_leased(self) -> None:
-        """Each reader has a number of its own; the row follows the furthest; only active ones are told."""
+        """Each reader has its own cursor; the row follows the furthest; only active subscriptions are read."""
         rid, other = await self.subscribe("s1", channel_type="websocket"), await self.subscribe("s2")
         off = await self.subscribe("s3", "off", channel_type="websocket")
         for id_ in ("a", "b", "c"):
@@ -276,7 +276,7 @@ class DeliveryQueueContract(Writing):
         self.assertEqual((health.delivered_number, health.success_count), (3, 3))
 
     async def test_reading_and_resending(self) -> None:
-        """Events by number; those that are sent again are due from the number on; who held the lease has lost it."""
+        """Events by number; events to send again are due from the number on; the lease is revoked."""
         rid = await self.subscribe("s1")
         for id_ in ("a", "b", "c"):
             await self.fire(rid, id_)
@@ -299,7 +299,7 @@ class DeliveryQueueContract(Writing):
         self.assertIsNone(await self.queue.resend("default", "s1", 1, 3))
 
     async def test_a_range_is_sent_again(self) -> None:
-        """Then delivery goes on where it was; two ranges at once make one of both."""
+        """Afterwards delivery continues at its former position; overlapping ranges merge."""
         rid = await self.subscribe("s1")
         for number in range(1, 8):
             await self.fire(rid, f"p{number}")
@@ -326,8 +326,8 @@ class DeliveryQueueContract(Writing):
         (lease,) = await self.lease()
         self.assertEqual(await self.pending(lease), [(6, "p6"), (7, "p7")])
 
-    async def test_the_end_comes(self) -> None:
-        """Subscriptions whose end has come, while they fire."""
+    async def test_ended_subscriptions(self) -> None:
+        """Subscriptions past their `end` that still fire."""
         rid, past = await self.subscribe("s1"), datetime(2024, 1, 1, tzinfo=UTC)
         self.assertEqual(await self.queue.ended(5), [])
         for status, expected in (("error", [("default", "s1")]), ("off", [])):

@@ -20,8 +20,8 @@ class GrantsContract(Writing):
 
     grants: CreatorGrants
 
-    async def test_who_writes(self) -> None:
-        """Nobody without a token; each as his latest token said; from a new endpoint on its writer alone; by tenant."""
+    async def test_writers(self) -> None:
+        """None without a token; each with its latest grants; after a new endpoint its writer only; by tenant."""
         rid = await self.subscribe("s1")
         self.assertEqual(await self.grants.writers("default", "s1", 1), [])
         again = replace(ADA, scopes=("system/Subscription.crus",), patient=None)

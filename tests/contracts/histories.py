@@ -31,7 +31,7 @@ class HistoriesContract(Writing):
         return [(version.id, version.version_id) for version in found]
 
     async def test_order_and_bounds(self) -> None:
-        """Newest first; equal instants by resource; a lower bound that is included."""
+        """Newest first; equal times by resource; an inclusive lower bound."""
         await self._versions()
         self.assertEqual(await self.seen(None), [("p", 3), ("q", 1), ("p", 2), ("g", 1), ("p", 1)])
         self.assertEqual(await self.seen("Patient"), [("p", 3), ("q", 1), ("p", 2), ("p", 1)])
@@ -41,7 +41,7 @@ class HistoriesContract(Writing):
         self.assertEqual(await self.histories.page("nobody", None, 9), [])
 
     async def test_pages(self) -> None:
-        """Each page goes on where the one before ended, whatever is written meanwhile."""
+        """Each page continues after the one before, also during concurrent writes."""
         await self._versions()
         found, before = [], None
         for number in range(5):

@@ -102,12 +102,12 @@ class FhirStoreContract(Writing):
     # -- versions
 
     async def test_rids_grow(self) -> None:
-        """Never the same twice, also when many ask at once and beyond a block."""
+        """Unique, also for concurrent callers and beyond a block."""
         rids = [await self.store.new_rid() for _ in range(1500)]
         self.assertEqual(rids, sorted(set(rids)))
 
     async def test_bytes_and_history(self) -> None:
-        """Bodies come back byte for byte; a deletion is a version; pages of history go backwards."""
+        """Bodies are returned byte for byte; a deletion is a version; history is newest first."""
         rid = await self.store.new_rid()
         odd = b'{"resourceType":"Patient","id":"p","x":1.00,"y":"it\'s \\u0000 \\u001f \xc3\xa9 \\\\"}'
         first = change(rid, patient("p"))
@@ -129,8 +129,8 @@ class FhirStoreContract(Writing):
         self.assertIsNone(await self.store.read("other", "Patient", "p"))
         self.assertEqual(await self.store.counts(), {})
 
-    async def test_tenants_and_instants_at_once(self) -> None:
-        """What the changes of one transaction do not share is kept for each: tenant, instant, type, index entries."""
+    async def test_several_tenants_and_times_in_one_transaction(self) -> None:
+        """Each change keeps its own tenant, time, type and index entries."""
         rids = [await self.store.new_rid() for _ in range(4)]
         other = {"resourceType": "Basic", "id": "p", "identifier": [{"value": "1"}]}
         await self.write(
@@ -150,7 +150,7 @@ class FhirStoreContract(Writing):
             page = await self.store.search(tenant, parse_criteria("Patient?identifier=urn:mrn|1"))
             self.assertEqual(ids(page.matches), expected)
 
-    async def test_several_versions_at_once(self) -> None:
+    async def test_several_versions_in_one_transaction(self) -> None:
         """Two versions of one resource in one plan: both in the history, the last is current and found."""
         rid = await self.store.new_rid()
         one, two = identified("p", "1"), identified("p", "2")
@@ -160,8 +160,8 @@ class FhirStoreContract(Writing):
         self.assertEqual(await self.found("Patient?identifier=2"), ["p"])
         self.assertEqual(await self.store.counts(), {"Patient": 1})
 
-    async def test_who_comes_second_conflicts(self) -> None:
-        """A version that is not the next one, an id that is taken, a receipt that is there: nothing is written."""
+    async def test_write_conflicts(self) -> None:
+        """A stale version, a used id or an existing receipt: nothing is written."""
         (rid,) = await self.create(identified("p", "1"))
         await self.write(change(rid, identified("p", "2"), 2, identified("p", "1")))
         stale = change(rid, identified("p", "3"), 2, identified("p", "1"))
@@ -181,35 +181,35 @@ class FhirStoreContract(Writing):
 
     # -- asking
 
-    async def test_asks(self) -> None:
-        """Everything in the order of the asks; two matches at most; another tenant's are not seen."""
+    async def test_lookup(self) -> None:
+        """Results are in the order of the lookup, at most two matches each, of the tenant only."""
         rids = await self.create(*(identified(f"p{n}", "same") for n in range(3)), identified("q", "other"))
         await self.create(identified("n", "north"), tenant="north")
         await self.write(change(rids[3], identified("q", "other"), 2, identified("q", "other"), deleted=True))
         await self.write(receipts=[Receipt("default", "k1", CORRELATION)])
         conditions = ["identifier=none", "identifier=same", "identifier=urn:mrn|other", "_id=p2", "identifier=north",
                       "identifier=urn:mrn|same&_id=p1"]  # fmt: skip
-        asks = Lookup(
+        lookup = Lookup(
             [("default", "Patient", "q"), ("default", "Patient", "x"), ("default", "Patient", "p1")],
             [("default", parse_criteria(f"Patient?{text}")) for text in conditions],
             [("default", "k1"), ("default", "k2"), ("north", "k1")],
         )
         async with self.store.transaction() as transaction:
-            answers = await transaction.look_up(asks)
-        by_id = [None if version is None else (version.id, version.deleted) for version in answers.by_id]
+            result = await transaction.look_up(lookup)
+        by_id = [None if version is None else (version.id, version.deleted) for version in result.by_id]
         self.assertEqual(by_id, [("q", True), None, ("p1", False)])
-        self.assertEqual([ids(found) for found in answers.by_condition], [[], ["p0", "p1"], [], ["p2"], [], ["p1"]])
-        self.assertEqual(answers.receipts, frozenset({("default", "k1")}))
+        self.assertEqual([ids(found) for found in result.by_condition], [[], ["p0", "p1"], [], ["p2"], [], ["p1"]])
+        self.assertEqual(result.receipts, frozenset({("default", "k1")}))
 
-    async def test_conditional_creates_at_once(self) -> None:
-        """Fifty at once, each creates only when the locked answer is empty: one resource comes of it."""
+    async def test_concurrent_conditional_creates(self) -> None:
+        """Fifty writers, each creates only when the locked lookup finds nothing: one resource is created."""
         query = parse_criteria("Patient?identifier=urn:mrn|77")
         created: list[str] = []
 
         async def create_unless_there(number: int) -> None:
             async with self.store.transaction() as transaction:
-                answers = await transaction.look_up(Lookup(conditions=[("default", query)]))
-                if answers.by_condition[0] or (await transaction.lock([("default", query)]))[0]:
+                result = await transaction.look_up(Lookup(conditions=[("default", query)]))
+                if result.by_condition[0] or (await transaction.lock([("default", query)]))[0]:
                     return
                 rid = await self.store.new_rid()
                 await transaction.commit(Writes([change(rid, identified(f"p{number}", "77"))]))
@@ -222,7 +222,7 @@ class FhirStoreContract(Writing):
     # -- search
 
     async def test_search(self) -> None:
-        """The same answers from SQL and from the matcher in memory."""
+        """SQL and the matcher in memory return the same matches."""
         await self.create(
             patient("a", name=[{"family": "Müller", "given": ["Ann"]}], birthDate="1980-05-05", gender="female",
                     active=True),
@@ -248,7 +248,7 @@ class FhirStoreContract(Writing):
             self.assertEqual(await self.found(criteria), expected, criteria)
 
     async def test_pages(self) -> None:
-        """Pages neither repeat nor skip, in every order that is paged by key; totals are of the whole."""
+        """Pages neither repeat nor skip rows in any order; totals count all matches."""
         everyone = [f"p{n}" for n in range(7)]
         for number, id_ in enumerate(everyone):
             rid = await self.store.new_rid()
@@ -274,7 +274,7 @@ class FhirStoreContract(Writing):
                 return found
 
     async def test_totals_and_tokens(self) -> None:
-        """Only the count, no total, and a token that is none."""
+        """A count only, no total, and an invalid token."""
         await self.create(patient("a"), patient("b"))
         query = Query("Patient")
         page = await self.store.search("default", replace(query, summary_count=True))
@@ -289,7 +289,7 @@ class FhirStoreContract(Writing):
     # -- subscriptions
 
     async def test_subscriptions_and_epoch(self) -> None:
-        """The epoch grows with each change; those that are off or deleted do not fire."""
+        """The epoch grows with each change; subscriptions that are off or deleted do not fire."""
         epochs = []
         for id_, status in (("s1", "requested"), ("s2", "off"), ("s3", "error")):
             await self.subscribe(id_, status)
@@ -303,8 +303,8 @@ class FhirStoreContract(Writing):
         refused = defer.Deferred.fromCoroutine(self.write(subscriptions=careless.subscriptions))
         await self.assertFailure(refused, Problem)
 
-    async def test_news_are_what_changed_since(self) -> None:
-        """Subscriptions and topics that changed after an epoch, those that stopped firing too; parameters."""
+    async def test_changes_since_an_epoch(self) -> None:
+        """Subscriptions and topics that changed after an epoch, also those that fire no longer; search parameters."""
         rid = await self.subscribe("s1")
         topic = {"resourceType": "SubscriptionTopic", "id": "t", "url": "http://t.example.org", "status": "active"}
         topic_rid = await self.store.new_rid()
@@ -334,15 +334,15 @@ class FhirStoreContract(Writing):
     async def _news(self, since: int) -> tuple[list[tuple[str, bool]], list[tuple[int, bool]], bool]:
         async with self.store.transaction() as transaction:
             await transaction.look_up(Lookup())
-            news = await transaction.changes_since(since)
+            changes = await transaction.changes_since(since)
         return (
-            [(one.id, one.resource is not None) for one in news.subscriptions],
-            [(one.rid, one.resource is not None) for one in news.topics],
-            news.search_parameters is not None,
+            [(one.id, one.resource is not None) for one in changes.subscriptions],
+            [(one.rid, one.resource is not None) for one in changes.topics],
+            changes.search_parameters is not None,
         )
 
     async def test_event_numbers_have_no_gaps(self) -> None:
-        """Twenty writers at once, some of whom fail after asking: numbers 1 to n in order, each once."""
+        """Twenty concurrent writers, some fail after the lookup: numbers 1 to n in order, each once."""
         rid = await self.subscribe("s1")
         (taken,) = await self.create(patient("taken"))
 
@@ -361,11 +361,11 @@ class FhirStoreContract(Writing):
         self.assertEqual(await self.numbers(rid), list(range(1, 31)))
 
     async def numbers(self, subscription_rid: int) -> list[int]:
-        """Event numbers of a subscription as stored, in order of number; told by the case."""
+        """Event numbers of a subscription as stored, in order of number; implemented by the test case."""
         raise NotImplementedError
 
     async def test_uncommitted_is_gone(self) -> None:
-        """A transaction that is left without commit, or by an exception, leaves nothing and can be followed."""
+        """A transaction that ends without commit, or by an exception, writes nothing; the next one works."""
         try:
             async with self.store.transaction() as transaction:
                 await transaction.look_up(Lookup())

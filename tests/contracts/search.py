@@ -142,7 +142,7 @@ class SearchContract(Writing):
             self.assertEqual(page.total, len(page.matches), criteria)
         return ids(page.matches)
 
-    async def test_questions(self) -> None:
+    async def test_queries(self) -> None:
         """The table."""
         await self.create(*WORLD)
         await self.create(patient("ann", name=[{"family": "Smith"}]), tenant="north")
@@ -152,7 +152,7 @@ class SearchContract(Writing):
             self.assertEqual((await self.store.search("default", query)).total, len(expected.split()), criteria)
 
     async def test_orders_are_paged_by_key(self) -> None:
-        """Several keys, missing values last, equal values: each resource once, whatever the size of the page."""
+        """Several keys, missing values last, equal values: each resource once for any page size."""
         births = ["1980", "1970-05", None, "1980", None, "1990-01-01", "1970-05"]
         people = [patient(f"p{n}", name=[{"family": "BAC"[n % 3] + "x"}], gender="male") for n in range(7)]
         for one, birth in zip(people, births, strict=True):
@@ -179,8 +179,8 @@ class SearchContract(Writing):
             if after is None:
                 return found
 
-    async def test_pages_of_what_is_looked_at(self) -> None:
-        """Searches that read the resources page and count like the others."""
+    async def test_pages_of_filtered_resources(self) -> None:
+        """Searches that filter resources have the same pages and counts as others."""
         people = [patient(f"p{n}", identifier=[{"value": "1", "type": {"text": f"Kind {n % 2}"}}]) for n in range(9)]
         await self.create(*people)
         query = replace(parse_criteria("Patient?identifier:text=kind 1"), count=3)
@@ -190,7 +190,7 @@ class SearchContract(Writing):
         self.assertEqual((ids(second.matches), second.total, second.next), (["p7"], 4, None))
 
     async def test_chains_follow_changes(self) -> None:
-        """A deleted resource at the other end, or one that changed, counts no more."""
+        """A deleted or changed resource at the far end no longer matches."""
         rids = await self.create(*WORLD)
         ann = next(place for place, one in enumerate(WORLD) if one["id"] == "ann")
         changed = {**WORLD[ann], "gender": "other"}
@@ -203,7 +203,7 @@ class SearchContract(Writing):
         self.assertEqual(await self.found("Patient?_has:Encounter:patient:status=finished"), [])
 
     async def test_reading_several_and_types(self) -> None:
-        """In the order asked, without those that are not there or deleted."""
+        """In the order of the keys, without missing and deleted ones."""
         rids = await self.create(*WORLD)
         first = WORLD[0]
         await self.write(change(rids[0], first, 2, first, deleted=True))
@@ -214,8 +214,8 @@ class SearchContract(Writing):
         self.assertEqual(await self.store.types("default"), sorted({one["resourceType"] for one in WORLD}))
         self.assertEqual(await self.store.types("nobody"), [])
 
-    async def test_a_token_behind_each_match(self) -> None:
-        """Asked for, each continues where its match stands."""
+    async def test_a_token_for_each_match(self) -> None:
+        """On request; each continues after its match."""
         for number in range(4):
             rid = await self.store.new_rid()
             await self.write(change(rid, patient(f"p{number}"), at=T0.replace(hour=number)))
@@ -224,8 +224,8 @@ class SearchContract(Writing):
         rest = await self.store.search("default", query, page.ends[1])
         self.assertEqual((ids(page.matches), ids(rest.matches)), (["p3", "p2", "p1", "p0"], ["p1", "p0"]))
 
-    async def test_odd_values_are_answered_or_refused(self) -> None:
-        """Injection, separators, huge numbers: no error of the store, and everything is still there."""
+    async def test_hostile_values(self) -> None:
+        """Injection, separators, huge numbers: no error of the store, no data lost."""
         await self.create(*WORLD)
         odd = ["'; DROP TABLE resources; --", "\\'", "a'||(SELECT 1)||'", "%", "_", "\\", "\ud7ff\U0010ffff", "é\u0301",
                "1e308", "-99999999999999999999", "\u202e", "x" * 5000, "$$", "E'\\n'", "/*", "||"]  # fmt: skip
@@ -245,7 +245,7 @@ class SearchContract(Writing):
             self.assertEqual(refused.category.value.http_status, 400, (name, value, refused))
 
     async def test_tokens_of_other_searches_are_refused(self) -> None:
-        """A token is tied to its search and its order."""
+        """A token is valid for its search and order only."""
         await self.create(*WORLD)
         page = await self.store.search("default", replace(parse_criteria("Observation"), count=1))
         assert page.next is not None

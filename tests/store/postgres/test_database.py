@@ -56,14 +56,14 @@ class DatabaseTest(TestCase):
         return [row[0] for row in await self.database.many("SELECT id FROM t ORDER BY id")]
 
     async def test_cardinality(self) -> None:
-        """one, maybe and many mean what they say."""
+        """`one`, `maybe` and `many` check the number of rows."""
         self.assertEqual(await self.database.one("SELECT 1, 'x'"), (1, "x"))
         self.assertIsNone(await self.database.maybe("SELECT id FROM t"))
         await self.assertFailure(started(self.database.one("SELECT id FROM t")), Problem)
         await self.assertFailure(started(self.database.maybe("VALUES (1), (2)")), Problem)
 
     async def test_a_string_of_statements_is_one_transaction(self) -> None:
-        """All or nothing; the rows are the last statement's."""
+        """All or nothing; returns the rows of the last statement."""
         self.assertEqual(await self.database.many("INSERT INTO t VALUES (1); SELECT 2"), [(2,)])
         await self.assertFailure(started(self.database.many("INSERT INTO t VALUES (2); SELECT 1/0")), Problem)
         self.assertEqual(await self._ids(), [1])
@@ -85,7 +85,7 @@ class DatabaseTest(TestCase):
         self.assertEqual(await self._ids(), [1])
 
     async def test_categories(self) -> None:
-        """Conflicts may be tried again; defects are INTERNAL and quote no values."""
+        """Conflicts may be retried; defects are INTERNAL and quote no values."""
         await self.database.many("INSERT INTO t VALUES (7)")
         await self.assertFailure(started(self.database.many("INSERT INTO t VALUES (7)")), WriteConflict)
         refused = await self.assertFailure(started(self.database.many("SELECT 'secret'::integer")), Problem)
@@ -93,7 +93,7 @@ class DatabaseTest(TestCase):
         self.assertNotIn("secret", str(refused))
 
     async def test_waiting_in_order(self) -> None:
-        """More callers than connections: served in order of asking."""
+        """More callers than connections: served in order of request."""
         single = Database(self.database.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
         order: list[int] = []
 
@@ -131,7 +131,7 @@ class DatabaseTest(TestCase):
         self.assertEqual(await self._ids(), [1, 2])
 
     async def test_cancelled_while_waiting(self) -> None:
-        """Who gives up before a connection is free leaves the queue."""
+        """A caller cancelled before a connection is free leaves the queue."""
         busy = [started(self.database.many("SELECT pg_sleep(0.1)")) for _ in range(2)]
         waiting = started(self.database.many("INSERT INTO t VALUES (1)"))
         waiting.cancel()
@@ -140,7 +140,7 @@ class DatabaseTest(TestCase):
         self.assertEqual(await self._ids(), [])
 
     async def test_killed_backends(self) -> None:
-        """Connections that are cut are replaced; a statement on one of them is StoreUnreachable."""
+        """Broken connections are replaced; a statement on one fails with StoreUnreachable."""
         hit = started(self.database.many("SELECT pg_sleep(300)"))
         other = Database(self.database.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
         await other.many("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -158,7 +158,7 @@ class DatabaseTest(TestCase):
             return False
 
     async def test_a_statement_that_hangs(self) -> None:
-        """Is given up after the time allowed."""
+        """It fails after the time limit."""
         url = self.database.url
         impatient = Database(url, reactor=reactor, connect_seconds=PATIENCE, size=1, statement_seconds=0.1)
         await self.assertFailure(started(impatient.many("SELECT pg_sleep(300)")), StoreUnreachable)
@@ -181,12 +181,12 @@ class OutageTest(TestCase):
         self.addCleanup(lambda: started(remove()))
 
     async def test_stopped_and_started(self) -> None:
-        """At once StoreUnreachable, soon healed; the notifier rings all when it is back."""
+        """StoreUnreachable at once, then reconnected; the notifier wakes all subscribers after the reconnect."""
         database = Database(self.server.url("one"), reactor=reactor, connect_seconds=PATIENCE, size=3)
         await database.start()
         self.addCleanup(lambda: started(database.close()))
-        notifier, rung = PostgresNotifier(self.server.url("one"), reactor=reactor), []
-        notifier.subscribe("work", lambda: rung.append("work"))
+        notifier, woken = PostgresNotifier(self.server.url("one"), reactor=reactor), []
+        notifier.subscribe("work", lambda: woken.append("work"))
         await notifier.start()
         self.addCleanup(lambda: started(notifier.close()))
         running = started(database.many("SELECT pg_sleep(300)"))
@@ -201,7 +201,7 @@ class OutageTest(TestCase):
         while not database.reachable:
             await postgres.pause(0.05)
         self.assertEqual(await together([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
-        while not rung:
+        while not woken:
             await postgres.pause(0.05)
 
     async def test_connecting_to_nothing(self) -> None:
@@ -212,8 +212,8 @@ class OutageTest(TestCase):
             self.failureResultOf(started(database.many("SELECT 1")), StoreUnreachable)
             await database.close()
 
-    async def test_why_it_cannot_be_reached(self) -> None:
-        """The detail is the driver's, for the log; senders see a text without names; neither holds a password."""
+    async def test_reason_of_a_failed_connection(self) -> None:
+        """The detail is the driver's, for the log; senders get a text without names; neither has a password."""
         host = self.server.url("").partition("dbname")[0]
         for url, reason in (
             ("postgresql://ipf:s3cret@127.0.0.1:1/one", "Connection refused"),
@@ -226,8 +226,8 @@ class OutageTest(TestCase):
             self.assertNotIn("s3cret", failed.detail)
             self.assertEqual(failed.text, "the store cannot be reached")
 
-    async def test_the_folder_of_the_socket_is_our_own(self) -> None:
-        """Where it is under the temporary directory, anybody could have made it before us."""
+    async def test_socket_folder_of_another_user_is_refused(self) -> None:
+        """Under the temporary directory another user could have created it."""
         folder = Path(tempfile.mkdtemp(prefix="ipf-long-"))
         elsewhere = Path(tempfile.mkdtemp(prefix="ipf-elsewhere-"))
         server = EmbeddedPostgres(folder / ("long" * 30), reactor, databases=(), extra=postgres.FAST)
@@ -240,14 +240,14 @@ class OutageTest(TestCase):
         self.assertIn(str(place), refused.text)
 
     async def test_one_service_a_directory(self) -> None:
-        """A second start says who is there and where."""
+        """A second start is refused with the holder and the place."""
         second = EmbeddedPostgres(self.server.data_dir, reactor)
         refused = await self.assertFailure(started(second.start()), Problem)
         self.assertIn(str(self.server.data_dir), refused.text)
         self.assertIn("another ipf", refused.text)
 
     async def test_a_statement_that_does_not_end(self) -> None:
-        """Holds up the closing of its pool no longer than it may."""
+        """It delays the closing of its pool up to the limit only."""
         database = Database(self.server.url("one"), reactor=reactor, connect_seconds=PATIENCE, size=1)
         await database.start()
         sleeping = started(database.many("SELECT pg_sleep(300)"))
@@ -255,7 +255,7 @@ class OutageTest(TestCase):
         await self.assertFailure(sleeping, StoreUnreachable)
 
     async def test_a_server_that_does_not_answer(self) -> None:
-        """Says nothing: that is what the log says, not how the socket was closed."""
+        """The log names the timeout, not how the socket was closed."""
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
@@ -266,7 +266,7 @@ class OutageTest(TestCase):
             self.assertEqual(failed.detail, "no answer within 0.1 s")
 
     async def test_a_killed_server_is_started_again(self) -> None:
-        """At once after a kill; one that was stopped in order only after a while, in which its master may be back."""
+        """At once after a kill; after an orderly stop only once the grace period is over."""
         clock = Clock()
         supervisor = PostgresSupervisor(self.server, clock)
         before = self.server.pid()
@@ -289,7 +289,7 @@ class OutageTest(TestCase):
         self.assertTrue(self.server.running())
 
     async def test_a_server_that_cannot_be_seen(self) -> None:
-        """No files to be had is no reason to start a second server beside one that runs."""
+        """Without file descriptors no second server is started next to a running one."""
         supervisor, before = PostgresSupervisor(self.server, Clock()), self.server.pid()
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
@@ -300,7 +300,7 @@ class OutageTest(TestCase):
         self.assertEqual(self.server.pid(), before)
 
     async def test_a_directory_that_was_replaced(self) -> None:
-        """Its server is another's now, and is left alone."""
+        """Its server belongs to another service now, and is left alone."""
         await self.server.shut_down()
         lock = self.server.data_dir / "lock"
         lock.rename(lock.with_name("aside"))
@@ -310,7 +310,7 @@ class OutageTest(TestCase):
             lock.touch()
 
     async def test_a_server_that_cannot_start(self) -> None:
-        """Is tried again, less and less often; the line has the server's own reason."""
+        """It is retried at growing intervals; the log line has the server's own reason."""
         clock = Clock()
         lines: list[LogEvent] = []
         globalLogPublisher.addObserver(lines.append)
@@ -349,26 +349,26 @@ class OutageTest(TestCase):
 class NotifierTest(TestCase):
     """Rings here and in another process."""
 
-    async def test_rings(self) -> None:
-        """Here at once, there soon; many rings are few; one's own come once; names are kept apart."""
+    async def test_notifications(self) -> None:
+        """At once here, soon in other processes; merged; own ones once; separate by name."""
         url = await postgres.fresh_url(None)
         here, there = PostgresNotifier(url, reactor=reactor), PostgresNotifier(url, reactor=reactor)
-        heard: list[str] = []
+        received: list[str] = []
         for name, notifier in (("here", here), ("there", there)):
             await notifier.start()
-            notifier.subscribe("work", lambda name=name: heard.append(name))  # type: ignore[misc]  # early binding
-            notifier.subscribe("other", lambda: heard.append("other"))
+            notifier.subscribe("work", lambda name=name: received.append(name))  # type: ignore[misc]  # early binding
+            notifier.subscribe("other", lambda: received.append("other"))
         here.notify("work")
-        self.assertEqual(heard, ["here"])
-        await until(lambda: heard == ["here", "there"])
+        self.assertEqual(received, ["here"])
+        await until(lambda: received == ["here", "there"])
         for _ in range(500):
             here.notify("work")
-        await until(lambda: heard.count("there") >= 2)
-        self.assertEqual(heard.count("here"), 501)
+        await until(lambda: received.count("there") >= 2)
+        self.assertEqual(received.count("here"), 501)
         there.notify("work")
-        await until(lambda: heard.count("here") >= 502)
-        self.assertEqual(heard.count("here"), 502)
-        self.assertLess(heard.count("there"), 10)
-        self.assertNotIn("other", heard)
+        await until(lambda: received.count("here") >= 502)
+        self.assertEqual(received.count("here"), 502)
+        self.assertLess(received.count("there"), 10)
+        self.assertNotIn("other", received)
         await here.close()
         await there.close()
