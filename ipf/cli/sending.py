@@ -156,7 +156,7 @@ def _read(name: str) -> bytes:
 
 
 class _progress:
-    """A bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal; without a terminal, nothing."""
 
     def __init__(self, output: Output, total: int) -> None:
         columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

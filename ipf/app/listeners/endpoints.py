@@ -1,6 +1,6 @@
 """Checks endpoint strings and folders before anything is started, and opens listeners.
 
-Whatever cannot be used is a Problem whose place is the setting that names it.
+A Problem about an unusable endpoint or folder has the name of its setting as its place.
 """
 
 from __future__ import annotations
