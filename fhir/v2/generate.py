@@ -104,7 +104,7 @@ LSU LSU_U12 U12 U13
 def main() -> None:
     found = digest()
     if found != PINNED:
-        raise SystemExit(f"this hl7apy is not the one that was looked at: {found}")
+        raise SystemExit(f"hl7apy has unexpected content: {found}")
     tables = {
         "source": "hl7apy 1.3.5 (MIT), facts of HL7 v2.1 to v2.8.2; HL7 table 0354",
         "events": events(),

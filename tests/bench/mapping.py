@@ -1,7 +1,7 @@
-"""The mapping engine alone: bytes to transaction Bundle, the compile of all maps, FHIRPath; in CPU time.
+"""The mapping engine alone, in processor time: bytes to transaction Bundle, compilation of all maps, FHIRPath.
 
-No service and no database: one process, one core.  python-hl7's parse of the same message, and fhirpathpy on the same
-expressions, are measured in the same run.  The best of several rounds counts: other work on the machine only adds.
+One process, one core, no service and no database.  The same run measures python-hl7 (parse of the same message) and
+fhirpathpy (the same expressions).  The best of several rounds counts, since other load only adds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _plain(number: int) -> bytes:
 
 
 def _best(work: Callable[[], Any], times: int, rounds: int = ROUNDS) -> float:
-    """CPU milliseconds of one of `times` pieces of work: the best of several rounds."""
+    """Milliseconds of processor time for one of `times` pieces of work: the best of several rounds."""
     found = []
     for _ in range(rounds):
         began = time.process_time()
@@ -81,7 +81,7 @@ def _compile() -> None:
 
 
 def _messages(what: str, library: Library, make: Callable[[int], bytes], count: int, target: str = "") -> None:
-    """`make`: the message with a number; none is mapped twice, since what came before is remembered."""
+    """`make`: the message of a number; each is mapped once, since results are memoized."""
     first = make(0)
     if not library.has_map(Message.parse(first).message_type):
         line(what, "no map")
@@ -126,7 +126,7 @@ def _trace(library: Library, raws: Sequence[bytes]) -> None:
 
 
 def _lists() -> None:
-    """What ten times the entries cost: linear is 10."""
+    """Cost of ten times the entries: 10 when linear."""
     from ipf.mapping.language.grammar import parse
     from ipf.mapping.library.mapset import MapSet
 

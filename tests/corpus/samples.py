@@ -1,9 +1,8 @@
-"""The corpus: own messages with made-up people, and the Bundle that each must become.
+"""The corpus: messages with made-up patients, and their expected Bundles.
 
-`<name>.hl7` holds one segment a line; `<name>.json` what was found right when it was read against the tables of HL7's
-v2-to-FHIR guide.  In the JSON every `urn:uuid` of the Bundle is replaced by type and number (`Patient-1`), so that it
-can be read and does not change with the numbering.  After a change of the maps that was meant:
-`python -m tests.corpus.samples` writes all of them anew; read the difference before it is committed.
+`<name>.hl7` holds one segment a line.  `<name>.json` is the Bundle, checked against the tables of the v2-to-FHIR guide;
+every `urn:uuid` is replaced by type and number (`Patient-1`).  After an intended change of the maps, `python -m
+tests.corpus.samples` writes all of them; review the difference before the commit.
 """
 
 from __future__ import annotations
