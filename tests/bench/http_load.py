@@ -13,7 +13,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 @dataclass
 class Load:
-    """What came back: answers by status, seconds, milliseconds of each."""
+    """The answers by status, the seconds of the run, and the latency of each request."""
 
     seconds: float = 0.0
     statuses: dict[int, int] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """LookupResult per second."""
+        """Answers per second."""
         return sum(self.statuses.values()) / self.seconds
 
     def percentile(self, share: float) -> float:

@@ -1,13 +1,12 @@
-"""The way of a read without sockets and without a database: from the bytes of a request to those of its answer.
+"""A read without sockets and without a database: from the bytes of a request to those of its answer.
 
-Processor time of one process that serves both, with and without bearer tokens, in turns: exact to about a microsecond
-whatever else the machine does, which a comparison of two services is not.
+Processor time of one process that serves reads with and without bearer tokens, in turns.  It varies less with the load
+of the machine than a comparison of two services.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import process_time, time
@@ -40,21 +39,16 @@ reactor: Any = _reactor
 
 
 def bench() -> None:
-    """Microseconds of a read with the headers of the one before, and with another trace each time."""
+    """Microseconds of a read with and without a bearer token."""
     bearer = _bearer()
     given = token(iat=time() - 10, exp=time() + 3600, scope="system/*.cruds")
     header = f"Authorization: Bearer {given}\r\n".encode()
-    _tell("in memory, the same headers", bearer, header, lambda number: b"")
-    _tell("in memory, another request id each time", bearer, header, lambda number: b"X-Request-Id: %08d\r\n" % number)
-
-
-def _tell(what: str, bearer: Bearer, header: bytes, own: Callable[[int], bytes]) -> None:
-    ways = [(_channel(identify), _requests(more, own)) for identify, more in ((None, b""), (bearer.identify, header))]
+    ways = [(_channel(identify), _requests(more)) for identify, more in ((None, b""), (bearer.identify, header))]
     turns = [[_turn(channel, requests) for channel, requests in ways] for _ in range(TURNS)]
     gc.collect()
     without, with_it = (min(column) for column in zip(*turns[1:], strict=True))
     text = f"target under +15 us; {without:.1f} and {with_it:.1f} us of one core"
-    line(what, f"{with_it - without:+.1f} us", text)
+    line("read in memory", f"{with_it - without:+.1f} us", text)
 
 
 def _bearer() -> Bearer:
@@ -76,9 +70,8 @@ def _channel(identify: Identify | None) -> Any:
     return channel
 
 
-def _requests(header: bytes, own: Callable[[int], bytes]) -> list[bytes]:
-    form = b"GET /fhir/Patient/b%d HTTP/1.1\r\n%b%b%b\r\n"
-    return [form % (number, _HEAD, own(number), header) for number in range(READS)]
+def _requests(header: bytes) -> list[bytes]:
+    return [b"GET /fhir/Patient/b%d HTTP/1.1\r\n%b%b\r\n" % (number, _HEAD, header) for number in range(READS)]
 
 
 def _turn(channel: Any, requests: list[bytes]) -> float:

@@ -1,8 +1,8 @@
-"""What bearer tokens cost, alone and with all of the audit trail: processor time for one operation, in turns.
+"""Processor time of bearer tokens for one operation, alone and with the whole audit trail, in turns.
 
-One service asks for nothing; the other asks for tokens, and the third records reads and searches as well, as `turns.py`
-measures them (the loads are those of `audit.py`).  A token is either good for everything or has a scope with a search,
-which each resource that is read must pass.  Last, the way of a read without sockets and database (`reads_in_memory`).
+The first service needs no token, the second does, the third also records reads and searches; `turns.py` measures them
+(the loads are those of `audit.py`).  A token has either every scope, or a scope with a search that each resource must
+match.  Last, a read without sockets and database (`reads_in_memory`).
 """
 
 from __future__ import annotations

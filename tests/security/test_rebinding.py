@@ -61,7 +61,7 @@ class Machine:
 
 
 class Answering(Protocol):
-    """LookupResult 200."""
+    """Answers 200."""
 
     def dataReceived(self, data: bytes) -> None:
         self.transport.write(OK)

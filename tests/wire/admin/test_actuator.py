@@ -88,7 +88,7 @@ class ActuatorTests(TestCase):
 
 
 class HealthTests(TestCase):
-    def test_a_check_that_hangs_is_down_after_its_limit_and_hides_nobody(self) -> None:
+    def test_a_hanging_check_is_down_after_its_limit_and_does_not_hide_others(self) -> None:
         clock = Clock()
         health = Health({"inbox": Component(hanging), "fhir": Component(up)}, clock, 2.0)
         asked = Deferred.fromCoroutine(health.health())

@@ -130,7 +130,7 @@ class ContractTest(OperatorsTest):
         self.assertEqual((await self.ask("POST", "/messages/replay", replay, Authorization="Bearer s3cret"))[0], 202)
 
     async def test_rejects(self) -> None:
-        """Listed newest first, shown with what came, removed."""
+        """Listed newest first, shown with the stored bytes, removed."""
         for number in range(3):
             await self.inbox.reject(Rejected(now(), "6f1e1b5e-0c38-4b3c-9c51-0242ac120002", "lab", "10.0.0.1",
                                              f"no MSH {number}", b"\x00\xffraw", 700))  # fmt: skip
@@ -144,7 +144,7 @@ class ContractTest(OperatorsTest):
             self.assertEqual((await self.ask(method, "/rejects/3"))[0], 404)
 
     async def test_settings_in_effect(self) -> None:
-        """Secrets are masked; what was not given is said."""
+        """Secrets are redacted; defaults are marked."""
         _, body = await self.ask("GET", "/config")
         found = {one["name"]: one for one in body["settings"]}
         self.assertEqual((found["IPF_MAX_ATTEMPTS"]["value"], found["IPF_MAX_ATTEMPTS"]["defaulted"]), (7, False))

@@ -105,7 +105,7 @@ class SubscriptionContractTest(OperatorsTest):
         self.assertEqual((status, shown), (200, ("Subscription", "s1", "active")))
 
     async def test_any_status_becomes_any_other(self) -> None:
-        """The item shows the new state; a line of the log says who did it; the resource has a new version."""
+        """The item shows the new state; the log names the author; the resource has a new version."""
         await self.register("s1", status="requested")
         lines: list[dict[str, Any]] = []
         observe = lambda event: lines.append(record(event))  # noqa: E731

@@ -32,7 +32,7 @@ def event(status: str, *, delivered: bool) -> FiredEvent:
 
 
 class EffectsTest(OperatorsTest):
-    """What a message did."""
+    """The effects of a message."""
 
     async def test_what_a_message_did(self) -> None:
         """Versions with actions, the event, and each try; nothing of other messages."""
@@ -85,7 +85,7 @@ class EffectsTest(OperatorsTest):
                 await self.fhir_database.many(f"UPDATE subscription_states SET delivered_number = {last or number}")
 
     async def test_the_fhir_database_is_away(self) -> None:
-        """What the inbox knows is shown; the rest is unknown."""
+        """Facts of the inbox are shown; the rest is unknown."""
         await self.inbox.store([adt(1)])
         await self.convert()
         await self.fhir_database.close()
@@ -108,7 +108,7 @@ class EffectsTest(OperatorsTest):
 
 
 class ReplayTest(OperatorsTest):
-    """Converted again, in order; and what that would do."""
+    """Replay in order, and its preview."""
 
     async def replay(self, **body: Any) -> dict[str, Any]:
         status, job = await self.ask("POST", "/messages/replay", body)
@@ -135,7 +135,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual([one["action"] for one in effects["fhir_resources_created"]], ["created", "updated"])
 
     async def test_over_several_batches_each_is_converted_once(self) -> None:
-        """A job of five in batches of two: nobody follows what the job comes to itself."""
+        """A job of five messages in batches of two converts each once."""
         await self.inbox.store([adt(number, f"N{number}") for number in range(5)])
         await self.convert()
         job = await self.replay(filter={"text": "n*"}, following=True)
@@ -145,7 +145,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual(await self.families(), ["N4"])
 
     async def test_what_is_selected(self) -> None:
-        """By filter and time; what waits is left alone, what failed is tried again."""
+        """By filter and time; waiting messages are left alone, failed ones are tried again."""
         await self.inbox.store([adt(1, ordering_key=None), adt(2, ordering_key=None, source_system="EHR")])
         await self.convert(1)
         job = await self.replay(filter={"source_system": "LAB", "received_from": "2000-01-01"})
@@ -188,7 +188,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual((body["total"], len(body["items"])), (2, 1))
 
     async def test_a_dry_run_of_what_cannot_be_mapped(self) -> None:
-        """The reason stands beside the message."""
+        """The item names the reason."""
 
         async def fail(_: object) -> None:
             raise Problem(Category.MAPPING, "no rule for this")
@@ -199,7 +199,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual([one["error"] for one in body["items"]], ["no rule for this"])
 
     async def test_bad_requests(self) -> None:
-        """Each names what is wrong."""
+        """Each names the fault."""
         for path, body in (
             ("/messages/replay", {}),
             ("/messages/replay", {"filter": {}}),

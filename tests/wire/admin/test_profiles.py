@@ -124,7 +124,7 @@ class ProfilesTest(TestCase):
         self.assertEqual((status, body["valid"], body["profile"]), (200, False, None))
 
     async def test_refusals(self) -> None:
-        """400 for what is no archive, 413 for what is too large, 401 and 403 as everywhere."""
+        """400 for a body that is no archive, 413 when too large, 401 and 403 as everywhere."""
         whole = tar(small())
         for body, token, status, code in (
             (b"PK\x03\x04", "s3cret", 400, "bad_request"), (b"{}", "s3cret", 400, "bad_request"),
@@ -171,7 +171,7 @@ class ProfilesTest(TestCase):
         self.assertEqual(sum(told), 3)
 
     async def test_reload(self) -> None:
-        """What is right is in use, with its port; what is broken is skipped, and replaces nothing."""
+        """A valid profile is in use, with its port; a broken one is skipped and replaces nothing."""
         events, receiver = self.events, self.receiver
         await self.profiles.start()
         self.assertIsNone(receiver.apply_profile)

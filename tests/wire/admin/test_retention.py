@@ -1,4 +1,4 @@
-"""`/admin/retention`: shown, counted, asked for; every refusal in the admin API's shape."""
+"""`/admin/retention`: shown, counted, requested; refusals in the shape of the admin API."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RetentionTests(TestCase):
         }  # fmt: skip
         self.assertEqual((await self.ask("GET"))[1]["last_run"], run)
 
-    async def test_asked_for(self) -> None:
+    async def test_requested(self) -> None:
         self.open(RetentionPolicy(30))
         self.pruner.free = False
         self.assertEqual((await self.ask("POST", "?dry_run"))[0], 200)

@@ -1,4 +1,4 @@
-"""What operators ask about subscriptions, on the fakes that the contract holds."""
+"""Subscription administration on fakes that the contract suite covers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class AdminSubscriptionsTests(Writing):
         found = self.body(await under_test.resource(self.admin, "s1", request()))
         self.assertEqual((found["id"], found["channel"]["header"]), ("s1", ["Authorization: ***"]))
 
-    async def test_nobody(self) -> None:
+    async def test_unknown_subscriptions(self) -> None:
         for work in (
             under_test.history(self.admin, "nobody", request()),
             under_test.resource(self.admin, "no\x1fbody", request()),
@@ -131,7 +131,7 @@ class AdminSubscriptionsTests(Writing):
             self.assertEqual(caught.exception.rendering.http_status, 404)
 
     async def test_status(self) -> None:
-        """Every status may follow every other; the log says who did what."""
+        """Every status may follow every other; the log names the author."""
         await self.register("s1")
         lines: list[str] = []
         observe = lambda event: lines.append(record(event)["message"])  # noqa: E731

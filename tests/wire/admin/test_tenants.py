@@ -39,7 +39,7 @@ class TenantsTest(OperatorsTest):
         return job["tenant"], job["changed"], job["following_changed"]
 
     async def test_effects_and_dry_run(self) -> None:
-        """What a message did, and would do, is looked for where it is: among the resources of its tenant."""
+        """Effects and preview of a message are read in its own tenant."""
         for number, tenant, family in ((1, "default", "Own"), (2, "north", "Theirs")):
             _, message = await self.ask("GET", f"/messages/{number}")
             self.assertEqual(message["tenant"], tenant)
@@ -87,7 +87,7 @@ class TenantsTest(OperatorsTest):
         self.assertEqual((await self.ask("DELETE", f"/code-overrides/{made['id']}"))[0], 204)
 
     async def test_dead_letters_and_rejects(self) -> None:
-        """In groups and in bulk, of one tenant or of all; a reject says whose listener it was."""
+        """In groups and in bulk, of one tenant or of all; a reject names the tenant of its listener."""
         for tenant in ("default", "north"):
             await self.inbox.store([adt(9, tenant=tenant, ordering_key=None)])
             await self.end_as(Status.DEAD_LETTER)
@@ -110,7 +110,7 @@ class TenantsTest(OperatorsTest):
         self.assertEqual((await self.ask("DELETE", f"/rejects/{reject['id']}"))[0], 204)
 
     async def test_every_list_has_tenants(self) -> None:
-        """A tenant that nobody knows has nothing; what is no name is refused, or matches nothing."""
+        """An unknown tenant has no rows; a malformed name is refused or matches nothing."""
         for path in LISTS:
             self.assertEqual(await self.listed(path, "west"), [], path)
             self.assertIn((await self.ask("GET", f"{path}?tenant=a%1fb"))[0], (200, 400), path)

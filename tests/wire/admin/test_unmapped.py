@@ -96,7 +96,7 @@ class AdminUnmappedTests(TestCase):
         await self.body(admin.delete_conversion(self.codes, str(item["id"])), 204)
         await self.refused(admin.delete_conversion(self.codes, str(item["id"])), Category.NOT_FOUND)
 
-    async def test_the_token_is_asked_for(self) -> None:
+    async def test_a_token_is_required(self) -> None:
         async def work(request: Request) -> Answer:
             return await admin.list_codes(self.codes, request)
 

@@ -1,4 +1,4 @@
-"""How many HTTP connections there may be, what becomes of more, and of those that a TLS listener does not take."""
+"""The limit of HTTP connections, and refused connections of a TLS listener."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GET = b"GET /fhir/Patient HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Client(Protocol):
-    """Says something, and keeps what it hears until the end."""
+    """Sends some bytes, and keeps the bytes it receives."""
 
     def __init__(self, says: bytes) -> None:
         self._says = says

@@ -22,7 +22,7 @@ KEYS_URL = f"{ISSUER}/keys"
 
 
 class Provider:
-    """LookupResult what it is set to; counts what it is asked."""
+    """Answers with the documents it is given; counts requests."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = list(keys)
@@ -45,7 +45,7 @@ class Provider:
         return Response(200, {}, json.dumps(body).encode())
 
     def count(self) -> int:
-        """How often the keys were asked for."""
+        """The number of fetches of the keys."""
         return len([one for one in self.asked if one == "/keys"])
 
 

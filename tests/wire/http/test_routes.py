@@ -1,4 +1,4 @@
-"""Routes are a bounded set, whatever clients ask for."""
+"""Routes are a bounded set, whatever paths clients request."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ TRACE = Trace(
 
 
 class MemoryStatistics:
-    """LookupResult that the test gives; `error` is raised instead."""
+    """Statistics that the test gives; `error` is raised instead."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -170,8 +170,8 @@ class ObserveTests(TestCase):
         self.assertEqual(body["queue"], dict.fromkeys(states, 3))
         self.assertEqual(body["feature_toggles"]["channel_security_mode"], "strict")
 
-    async def test_the_audit_trail_is_told(self) -> None:
-        """Of everything but what dashboards poll."""
+    async def test_requests_are_audited(self) -> None:
+        """All but those that dashboards poll."""
         trace = "/admin/observe/trace/{correlationId}"
         for path, status in (("system", 200), ("throughput", 200), ("openapi.json", 200), ("dlq", 200)):
             self.assertEqual((await self.ask(f"/admin/observe/{path}"))[0], status)
@@ -185,7 +185,7 @@ class ObserveTests(TestCase):
         )  # fmt: skip
 
     async def test_system_without_its_store(self) -> None:
-        """It still answers: this is where somebody looks then."""
+        """It still answers, with null queue sizes."""
         self.statistics.error = StoreUnreachable()
         status, body, _ = await self.ask("/admin/observe/system")
         self.assertEqual((status, set(body["queue"].values())), (200, {None}))
@@ -293,8 +293,8 @@ class ObserveTests(TestCase):
         st.dictionaries(st.sampled_from(["window", "limit", "source_system", "x"]), st.text(max_size=30)),
         st.sampled_from(["h", "d", ""]),
     )
-    def test_whatever_is_asked(self, name: str, rest: str, query: dict[str, str], unit: str) -> None:
-        """No 500, and always a body that the document describes: functions on values, asked as the listener asks."""
+    def test_random_requests(self, name: str, rest: str, query: dict[str, str], unit: str) -> None:
+        """No 500, and always a body that the document describes."""
         if "window" in query:
             query["window"] += unit
         self.statistics.error = None
