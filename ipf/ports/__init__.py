@@ -7,18 +7,6 @@ implementations, PostgreSQL (`ipf/store`) and memory (`tests/fakes`), and one co
 
 from ipf.ports.base import DEFAULT_TENANT, Clock, Json
 from ipf.ports.caller import ANONYMOUS, OPEN, SYSTEM, Caller
-from ipf.ports.codes import (
-    ALL_SENDERS,
-    CodeQueue,
-    Conversion,
-    Installed,
-    MappingStore,
-    Override,
-    OverrideFilter,
-    Requeued,
-    UnmappedFilter,
-    UnmappedRow,
-)
 from ipf.ports.delivery import (
     EVENT,
     HANDSHAKE,
@@ -97,6 +85,18 @@ from ipf.ports.resources import (
     Writes,
 )
 from ipf.ports.terminology import Terminology
+from ipf.ports.unmapped_codes import (
+    ALL_SENDERS,
+    Conversion,
+    InstalledMap,
+    MappingStore,
+    Override,
+    OverrideFilter,
+    Requeued,
+    UnmappedCodes,
+    UnmappedFilter,
+    UnmappedRow,
+)
 from ipf.ports.websockets import (
     AuditBinding,
     Authenticate,
@@ -134,7 +134,6 @@ __all__ = [
     "Channels",
     "Claimed",
     "Clock",
-    "CodeQueue",
     "Compose",
     "Conversion",
     "Delivered",
@@ -151,7 +150,7 @@ __all__ = [
     "Handler",
     "Identify",
     "Inbox",
-    "Installed",
+    "InstalledMap",
     "Job",
     "Json",
     "Lease",
@@ -200,6 +199,7 @@ __all__ = [
     "TopicState",
     "Transformed",
     "UnmappedCode",
+    "UnmappedCodes",
     "UnmappedFilter",
     "UnmappedRow",
     "Version",

@@ -1,9 +1,9 @@
 """Ports in memory.  A fake is worth what its contract test is worth: see `tests/contracts`."""
 
-from tests.fakes.codes import MemoryCodes
 from tests.fakes.deliveries import MemoryDeliveryQueue
 from tests.fakes.inbox import MemoryInbox
 from tests.fakes.message_admin import MemoryMessageAdmin
 from tests.fakes.resources import MemoryFhirStore
+from tests.fakes.unmapped_codes import MemoryUnmappedCodes
 
-__all__ = ["MemoryCodes", "MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox", "MemoryMessageAdmin"]
+__all__ = ["MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox", "MemoryMessageAdmin", "MemoryUnmappedCodes"]

@@ -49,7 +49,7 @@ class Row:
     transform_ms: float | None = None
     original_id: int | None = None
     mapping_epoch: int | None = None
-    asked_at: datetime | None = None
+    requested_at: datetime | None = None
     reason: str = ""
 
 
@@ -213,7 +213,7 @@ class MemoryInbox:
         self._last_id += 1
         now = self._clock()
         made = Row(
-            self._last_id, row.message, now, original_id=row.id, mapping_epoch=epoch, asked_at=now, reason=reason
+            self._last_id, row.message, now, original_id=row.id, mapping_epoch=epoch, requested_at=now, reason=reason
         )
         self.rows[made.id] = made
         return made
@@ -244,7 +244,7 @@ class MemoryInbox:
 def _claimed(row: Row) -> Claimed:
     message = row.message
     return Claimed(
-        row.id, row.fence, message.correlation_id, row.asked_at or message.received_at, message.source_system,
+        row.id, row.fence, message.correlation_id, row.requested_at or message.received_at, message.source_system,
         message.source_id, message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key,
         message.tenant, row.original_id, row.mapping_epoch, message.listener,
     )  # fmt: skip

@@ -23,12 +23,12 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.compiler.conversions import zone_offset
 from ipf.mapping.library.maps import PACKAGE_TYPES, Library
-from ipf.ports import Installed
+from ipf.ports import InstalledMap
 
 _INVALID = 1
 
 
-def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path, *, compiled: bool = True) -> Library:
+def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path, *, compiled: bool = True) -> Library:
     """Read every map of a folder, and compile the maps of message types unless `compiled` is False.
 
     Problem MAPPING names file, line and column; MALFORMED names a package and its entry.
@@ -37,7 +37,7 @@ def load_maps(settings: Settings, installed: Sequence[Installed], maps: Path, *,
     return Library.load(maps, offset=offset, packages=packages, installed=installed, compiled=compiled)
 
 
-def check_maps(installed: Sequence[Installed], maps: Path) -> None:
+def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:
     """Compile every map in a child process.  Blocks until it ends, one or two seconds.
 
     Problem as from `load_maps`; RuntimeError with the child's error output when the child fails otherwise.
@@ -59,7 +59,7 @@ def main() -> None:
     settings, _ = read(os.environ)
     never = datetime.min.replace(tzinfo=UTC)
     installed = [
-        Installed(kind, resource_id, url, 0, never, resource)
+        InstalledMap(kind, resource_id, url, 0, never, resource)
         for kind, resource_id, url, resource in loads(sys.stdin.buffer.read())
     ]
     try:

@@ -28,7 +28,7 @@ from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.snapshot import MapSnapshot
-from ipf.ports import Installed
+from ipf.ports import InstalledMap
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.vendor_profiles.registry import Deployment, port_of
 
@@ -59,7 +59,7 @@ class LibraryLoader:
         self._key: tuple[Path, bytes] | None = None
         self._library: Library | None = None
 
-    def load(self, installed: Sequence[Installed], maps: Path, fresh: bool) -> Library:
+    def load(self, installed: Sequence[InstalledMap], maps: Path, fresh: bool) -> Library:
         """The library of a folder and of maps installed over HTTP, with the vendor profiles that fit.
 
         `fresh`: read the folder of vendor profiles again.
@@ -68,7 +68,7 @@ class LibraryLoader:
         library.vendor_profiles = self._profiles.build(library, fresh=fresh)
         return library
 
-    def _load(self, installed: Sequence[Installed], maps: Path) -> Library:
+    def _load(self, installed: Sequence[InstalledMap], maps: Path) -> Library:
         key = (maps, _digest(installed))
         if self._library is None or self._key != key:
             if self._checked:
@@ -92,7 +92,7 @@ async def open_maps(settings: Settings, stores: Stores, reactor: Any, stack: Asy
     converts = settings.worker_enabled and settings.worker_processes == 0
     loader = LibraryLoader(settings, profiles, compiled=converts, checked=not converts)
 
-    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+    def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
 
     installation = await _start(build, stores, reactor, stack)
@@ -105,7 +105,7 @@ async def open_accepted_maps(settings: Settings, stores: Stores, reactor: Any, s
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings))
     loader = LibraryLoader(settings, profiles, compiled=False, checked=False)
 
-    def build(installed: Sequence[Installed], fresh: bool) -> Library:
+    def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return loader.load(installed, maps_folder(settings).resolve(), fresh)
 
     return await _start(build, stores, reactor, stack)
@@ -136,7 +136,7 @@ def site_of(settings: Settings) -> Deployment:
     return Deployment(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
 
 
-def _digest(installed: Sequence[Installed]) -> bytes:
+def _digest(installed: Sequence[InstalledMap]) -> bytes:
     """A digest of the maps that were installed over HTTP."""
     digest = blake2b(digest_size=16)
     for one in installed:

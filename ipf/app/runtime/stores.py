@@ -27,7 +27,7 @@ from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.store.inbox.inbox import STATEMENTS as INBOX_STATEMENTS
 from ipf.store.inbox.inbox import PostgresInbox
-from ipf.store.inbox.unmapped_codes import PostgresCodes
+from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS
@@ -68,7 +68,7 @@ class Stores:
     fhir: PostgresFhirStore
     notifier: NotifierRouter
     deliveries: PostgresDeliveryQueue
-    codes: PostgresCodes
+    codes: PostgresUnmappedCodes
     matcher: MatchingIndex
     spans: Spans | None
 
@@ -100,7 +100,7 @@ async def open_stores(
         PostgresFhirStore(fhir_database, run_in_thread),
         NotifierRouter(inbox_notifier, fhir_notifier),
         PostgresDeliveryQueue(fhir_database),
-        PostgresCodes(inbox_database),
+        PostgresUnmappedCodes(inbox_database),
         MatchingIndex(partial(deferLater, reactor, 0.0)),
         spans,
     )

@@ -22,13 +22,13 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.library import profiled
 from ipf.mapping.library.maps import Library, MappingResult
-from ipf.ports import ALL_SENDERS, Claimed, Installed, Json, Mapped, Mapper, MappingStore, Override
+from ipf.ports import ALL_SENDERS, Claimed, InstalledMap, Json, Mapped, Mapper, MappingStore, Override
 
 log = Logger()
 
 MAPPING_CHANNEL = "mapping"
 
-Build = Callable[[Sequence[Installed], bool], Library]
+Build = Callable[[Sequence[InstalledMap], bool], Library]
 """Compiles all maps, with those installed over HTTP.  True: from the current files; False: from the accepted copy."""
 
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -77,7 +77,7 @@ class Installation:
         self._subscribers: list[Callable[[], object]] = []
         self._lock = DeferredLock()
         self._library: Library | None = None
-        self._installed: list[Installed] = []
+        self._installed: list[InstalledMap] = []
         self._overrides = OverrideIndex(())
         self._epochs = (0, 0)
 
@@ -92,7 +92,7 @@ class Installation:
         return self._library
 
     @property
-    def installed(self) -> Sequence[Installed]:
+    def installed(self) -> Sequence[InstalledMap]:
         """The resources installed over HTTP that are in use."""
         return self._installed
 
@@ -146,11 +146,11 @@ class Installation:
         self._epochs = await self._store.epochs()
         log.info("event=mapping_reloaded message_types={count}", count=len(self.library.message_types))
 
-    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> Installed:
+    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> InstalledMap:
         """Install a StructureMap or ConceptMap.  Problem: the maps do not compile with it, and nothing has changed."""
         now = await self._store.installed()
         known = next((one for one in now if (one.resource_type, one.url) == (resource_type, url)), None)
-        made = Installed(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)
+        made = InstalledMap(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)
         await self._try_build([one for one in now if one is not known] + [made])
         kept = await self._store.install(resource_type, url, resource_id, resource)
         await self.refresh(fresh=False)
@@ -163,7 +163,7 @@ class Installation:
         await self._store.remove(resource_type, resource_id)
         await self.refresh(fresh=False)
 
-    async def _try_build(self, installed: Sequence[Installed]) -> None:
+    async def _try_build(self, installed: Sequence[InstalledMap]) -> None:
         """Compile all maps, also those without a message type, and discard the result."""
 
         def build() -> None:

@@ -35,7 +35,7 @@ from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
-from ipf.ports import Claimed, Installed, Json, Mapped, Mapper, UnmappedCode
+from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode
 from ipf.ports.mapping import Origin
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
@@ -100,7 +100,7 @@ class Library:
         *,
         offset: Offset = "Z",
         packages: Packages | None = None,
-        installed: Sequence[Installed] = (),
+        installed: Sequence[InstalledMap] = (),
         compiled: bool = True,
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
@@ -280,7 +280,7 @@ def _of_packages(packages: Packages) -> Iterator[StructureMap]:
         yield from_json(entry.resource(), entry.place)
 
 
-def _installed_maps(installed: Iterable[Installed]) -> Iterator[StructureMap]:
+def _installed_maps(installed: Iterable[InstalledMap]) -> Iterator[StructureMap]:
     for one in installed:
         if one.resource_type == "StructureMap":
             yield installed_map(one.resource, installed_place(one))
@@ -294,12 +294,12 @@ def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
     return parse(text, place) if isinstance(text, str) else from_json(resource, place)
 
 
-def installed_place(one: Installed) -> str:
+def installed_place(one: InstalledMap) -> str:
     """The name of a resource installed over HTTP, for error messages."""
     return f"StructureMap/{one.id} (installed over HTTP)"
 
 
-def _tables(folder: Path, packages: Packages, installed: Iterable[Installed]) -> ConceptTables:
+def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap]) -> ConceptTables:
     """Tables of packages are parsed on demand."""
 
     def further(canonical: str) -> Mapping[str, Any] | None:

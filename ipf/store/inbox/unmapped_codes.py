@@ -1,4 +1,4 @@
-"""Unmapped codes, operators' answers, further conversions and installed maps on PostgreSQL (the inbox database).
+"""Unmapped codes, overrides, further conversions and installed maps on PostgreSQL (the inbox database).
 
 Each call is one committed transaction and one round trip (a list: two).  The SQL is in `unmapped_codes_sql.py`;
 `PostgresInbox.settle` records codes.
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import (
-    CodeQueue,
     Conversion,
-    Installed,
+    InstalledMap,
     Json,
     MappingStore,
     Override,
     OverrideFilter,
     Requeued,
     Status,
+    UnmappedCodes,
     UnmappedFilter,
     UnmappedRow,
     WrongState,
@@ -39,33 +39,33 @@ FROM unmapped_codes u LEFT JOIN LATERAL (
 ) o ON true"""
 
 
-class PostgresCodes:
-    """`ports.CodeQueue` and `ports.MappingStore` on a Database that was opened with the inbox's statements."""
+class PostgresUnmappedCodes:
+    """`ports.UnmappedCodes` and `ports.MappingStore` on a Database that was opened with the inbox's statements."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:
-        """See `ports.CodeQueue.unmapped`."""
+        """See `ports.UnmappedCodes.unmapped`."""
         exact = {"u.source_system": wanted.source_system, "u.concept_map": wanted.concept_map, "u.code": wanted.code}
         where = _where(wanted.tenant, "u.tenant", exact)
-        if wanted.is_answered is not None:
-            where += f" AND o.id IS {'NOT ' if wanted.is_answered else ''}NULL"
+        if wanted.has_override is not None:
+            where += f" AND o.id IS {'NOT ' if wanted.has_override else ''}NULL"
         listed = f"{_UNMAPPED} WHERE {where}"
         total, rows = await self._page(listed, "u.last_seen DESC, u.id DESC", limit, offset)
         return total, [UnmappedRow(*row) for row in rows]
 
     async def unmapped_code(self, number: int) -> UnmappedRow | None:
-        """See `ports.CodeQueue.unmapped_code`."""
+        """See `ports.UnmappedCodes.unmapped_code`."""
         row = await self._database.maybe(f"{_UNMAPPED} WHERE u.id = {literal(number)}")
         return None if row is None else UnmappedRow(*row)
 
-    async def messages(self, number: int, limit: int) -> list[int]:
-        """See `ports.CodeQueue.messages`."""
+    async def message_ids(self, number: int, limit: int) -> list[int]:
+        """See `ports.UnmappedCodes.message_ids`."""
         return [int(row[0]) for row in await self._database.many(unmapped_codes_sql.MESSAGES.call(number, limit))]
 
-    async def answer(self, override: Override) -> Override:
-        """See `ports.CodeQueue.answer`."""
+    async def set_override(self, override: Override) -> Override:
+        """See `ports.UnmappedCodes.set_override`."""
         call = unmapped_codes_sql.ANSWER.call(
             override.tenant, override.source_system, override.concept_map, override.code, override.target_system,
             override.target_code, override.target_display,
@@ -73,7 +73,7 @@ class PostgresCodes:
         return _override(await self._database.one(call))
 
     async def overrides(self, wanted: OverrideFilter, limit: int, offset: int) -> tuple[int, Sequence[Override]]:
-        """See `ports.CodeQueue.overrides`."""
+        """See `ports.UnmappedCodes.overrides`."""
         exact = {"source_system": wanted.source_system, "concept_map": wanted.concept_map, "code": wanted.code}
         where = _where(wanted.tenant, "tenant", exact)
         listed = f"SELECT {unmapped_codes_sql.OVERRIDE_COLUMNS} FROM code_overrides WHERE {where}"
@@ -81,17 +81,17 @@ class PostgresCodes:
         return total, [_override(row) for row in rows]
 
     async def override(self, number: int) -> Override | None:
-        """See `ports.CodeQueue.override`."""
+        """See `ports.UnmappedCodes.override`."""
         row = await self._database.maybe(unmapped_codes_sql.OVERRIDE.call(number))
         return None if row is None else _override(row)
 
     async def delete_override(self, number: int) -> None:
-        """See `ports.CodeQueue.delete_override`."""
+        """See `ports.UnmappedCodes.delete_override`."""
         if await self._database.maybe(unmapped_codes_sql.DELETE_OVERRIDE.call(number)) is None:
             raise Problem(Category.NOT_FOUND, f"there is no override {number}")
 
     async def requeue(self, number: int, *, following: bool) -> Requeued:
-        """See `ports.CodeQueue.requeue`."""
+        """See `ports.UnmappedCodes.requeue`."""
         script = unmapped_codes_sql.requeue(number, following, f"unmapped-code/{number}")
         row = await self._database.transact(lambda session: session.maybe(script))
         if row is None:
@@ -101,21 +101,21 @@ class PostgresCodes:
     async def conversions(
         self, tenant: str, message_id: int | None, status: Status | None, limit: int, offset: int
     ) -> tuple[int, Sequence[Conversion]]:
-        """See `ports.CodeQueue.conversions`."""
+        """See `ports.UnmappedCodes.conversions`."""
         exact = {"c.original_id": message_id, "c.status": None if status is None else status.value}
         listed = f"{unmapped_codes_sql.CONVERSIONS} AND {_where(tenant, 'c.tenant', exact)}"
         total, rows = await self._page(listed, "c.id DESC", limit, offset)
         return total, [_conversion(row) for row in rows]
 
     async def retry_conversion(self, number: int) -> Conversion:
-        """See `ports.CodeQueue.retry_conversion`."""
+        """See `ports.UnmappedCodes.retry_conversion`."""
         row = await self._database.maybe(unmapped_codes_sql.RETRY_CONVERSION.call(number))
         if row is None:
             raise await self._refusal(number)
         return _conversion(row)
 
     async def delete_conversion(self, number: int) -> None:
-        """See `ports.CodeQueue.delete_conversion`."""
+        """See `ports.UnmappedCodes.delete_conversion`."""
         if await self._database.maybe(unmapped_codes_sql.DELETE_CONVERSION.call(number)) is None:
             raise await self._refusal(number)
 
@@ -141,11 +141,11 @@ class PostgresCodes:
         """See `ports.MappingStore.all_overrides`."""
         return [_override(row) for row in await self._database.many(unmapped_codes_sql.ALL_OVERRIDES.call())]
 
-    async def installed(self) -> list[Installed]:
+    async def installed(self) -> list[InstalledMap]:
         """See `ports.MappingStore.installed`."""
         return [_installed(row) for row in await self._database.many(unmapped_codes_sql.INSTALLED.call())]
 
-    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> Installed:
+    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> InstalledMap:
         """See `ports.MappingStore.install`."""
         content = dumps(resource).decode()
         return _installed(
@@ -175,14 +175,14 @@ def _override(row: Row) -> Override:
 
 
 def _conversion(row: Row) -> Conversion:
-    id_, message_id, asked_at, reason, status, *rest = row
-    return Conversion(id_, message_id, asked_at, reason, Status(status), *rest)
+    id_, message_id, requested_at, reason, status, *rest = row
+    return Conversion(id_, message_id, requested_at, reason, Status(status), *rest)
 
 
-def _installed(row: Row) -> Installed:
+def _installed(row: Row) -> InstalledMap:
     resource_type, id_, url, version, updated_at, content = row
-    return Installed(resource_type, id_, url, version, updated_at, loads(content))
+    return InstalledMap(resource_type, id_, url, version, updated_at, loads(content))
 
 
-_codes: type[CodeQueue] = PostgresCodes
-_store: type[MappingStore] = PostgresCodes
+_codes: type[UnmappedCodes] = PostgresUnmappedCodes
+_store: type[MappingStore] = PostgresUnmappedCodes

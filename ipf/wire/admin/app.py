@@ -15,7 +15,7 @@ from klein import Klein
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
-from ipf.ports import CodeQueue, Inbox, MappingAdmin, Notifier
+from ipf.ports import Inbox, MappingAdmin, Notifier, UnmappedCodes
 from ipf.wire.admin import mapping, messages, unmapped
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run, application
@@ -27,7 +27,7 @@ def resource(
     inbox: Inbox,
     notifier: Notifier,
     access: AdminAccess,
-    codes: CodeQueue | None = None,
+    codes: UnmappedCodes | None = None,
     mapping_admin: MappingAdmin | None = None,
     subscriptions: SubscriptionAdmin | None = None,
     *,
@@ -71,7 +71,7 @@ def _message_routes(app: Klein, run: Run, inbox: Inbox, notifier: Notifier) -> N
         return await run(web, lambda _: messages.retry_message(inbox, notifier, message_id))
 
 
-def _code_routes(app: Klein, run: Run, codes: CodeQueue, notifier: Notifier) -> None:
+def _code_routes(app: Klein, run: Run, codes: UnmappedCodes, notifier: Notifier) -> None:
     """Unmapped codes, code overrides, further conversions."""
 
     @app.route("/unmapped-codes", methods=["GET"])

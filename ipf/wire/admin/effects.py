@@ -11,7 +11,6 @@ from typing import Any
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import (
     Answer,
-    CodeQueue,
     EffectsStore,
     FhirEffects,
     FiredEvent,
@@ -22,6 +21,7 @@ from ipf.ports import (
     Request,
     Status,
     Transformed,
+    UnmappedCodes,
     WrittenVersion,
 )
 from ipf.wire.admin.messages import answer, list_item, parameters_of, row_id, timestamp, window
@@ -42,7 +42,7 @@ async def effects(inbox: Inbox, admin: MessageAdmin, store: EffectsStore, messag
     return answer(200, effects_body(row, transformed, found))
 
 
-async def conversions(inbox: Inbox, codes: CodeQueue, message_id: str, request: Request) -> Answer:
+async def conversions(inbox: Inbox, codes: UnmappedCodes, message_id: str, request: Request) -> Answer:
     """`GET /admin/messages/{id}/conversions`: further conversions of a message, the newest first."""
     row = await _message(inbox, message_id)
     limit, offset = window(parameters_of(request))

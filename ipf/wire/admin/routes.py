@@ -10,7 +10,7 @@ from klein import Klein
 from twisted.web.iweb import IRequest
 
 from ipf.config.settings import Settings
-from ipf.ports import Answer, CodeQueue, EffectsStore, Inbox, MessageAdmin, ReplayPreview, Request
+from ipf.ports import Answer, EffectsStore, Inbox, MessageAdmin, ReplayPreview, Request, UnmappedCodes
 from ipf.wire.admin import effects, jobs, rejects
 from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.openapi import document
@@ -22,7 +22,7 @@ class Operations:
     """The parts that these paths use.  `given`: names of the environment variables that are set."""
 
     inbox: Inbox
-    codes: CodeQueue
+    codes: UnmappedCodes
     messages: MessageAdmin
     effects: EffectsStore
     replay_preview: ReplayPreview

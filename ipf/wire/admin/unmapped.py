@@ -1,7 +1,7 @@
 """Codes without a ConceptMap entry: the list, overrides, and further conversions; functions on values.
 
-`/admin/unmapped-codes` lists them, `map` keeps an answer, `requeue` has the messages converted again;
-`/admin/code-overrides` are the answers, `/admin/conversions` the further conversions.  Errors, paging and
+`/admin/unmapped-codes` lists them, `map` stores an override, `requeue` converts the messages again;
+`/admin/code-overrides` lists the overrides, `/admin/conversions` the further conversions.  Errors, paging and
 authentication are those of `/admin/messages` (`admin_messages`).
 """
 
@@ -16,13 +16,13 @@ from ipf.fhir.model.json import loads
 from ipf.ports import (
     ALL_SENDERS,
     Answer,
-    CodeQueue,
     Conversion,
     Notifier,
     Override,
     OverrideFilter,
     Request,
     Status,
+    UnmappedCodes,
     UnmappedFilter,
     UnmappedRow,
     WrongState,
@@ -45,23 +45,23 @@ _LONGEST = 1000
 _MAP_MEMBERS = frozenset(("system", "code", "display", "scope"))
 
 
-async def list_codes(codes: CodeQueue, request: Request) -> Answer:
+async def list_codes(codes: UnmappedCodes, request: Request) -> Answer:
     """`GET /admin/unmapped-codes`: one page, the last seen first."""
     parameters = parameters_of(request)
     limit, offset = window(parameters)
-    is_answered = _answered(parameters.get("status", ""))
-    wanted = UnmappedFilter(**_exact(parameters), is_answered=is_answered, tenant=tenant_of(parameters))
+    has_override = _has_override(parameters.get("status", ""))
+    wanted = UnmappedFilter(**_exact(parameters), has_override=has_override, tenant=tenant_of(parameters))
     total, rows = await codes.unmapped(wanted, limit, offset)
     return _page(total, limit, offset, [code_item(row) for row in rows])
 
 
-async def get_code(codes: CodeQueue, number: str) -> Answer:
+async def get_code(codes: UnmappedCodes, number: str) -> Answer:
     """`GET /admin/unmapped-codes/{id}`: with its messages, the newest 500."""
     row = await _code(codes, number)
-    return answer(200, code_item(row) | {"message_ids": await codes.messages(row.id, _MOST_MESSAGES)})
+    return answer(200, code_item(row) | {"message_ids": await codes.message_ids(row.id, _MOST_MESSAGES)})
 
 
-async def map_code(codes: CodeQueue, notifier: Notifier, number: str, request: Request) -> Answer:
+async def map_code(codes: UnmappedCodes, notifier: Notifier, number: str, request: Request) -> Answer:
     """`POST /admin/unmapped-codes/{id}/map`: `{"system", "code", "display", "scope": "sender" | "all"}`.
 
     `code` null: the code has no target, and that is right so.
@@ -77,12 +77,12 @@ async def map_code(codes: CodeQueue, notifier: Notifier, number: str, request: R
     if code is None and (system or display):
         raise Problem(Category.VALUE, "system and display need a code")
     sender = row.source_system if scope == "sender" else ALL_SENDERS
-    made = await codes.answer(Override(sender, row.concept_map, row.code, system, code, display, row.tenant))
+    made = await codes.set_override(Override(sender, row.concept_map, row.code, system, code, display, row.tenant))
     notifier.notify(MAPPING)
     return answer(200, override_item(made))
 
 
-async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, request: Request) -> Answer:
+async def requeue_code(codes: UnmappedCodes, notifier: Notifier, number: str, request: Request) -> Answer:
     """`POST /admin/unmapped-codes/{id}/requeue`: its messages are converted again.
 
     Body, optional: `{"following": false}` leaves out later messages of the same patients.
@@ -98,7 +98,7 @@ async def requeue_code(codes: CodeQueue, notifier: Notifier, number: str, reques
     return answer(200, {"id": row.id} | counts)
 
 
-async def list_overrides(codes: CodeQueue, request: Request) -> Answer:
+async def list_overrides(codes: UnmappedCodes, request: Request) -> Answer:
     """`GET /admin/code-overrides`: one page, the last changed first."""
     parameters = parameters_of(request)
     limit, offset = window(parameters)
@@ -107,7 +107,7 @@ async def list_overrides(codes: CodeQueue, request: Request) -> Answer:
     return _page(total, limit, offset, [override_item(row) for row in rows])
 
 
-async def get_override(codes: CodeQueue, number: str) -> Answer:
+async def get_override(codes: UnmappedCodes, number: str) -> Answer:
     """`GET /admin/code-overrides/{id}`."""
     found = await codes.override(row_id(number))
     if found is None:
@@ -115,14 +115,14 @@ async def get_override(codes: CodeQueue, number: str) -> Answer:
     return answer(200, override_item(found))
 
 
-async def delete_override(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
+async def delete_override(codes: UnmappedCodes, notifier: Notifier, number: str) -> Answer:
     """`DELETE /admin/code-overrides/{id}`: the ConceptMap applies again."""
     await codes.delete_override(row_id(number))
     notifier.notify(MAPPING)
     return Answer(204, b"", (), "")
 
 
-async def list_conversions(codes: CodeQueue, request: Request) -> Answer:
+async def list_conversions(codes: UnmappedCodes, request: Request) -> Answer:
     """`GET /admin/conversions`: further conversions, the newest first."""
     parameters = parameters_of(request)
     limit, offset = window(parameters)
@@ -135,7 +135,7 @@ async def list_conversions(codes: CodeQueue, request: Request) -> Answer:
     return _page(total, limit, offset, [conversion_item(row) for row in rows])
 
 
-async def retry_conversion(codes: CodeQueue, notifier: Notifier, number: str) -> Answer:
+async def retry_conversion(codes: UnmappedCodes, notifier: Notifier, number: str) -> Answer:
     """`POST /admin/conversions/{id}/retry`."""
     try:
         row = await codes.retry_conversion(row_id(number))
@@ -145,7 +145,7 @@ async def retry_conversion(codes: CodeQueue, notifier: Notifier, number: str) ->
     return answer(200, conversion_item(row))
 
 
-async def delete_conversion(codes: CodeQueue, number: str) -> Answer:
+async def delete_conversion(codes: UnmappedCodes, number: str) -> Answer:
     """`DELETE /admin/conversions/{id}`: a dead letter is removed."""
     try:
         await codes.delete_conversion(row_id(number))
@@ -164,7 +164,7 @@ def code_item(row: UnmappedRow) -> dict[str, Any]:
         "status": "open" if row.override_id is None else "mapped",
         "first_seen": timestamp(row.first_seen),
         "last_seen": timestamp(row.last_seen),
-        "count": row.met,
+        "count": row.occurrences,
         "messages": row.messages,
         "override_id": row.override_id,
         "tenant": row.tenant,
@@ -197,7 +197,7 @@ def conversion_item(row: Conversion) -> dict[str, Any]:
     return {
         "id": row.id,
         "message_id": row.message_id,
-        "asked_at": timestamp(row.asked_at),
+        "asked_at": timestamp(row.requested_at),
         "reason": row.reason,
         "status": str(row.status),
         "attempt_count": row.attempt_count,
@@ -207,7 +207,7 @@ def conversion_item(row: Conversion) -> dict[str, Any]:
     } | {name: timestamp(moment) for name, moment in moments.items()}
 
 
-async def _code(codes: CodeQueue, number: str) -> UnmappedRow:
+async def _code(codes: UnmappedCodes, number: str) -> UnmappedRow:
     found = await codes.unmapped_code(row_id(number))
     if found is None:
         raise Problem(Category.NOT_FOUND, f"there is no unmapped code with id {row_id(number)}")
@@ -223,7 +223,7 @@ def _exact(parameters: Mapping[str, str]) -> dict[str, str]:
     return {name: parameters[name].replace("\0", " ") for name in names if parameters.get(name)}
 
 
-def _answered(status: str) -> bool | None:
+def _has_override(status: str) -> bool | None:
     if status not in ("", "open", "mapped"):
         raise InvalidStatus(Category.VALUE, "status must be open or mapped")
     return None if not status else status == "mapped"

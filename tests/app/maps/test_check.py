@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 from ipf.app.maps.check import check_maps, load_maps
 from ipf.config.environment import read
 from ipf.errors import Category, Problem
-from ipf.ports import Installed
+from ipf.ports import InstalledMap
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ class CheckingTests(TestCase):
         """Maps installed over HTTP are compiled with the folder: the map uses this table."""
         (self.maps / "codesystems/sex.json").unlink()
         self.assertRaises(Problem, check_maps, [], self.maps)
-        check_maps([Installed("ConceptMap", "sex", str(TABLE["url"]), 1, NOW, TABLE)], self.maps)
+        check_maps([InstalledMap("ConceptMap", "sex", str(TABLE["url"]), 1, NOW, TABLE)], self.maps)
 
     def test_an_invalid_map(self) -> None:
         """The same Problem with the same place as in this process."""

@@ -15,8 +15,8 @@ from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation, InstalledMapper, OverrideIndex, refresh_safely
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.snapshot import MapSnapshot
-from ipf.ports import Claimed, Installed, Override, UnmappedCode
-from tests.fakes import MemoryCodes, MemoryInbox
+from ipf.ports import Claimed, InstalledMap, Override, UnmappedCode
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
 from tests.mapping.library.test_maps import claimed
 
@@ -28,7 +28,7 @@ async def at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def load(installed: Sequence[Installed], folder: Path) -> Library:
+def load(installed: Sequence[InstalledMap], folder: Path) -> Library:
     """The library of a folder."""
     return Library.load(folder, installed=installed)
 
@@ -43,14 +43,14 @@ def stored(sex: str, epoch: int | None = None) -> Claimed:
 class InstallationTests(TestCase):
     def setUp(self) -> None:
         self.maps = maps_folder(Path(self.mktemp()))
-        self.codes = MemoryCodes(MemoryInbox())
+        self.codes = MemoryUnmappedCodes(MemoryInbox())
         self.snapshot = MapSnapshot(self.maps, Path(self.mktemp()))
         self.installation = self.another()
 
     def another(self) -> Installation:
         """A process on the same store."""
 
-        def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
             return self.snapshot.build(partial(load, installed), fresh=fresh)
 
         return Installation(build, self.codes, at_once)
@@ -73,7 +73,7 @@ class InstallationTests(TestCase):
             asked.append(work)
             return work()
 
-        def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
             return Library.load(self.maps, installed=installed, compiled=False)
 
         self.installation = Installation(build, self.codes, run_in_thread)
@@ -129,11 +129,11 @@ class InstallationTests(TestCase):
         await self.installation.start()
         mapped = await InstalledMapper(self.installation).transform(stored("W"))
         self.assertEqual(mapped.unmapped, (UnmappedCode(SEX, "W"),))
-        await self.codes.answer(Override("", SEX, "W", None, "other", None))
-        await self.codes.answer(Override("APP", SEX, "F", None, "unknown", None))
+        await self.codes.set_override(Override("", SEX, "W", None, "other", None))
+        await self.codes.set_override(Override("APP", SEX, "F", None, "unknown", None))
         self.assertEqual(await self.gender("F"), "female")
         self.assertEqual([await self.gender("F", 3), await self.gender("W")], ["unknown", "other"])
-        await self.codes.answer(Override("APP", SEX, "W", None, None, None))
+        await self.codes.set_override(Override("APP", SEX, "W", None, None, None))
         self.assertIsNone(await self.gender("W", 4))
 
     def test_whose_answers(self) -> None:

@@ -18,7 +18,7 @@ from ipf.ports import Answer, Caller, Override, Request
 from ipf.rest.operations.mapping_service import FML, mapping_handler
 from ipf.rest.operations.transform import UNMAPPED_HEADER
 from ipf.security.audit import interaction_of, written
-from tests.fakes import MemoryCodes, MemoryInbox
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.fhir.model.test_packages import archive
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
 from tests.pipeline.test_worker import MemoryNotifier
@@ -61,7 +61,7 @@ class MappingServiceTests(TestCase):
         packages = self.maps / "packages"
         packages.mkdir()
         archive(packages / "x.tgz", {"package/ConceptMap-sex.json": PUBLISHED})
-        self.codes = MemoryCodes(MemoryInbox())
+        self.codes = MemoryUnmappedCodes(MemoryInbox())
 
         def build(installed: Any, fresh: bool) -> Library:
             return Library.load(self.maps, packages=Packages.load(packages), installed=installed)
@@ -100,7 +100,7 @@ class MappingServiceTests(TestCase):
         """Unmapped codes are reported; an operator's translation for the sender applies."""
         answer = await self.ask("POST", "StructureMap/$transform", er7("W"), ER7)
         self.assertEqual(json.loads(dict(answer.headers)[UNMAPPED_HEADER]), [[TABLE["url"], "W"]])
-        await self.codes.answer(Override("FEED", str(TABLE["url"]), "W", None, "female", None))
+        await self.codes.set_override(Override("FEED", str(TABLE["url"]), "W", None, "female", None))
         await self.installation.refresh()
         answer = await self.ask("POST", "StructureMap/$transform", er7("W"), ER7)
         self.assertEqual(dict(answer.headers), {})

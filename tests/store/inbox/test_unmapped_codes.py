@@ -1,4 +1,4 @@
-"""Unmapped codes on PostgreSQL and in memory; bounds of the real store."""
+"""Unmapped codes on PostgreSQL and in memory, and the limits of the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import replace
 from ipf.ports import UnmappedCode
 from ipf.store.inbox import unmapped_codes_sql
 from ipf.store.inbox.inbox import PostgresInbox
-from ipf.store.inbox.unmapped_codes import PostgresCodes
+from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from tests import postgres
-from tests.contracts import codes as contract
+from tests.contracts import unmapped_codes as contract
 from tests.contracts.inbox import ended, received
-from tests.fakes import MemoryCodes, MemoryInbox
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 
 
-class MemoryCodesTest(contract.CodesContract):
-    """The fake."""
+class MemoryUnmappedCodesTest(contract.UnmappedCodesContract):
+    """The contract in memory."""
 
     def setUp(self) -> None:
         self.inbox = MemoryInbox()
-        self.codes = MemoryCodes(self.inbox)
+        self.codes = MemoryUnmappedCodes(self.inbox)
 
 
-class PostgresCodesTest(contract.CodesContract):
-    """The real one."""
+class PostgresUnmappedCodesTest(contract.UnmappedCodesContract):
+    """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
         database = await postgres.database(self, "ipf")
-        self.inbox, self.codes = PostgresInbox(database), PostgresCodes(database)
+        self.inbox, self.codes = PostgresInbox(database), PostgresUnmappedCodes(database)
 
-    async def test_what_a_message_says_is_bounded(self) -> None:
-        """Control characters and endless codes are made storable."""
+    async def test_codes_are_limited_and_printable(self) -> None:
+        """Control characters are replaced, long codes are cut."""
         claims = await self._delivered(received(), unmapped=(UnmappedCode("urn:t", "a\x1f\x00b" + "x" * 1000),))
         row = await self._only()
         self.assertEqual((row.code[:5], len(row.code)), ("a  bx", 200))

@@ -29,7 +29,7 @@ from ipf.rest.write.unit import Unit
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
-from ipf.store.inbox.unmapped_codes import PostgresCodes
+from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from ipf.store.postgres.database import Database
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.resources import PostgresFhirStore
@@ -86,7 +86,7 @@ class OperatorsTest(TestCase):
         self.database: Database = await postgres.database(self, "ipf")
         self.fhir_database: Database = await postgres.database(self, "fhir")
         self.inbox, self.message_admin = PostgresInbox(self.database), PostgresMessageAdmin(self.database)
-        self.codes = PostgresCodes(self.database)
+        self.codes = PostgresUnmappedCodes(self.database)
         self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
         self.notifier = MemoryNotifier()
         self.mapper = PatientMapper()

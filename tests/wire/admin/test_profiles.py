@@ -30,13 +30,13 @@ from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import Receiver
-from ipf.ports import Installed
+from ipf.ports import InstalledMap
 from ipf.vendor_profiles import archive
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin.access import AdminAccess
-from tests.fakes import MemoryCodes, MemoryInbox
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.mapping.library.test_installation import at_once
 from tests.pipeline.test_worker import MemoryNotifier
 from tests.vendor_profiles.samples import MAP, bare, message, small, tar
@@ -56,12 +56,12 @@ class ProfilesTest(TestCase):
         copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
         self.folder = ProfileFolder(self.live, site_of(settings), copies)
 
-        def build(installed: Sequence[Installed], fresh: bool) -> Library:
+        def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
             library = Library(Maps(), {}, bare().environment)
             library.vendor_profiles = self.folder.build(library, fresh=fresh)
             return library
 
-        self.codes = MemoryCodes(MemoryInbox())
+        self.codes = MemoryUnmappedCodes(MemoryInbox())
         self.installation = Installation(build, self.codes, at_once)
         await self.installation.start()
         inbox, clock, self.events = MemoryInbox(), Clock(), list[str]()

@@ -16,7 +16,7 @@ from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import InvalidStatus, refusal
 from tests.contracts.inbox import ended, failed, received
-from tests.fakes import MemoryCodes, MemoryInbox
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.pipeline.test_worker import MemoryNotifier
 
 WARD = UnmappedCode("urn:t:ward", "W9")
@@ -32,7 +32,7 @@ def asked(query: str = "", body: Any = None, **headers: str) -> Request:
 class AdminUnmappedTests(TestCase):
     async def setUp(self) -> None:
         self.inbox = MemoryInbox()
-        self.codes = MemoryCodes(self.inbox)
+        self.codes = MemoryUnmappedCodes(self.inbox)
         self.notifier = MemoryNotifier()
         await self.inbox.store([received("A"), received("B"), received("C", system="OTHER")])
         claims = await self.inbox.claim("w", 5)

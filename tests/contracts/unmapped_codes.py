@@ -1,4 +1,4 @@
-"""What `ports.CodeQueue` and `ports.MappingStore` promise."""
+"""The contract of `ports.UnmappedCodes` and `ports.MappingStore`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WARD = UnmappedCode("urn:ipf:concepts:ward", "W9")
 SEX = UnmappedCode("urn:ipf:concepts:sex", "it's \\ X")
 
 
-class CodesContract(TestCase):
-    """Mixed into a case that sets `self.inbox` and `self.codes` in `setUp`."""
+class UnmappedCodesContract(TestCase):
+    """Tests for a subclass that sets `self.inbox` and `self.codes` in `setUp`."""
 
     inbox: Inbox
     codes: Any
@@ -46,54 +46,54 @@ class CodesContract(TestCase):
         return rows[0]
 
     async def test_codes_are_recorded_once(self) -> None:
-        """Once per sender, ConceptMap and code, with the messages that met it; nothing without codes."""
+        """One row for each sender, ConceptMap and code, with its messages; none without codes."""
         first = await self._delivered(received("A"), received("B"), unmapped=(WARD, WARD, SEX))
         await self._delivered(received("C"), unmapped=())
         last = await self._delivered(received("D"))
         await self._delivered(received("E", system="OTHER"), received("F", tenant="north"))
         row = await self._only(source_system="LAB", concept_map=WARD.concept_map)
         self.assertEqual(
-            (row.source_system, row.code, row.met, row.messages, row.override_id), ("LAB", "W9", 3, 3, None)
+            (row.source_system, row.code, row.occurrences, row.messages, row.override_id), ("LAB", "W9", 3, 3, None)
         )
         self.assertLessEqual(row.first_seen, row.last_seen)
-        self.assertEqual(await self.codes.messages(row.id, 50), [last[0].id, first[1].id, first[0].id])
-        self.assertEqual(await self.codes.messages(row.id, 1), [last[0].id])
-        self.assertEqual((await self._only(code=SEX.code)).met, 2)
+        self.assertEqual(await self.codes.message_ids(row.id, 50), [last[0].id, first[1].id, first[0].id])
+        self.assertEqual(await self.codes.message_ids(row.id, 1), [last[0].id])
+        self.assertEqual((await self._only(code=SEX.code)).occurrences, 2)
         total, rows = await self.codes.unmapped(UnmappedFilter(), 2, 0)
         self.assertEqual((total, len(rows)), (3, 2))
         self.assertEqual((await self._only(tenant="north")).messages, 1)
         self.assertEqual(await self.codes.unmapped_code(row.id), row)
         self.assertIsNone(await self.codes.unmapped_code(row.id + 99))
 
-    async def test_answers(self) -> None:
-        """One for a sender or for all; the same again replaces it; every change is a new epoch."""
+    async def test_overrides(self) -> None:
+        """For one sender or for all; a second one replaces the first; every change increases the epoch."""
         await self._delivered(received())
         before = await self.codes.epochs()
-        made = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "ward", "Ward 9"))
-        self.assertEqual((await self._only(is_answered=True)).override_id, made.id)
-        again = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
+        made = await self.codes.set_override(Override("LAB", WARD.concept_map, "W9", "urn:x", "ward", "Ward 9"))
+        self.assertEqual((await self._only(has_override=True)).override_id, made.id)
+        again = await self.codes.set_override(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
         self.assertEqual((again.id, again.target_code, again.target_display), (made.id, "icu", None))
-        everybody = await self.codes.answer(Override("", WARD.concept_map, "W9", None, None, None))
+        general = await self.codes.set_override(Override("", WARD.concept_map, "W9", None, None, None))
         self.assertEqual((await self.codes.epochs())[0], before[0] + 3)
         self.assertEqual((await self.codes.epochs())[1], before[1])
         total, rows = await self.codes.overrides(OverrideFilter(code="W9"), 1, 0)
-        self.assertEqual((total, [row.id for row in rows]), (2, [everybody.id]))
+        self.assertEqual((total, [row.id for row in rows]), (2, [general.id]))
         self.assertEqual(len(await self.codes.all_overrides()), 2)
         self.assertEqual(await self.codes.override(made.id), again)
         await self.codes.delete_override(made.id)
-        self.assertEqual((await self._only()).override_id, everybody.id)
-        await self.codes.delete_override(everybody.id)
-        self.assertIsNone((await self._only(is_answered=False)).override_id)
+        self.assertEqual((await self._only()).override_id, general.id)
+        await self.codes.delete_override(general.id)
+        self.assertIsNone((await self._only(has_override=False)).override_id)
         await self._refused(self.codes.delete_override(made.id))
 
     async def _refused(self, work: Any, kind: type[Exception] = Problem) -> Any:
         return await self.assertFailure(Deferred.fromCoroutine(work), kind)
 
     async def test_requeue_makes_further_conversions(self) -> None:
-        """The original stays as it is; the conversion has its bytes, a new id, and knows what it must see."""
+        """The original does not change; the conversion has its bytes, a new id and the required mapping epoch."""
         original = (await self._delivered(received("A", raw=b"MSH|a")))[0]
         code = await self._only()
-        await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
+        await self.codes.set_override(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None))
         self.assertEqual(await self.codes.requeue(code.id, following=True), Requeued(1, 0, 0))
         row = await self.inbox.get(original.id)
         assert row is not None
@@ -104,7 +104,7 @@ class CodesContract(TestCase):
         self.assertEqual((claim.mapping_epoch, claim.correlation_id), (2, original.correlation_id))
         self.assertGreater(claim.id, original.id)
         await self.inbox.settle([replace(ended(claim), unmapped=(SEX,))])
-        self.assertEqual(await self.codes.messages((await self._only(code=SEX.code)).id, 5), [original.id])
+        self.assertEqual(await self.codes.message_ids((await self._only(code=SEX.code)).id, 5), [original.id])
         self.assertEqual((await self._only(code="W9")).messages, 0)
         self.assertEqual(await self.codes.requeue(code.id, following=True), Requeued(0, 0, 0))
         total, rows = await self.codes.conversions("default", original.id, Status.DELIVERED, 5, 0)
@@ -113,8 +113,8 @@ class CodesContract(TestCase):
         refused = await self._refused(self.codes.requeue(code.id + 99, following=False))
         self.assertIs(refused.category, Category.NOT_FOUND)
 
-    async def test_old_facts_do_not_replace_newer_ones(self) -> None:
-        """What came after a message of the same patient is converted again after it, in order; others are not."""
+    async def test_older_data_does_not_replace_newer_data(self) -> None:
+        """Later messages of the same patient are converted again, in order; messages of other patients are not."""
         claims = await self._delivered(received("A", key=7))
         await self._delivered(received("B", key=7), received("other", key=8), unmapped=())
         await self.inbox.store([received("C", key=7)])
@@ -128,26 +128,26 @@ class CodesContract(TestCase):
         self.assertEqual((await self.codes.conversions("default", claims[0].id, None, 5, 0))[0], 1)
 
     async def test_tenants(self) -> None:
-        """Rows carry their tenant; lists are of one tenant or of all; a requeue stays within the tenant of the code."""
+        """Rows have a tenant; lists are of one tenant or of all; a requeue is limited to the tenant of the code."""
         await self._delivered(received("A", key=7), received("B", key=7, tenant="north"))
-        own, theirs = await self._only(), await self._only(tenant="north")
-        self.assertEqual((own.tenant, theirs.tenant), ("default", "north"))
-        self.assertEqual((await self.codes.unmapped_code(theirs.id)), theirs)
+        default, north = await self._only(), await self._only(tenant="north")
+        self.assertEqual((default.tenant, north.tenant), ("default", "north"))
+        self.assertEqual((await self.codes.unmapped_code(north.id)), north)
         total, rows = await self.codes.unmapped(UnmappedFilter(tenant=EVERY_TENANT), 50, 0)
-        self.assertEqual((total, {row.id for row in rows}), (2, {own.id, theirs.id}))
-        made = await self.codes.answer(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None, "north"))
+        self.assertEqual((total, {row.id for row in rows}), (2, {default.id, north.id}))
+        made = await self.codes.set_override(Override("LAB", WARD.concept_map, "W9", "urn:x", "icu", None, "north"))
         self.assertEqual(((await self._only()).override_id, (await self._only(tenant="north")).override_id),
                          (None, made.id))  # fmt: skip
         for tenant, count in (("default", 0), ("north", 1), (EVERY_TENANT, 1)):
             self.assertEqual((await self.codes.overrides(OverrideFilter(tenant=tenant), 5, 0))[0], count, tenant)
         self.assertEqual((await self.codes.override(made.id)).tenant, "north")
-        self.assertEqual(await self.codes.requeue(own.id, following=True), Requeued(1, 0, 0))
+        self.assertEqual(await self.codes.requeue(default.id, following=True), Requeued(1, 0, 0))
         for tenant, count in (("default", 1), ("north", 0), (EVERY_TENANT, 1)):
             total, rows = await self.codes.conversions(tenant, None, None, 5, 0)
             self.assertEqual((total, [row.tenant for row in rows]), (count, ["default"] * count), tenant)
 
     async def test_failed_messages_are_retried(self) -> None:
-        """They are no further conversions; what waits is left alone."""
+        """A retry is not a further conversion."""
         await self.inbox.store([received("A")])
         claim = (await self.inbox.claim("w", 5))[0]
         await self.inbox.settle([replace(failed(claim, 60, Status.DEAD_LETTER), unmapped=(WARD,))])
@@ -157,7 +157,7 @@ class CodesContract(TestCase):
         self.assertEqual((again.id, again.original_id, again.mapping_epoch), (claim.id, None, 1))
 
     async def test_a_conversion_fails_and_is_retried(self) -> None:
-        """It dead-letters for itself, out of the sight of the message list, and can be retried or removed."""
+        """A dead-lettered conversion is not in the message list; it can be retried or deleted."""
         original = (await self._delivered(received("A")))[0]
         await self.codes.requeue((await self._only()).id, following=True)
         claim = (await self.inbox.claim("w", 5))[0]
@@ -175,7 +175,7 @@ class CodesContract(TestCase):
         await self._refused(self.codes.retry_conversion(original.id))
 
     async def test_installed_maps(self) -> None:
-        """Kept by url and id; a change is a new epoch of the maps."""
+        """Keyed by url and by id; a change increases the epoch of the maps."""
         before = await self.codes.epochs()
         made = await self.codes.install("ConceptMap", "urn:a", "a", {"resourceType": "ConceptMap", "url": "urn:a"})
         self.assertEqual((made.version, made.resource["url"]), (1, "urn:a"))

@@ -1,4 +1,4 @@
-"""Unmapped codes and operators' answers in memory, on a MemoryInbox; held by `tests/contracts/codes.py`."""
+"""In-memory unmapped codes and overrides on a MemoryInbox.  Contract: `tests/contracts/unmapped_codes.py`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.ports import (
-    CodeQueue,
     Conversion,
-    Installed,
+    InstalledMap,
     Json,
     MappingStore,
     Override,
     OverrideFilter,
     Requeued,
     Status,
+    UnmappedCodes,
     UnmappedFilter,
     UnmappedRow,
     WrongState,
@@ -27,15 +27,15 @@ from tests.fakes.inbox import MemoryInbox, Row
 _Key = tuple[str, str, str, str]
 
 
-class MemoryCodes:
-    """`ports.CodeQueue` and `ports.MappingStore` without a database."""
+class MemoryUnmappedCodes:
+    """`ports.UnmappedCodes` and `ports.MappingStore` without a database."""
 
     def __init__(self, inbox: MemoryInbox) -> None:
         self._inbox = inbox
         self._ids: dict[_Key, int] = {}
         self._forgotten: dict[int, int] = {}
         self._overrides: dict[_Key, Override] = {}
-        self._installed: dict[tuple[str, str], Installed] = {}
+        self._installed: dict[tuple[str, str], InstalledMap] = {}
         self._epochs = (1, 1)
         self._last = 0
 
@@ -57,41 +57,43 @@ class MemoryCodes:
             if tenant not in (EVERY_TENANT, owner):
                 continue
             number = self._ids[owner, sender, table, code]
-            answer = self._overrides.get((owner, sender, table, code)) or self._overrides.get((owner, "", table, code))
+            override = self._overrides.get((owner, sender, table, code)) or self._overrides.get(
+                (owner, "", table, code)
+            )
             times = [at for _, at, _ in met]
             kept = len(self._messages(number, met))
             rows.append(
                 UnmappedRow(
                     number, sender, table, code, min(times), max(times), len(met), kept,
-                    answer.id if answer else None, owner,
+                    override.id if override else None, owner,
                 )
             )  # fmt: skip
         return sorted(rows, key=lambda row: (row.last_seen, row.id), reverse=True)
 
     async def unmapped(self, wanted: UnmappedFilter, limit: int, offset: int) -> tuple[int, Sequence[UnmappedRow]]:
-        """See `ports.CodeQueue.unmapped`."""
+        """See `ports.UnmappedCodes.unmapped`."""
         rows = [
             row
             for row in self._rows(wanted.tenant)
             if wanted.source_system in (None, row.source_system)
             and wanted.concept_map in (None, row.concept_map)
             and wanted.code in (None, row.code)
-            and wanted.is_answered in (None, row.override_id is not None)
+            and wanted.has_override in (None, row.override_id is not None)
         ]
         return len(rows), rows[offset : offset + limit]
 
     async def unmapped_code(self, number: int) -> UnmappedRow | None:
-        """See `ports.CodeQueue.unmapped_code`."""
+        """See `ports.UnmappedCodes.unmapped_code`."""
         return next((row for row in self._rows(EVERY_TENANT) if row.id == number), None)
 
-    async def messages(self, number: int, limit: int) -> list[int]:
-        """See `ports.CodeQueue.messages`."""
+    async def message_ids(self, number: int, limit: int) -> list[int]:
+        """See `ports.UnmappedCodes.message_ids`."""
         return next(
             (self._messages(number, met)[:limit] for key, met in self._keys().items() if self._ids[key] == number), []
         )
 
-    async def answer(self, override: Override) -> Override:
-        """See `ports.CodeQueue.answer`."""
+    async def set_override(self, override: Override) -> Override:
+        """See `ports.UnmappedCodes.set_override`."""
         key = (override.tenant, override.source_system, override.concept_map, override.code)
         known, now = self._overrides.get(key), datetime.now(UTC)
         self._last += known is None
@@ -106,7 +108,7 @@ class MemoryCodes:
         return kept
 
     async def overrides(self, wanted: OverrideFilter, limit: int, offset: int) -> tuple[int, Sequence[Override]]:
-        """See `ports.CodeQueue.overrides`."""
+        """See `ports.UnmappedCodes.overrides`."""
         rows = [
             one
             for one in self._overrides.values()
@@ -119,11 +121,11 @@ class MemoryCodes:
         return len(rows), rows[offset : offset + limit]
 
     async def override(self, number: int) -> Override | None:
-        """See `ports.CodeQueue.override`."""
+        """See `ports.UnmappedCodes.override`."""
         return next((one for one in self._overrides.values() if one.id == number), None)
 
     async def delete_override(self, number: int) -> None:
-        """See `ports.CodeQueue.delete_override`."""
+        """See `ports.UnmappedCodes.delete_override`."""
         found = await self.override(number)
         if found is None:
             raise Problem(Category.NOT_FOUND, f"there is no override {number}")
@@ -131,10 +133,10 @@ class MemoryCodes:
         self._bump()
 
     async def requeue(self, number: int, *, following: bool) -> Requeued:
-        """See `ports.CodeQueue.requeue`."""
+        """See `ports.UnmappedCodes.requeue`."""
         if await self.unmapped_code(number) is None:
             raise Problem(Category.NOT_FOUND, f"there is no unmapped code {number}")
-        met = [self._inbox.rows[one] for one in await self.messages(number, 10**9) if one in self._inbox.rows]
+        met = [self._inbox.rows[one] for one in await self.message_ids(number, 10**9) if one in self._inbox.rows]
         self._forgotten[number] = len(self._inbox.noted)
         again = {row.id for row in met if row.status in (Status.DELIVERED, Status.TRANSFORMING)}
         later = self._following(met) - again if following else set()
@@ -165,7 +167,7 @@ class MemoryCodes:
     async def conversions(
         self, tenant: str, message_id: int | None, status: Status | None, limit: int, offset: int
     ) -> tuple[int, Sequence[Conversion]]:
-        """See `ports.CodeQueue.conversions`."""
+        """See `ports.UnmappedCodes.conversions`."""
         rows = [
             _conversion(row)
             for row in sorted(self._inbox.rows.values(), key=lambda row: row.id, reverse=True)
@@ -177,13 +179,13 @@ class MemoryCodes:
         return len(rows), rows[offset : offset + limit]
 
     async def retry_conversion(self, number: int) -> Conversion:
-        """See `ports.CodeQueue.retry_conversion`."""
+        """See `ports.UnmappedCodes.retry_conversion`."""
         row = self._in_state(number, Status.FAILED, Status.DEAD_LETTER)
         row.status, row.attempt_count, row.next_attempt_at, row.last_error = Status.RECEIVED, 0, None, None
         return _conversion(row)
 
     async def delete_conversion(self, number: int) -> None:
-        """See `ports.CodeQueue.delete_conversion`."""
+        """See `ports.UnmappedCodes.delete_conversion`."""
         del self._inbox.rows[self._in_state(number, Status.DEAD_LETTER).id]
 
     def _in_state(self, number: int, *allowed: Status) -> Row:
@@ -206,11 +208,11 @@ class MemoryCodes:
         """See `ports.MappingStore.all_overrides`."""
         return list(self._overrides.values())
 
-    async def installed(self) -> list[Installed]:
+    async def installed(self) -> list[InstalledMap]:
         """See `ports.MappingStore.installed`."""
         return [self._installed[key] for key in sorted(self._installed)]
 
-    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> Installed:
+    async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> InstalledMap:
         """See `ports.MappingStore.install`."""
         known = next(
             (one for one in self._installed.values() if (one.resource_type, one.url) == (resource_type, url)), None
@@ -218,7 +220,7 @@ class MemoryCodes:
         if known is None and (resource_type, resource_id) in self._installed:
             raise WriteConflict
         number, kept = (known.version + 1, known.id) if known else (1, resource_id)
-        made = Installed(resource_type, kept, url, number, datetime.now(UTC), resource)
+        made = InstalledMap(resource_type, kept, url, number, datetime.now(UTC), resource)
         self._installed[resource_type, kept] = made
         self._bump(maps=True)
         return made
@@ -235,12 +237,12 @@ class MemoryCodes:
 
 
 def _conversion(row: Row) -> Conversion:
-    assert row.original_id is not None and row.asked_at is not None
+    assert row.original_id is not None and row.requested_at is not None
     return Conversion(
-        row.id, row.original_id, row.asked_at, row.reason, row.status, row.attempt_count, row.last_attempt_at,
+        row.id, row.original_id, row.requested_at, row.reason, row.status, row.attempt_count, row.last_attempt_at,
         row.next_attempt_at, row.last_error, row.delivered_at, row.message.correlation_id, row.message.tenant,
     )  # fmt: skip
 
 
-_codes: type[CodeQueue] = MemoryCodes
-_store: type[MappingStore] = MemoryCodes
+_codes: type[UnmappedCodes] = MemoryUnmappedCodes
+_store: type[MappingStore] = MemoryUnmappedCodes
