@@ -82,12 +82,12 @@ class AuditLog:
         return len(self._waiting) + (sum(map(len, self._batches)) if self._batches else 0)
 
     def note(self, audit: Audit) -> None:
-        """Keep a record; `ports.audit.Trail`."""
+        """Keep a record; `ports.audit.AuditSink`."""
         self._keep([audit])
         self._wake()
 
     def note_exchange(self, exchange: Exchange) -> None:
-        """Keep an exchange; its record is made with the next batch; `ports.audit.NoteExchange`."""
+        """Keep an exchange; its record is made with the next batch; `ports.audit.ExchangeSink`."""
         self._exchanges.append(exchange)
         self._held += len(exchange[1].body) + _OVERHEAD
         if self._held >= MOST_HELD:

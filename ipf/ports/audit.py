@@ -1,4 +1,4 @@
-"""The audit trail: who did what to which resource; rows of its own, shown as AuditEvent resources.
+"""The audit trail: who did what to which resource.  The FHIR API shows records as AuditEvent resources.
 
 Source: interface specification "FHIR AuditEvent resources"; https://hl7.org/fhir/R4/auditevent.html
 """
@@ -14,17 +14,17 @@ from ipf.ports.http import Answer, Request
 from ipf.ports.mapping import Origin
 
 FHIR, ADMIN = "fhir", "admin"
-"""Surfaces: records shown as AuditEvents, and those for operators alone (the admin API, reads of the trail)."""
+"""Surfaces: records that FHIR clients may read, and those for operators only (the admin API, reads of the trail)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Kind(NamedTuple):
-    """What many records have in common: tenant, interaction, outcome and agent.
+class AuditContext(NamedTuple):
+    """Tenant, interaction, outcome and agent of a record.  Many records share one object.
 
     `interaction`: `create`, `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`:
-    C R U D E.  `outcome`: 0, 4 or 8; `status`: of the HTTP answer, 0 = there was none.  `agent`: subject or client of
-    the token; `agent_name`: the client; `user`: `fhirUser`.
+    C R U D E.  `outcome`: 0, 4 or 8.  `status`: HTTP status, 0 = no response.  `agent`: subject or client of the token.
+    `agent_name`: the client.  `user`: `fhirUser`.
     """
 
     tenant: str
@@ -43,15 +43,15 @@ class Kind(NamedTuple):
 class Audit(NamedTuple):
     """One audit record.
 
-    `at`: the end of the interaction, in milliseconds since 1970; `tail`: the rest of the id (`7xxx-xxxx-xxxxxxxxxxxx`).
-    `target`: path and query of the request, such as `Patient?name=x`; None = the first of `entities`.  `entities`:
-    resources written or shown (`Patient/1/_history/2`, at most MOST_ENTITIES); `patients`: further patients that these
-    refer to.  `origin`: what a vendor profile adds to the record of a message.
+    `at`: end of the interaction in milliseconds since 1970.  `id_suffix`: the id after the time
+    (`7xxx-xxxx-xxxxxxxxxxxx`).  `target`: path and query of the request, such as `Patient?name=x`; None = the first of
+    `entities`.  `entities`: resources written or returned (`Patient/1/_history/2`, at most MOST_ENTITIES).  `patients`:
+    further patients that these resources refer to.  `origin`: source details of a message from a vendor profile.
     """
 
-    kind: Kind
+    context: AuditContext
     at: int
-    tail: str
+    id_suffix: str
     duration_ms: int
     correlation_id: str
     target: str | None = ""
@@ -61,68 +61,68 @@ class Audit(NamedTuple):
 
     @property
     def id(self) -> str:
-        """UUID version 7, so that ids grow with time."""
-        return beginning(self.at) + self.tail
+        """UUID version 7: ids increase with time."""
+        return id_prefix(self.at) + self.id_suffix
 
     @property
     def recorded_at(self) -> datetime:
         """The end of the interaction."""
-        return moment_of(self.at)
+        return datetime_of(self.at)
 
     @property
-    def asked(self) -> str:
+    def request_target(self) -> str:
         """Path and query of the request."""
-        return base_of(self.entities[0]) if self.target is None else self.target
+        return unversioned(self.entities[0]) if self.target is None else self.target
 
     @property
     def all_patients(self) -> list[str]:
-        """All patients that it is about."""
-        named = (base_of(one) for one in self.entities if one.startswith("Patient/"))
+        """All patients among the entities, and those that they refer to."""
+        named = (unversioned(one) for one in self.entities if one.startswith("Patient/"))
         return list(dict.fromkeys((*named, *self.patients)))
 
 
 MOST_ENTITIES = 500
 
-Trail = Callable[[Audit], None]
-"""Takes a record; never raises, never waits."""
+AuditSink = Callable[[Audit], None]
+"""Accepts a record; never raises, never blocks."""
 
 Exchange = tuple[Request, Answer, float, int]
-"""A request, its answer, its duration in seconds, and its end in milliseconds since 1970."""
+"""A request, its response, its duration in seconds, and its end in milliseconds since 1970."""
 
-NoteExchange = Callable[[Exchange], None]
-"""Takes an exchange of which a record is made a moment later, if the rules ask for one; never raises, never waits."""
+ExchangeSink = Callable[[Exchange], None]
+"""Accepts an exchange, recorded later if the rules require it; never raises, never blocks."""
 
 MakeRecords = Callable[[Sequence[Exchange]], list[Audit]]
-"""The records of these exchanges; never raises."""
+"""Returns the records of exchanges; never raises."""
 
 
-def base_of(reference: str) -> str:
+def unversioned(reference: str) -> str:
     """A reference without its version."""
     return reference.partition("/_history/")[0]
 
 
 def millisecond_of(moment: datetime) -> int:
     """Whole milliseconds since 1970."""
-    return int(moment.timestamp() * 1000 + 0.0005)  # so that what is whole stays so; times have whole microseconds
+    return int(moment.timestamp() * 1000 + 0.0005)  # rounds: times have whole microseconds
 
 
-def moment_of(milliseconds: int) -> datetime:
-    """The moment so many milliseconds after 1970 began."""
+def datetime_of(milliseconds: int) -> datetime:
+    """The time that is this many milliseconds after 1970-01-01 UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def beginning(milliseconds: int) -> str:
-    """The beginning of the ids of a millisecond."""
+def id_prefix(milliseconds: int) -> str:
+    """The prefix of all ids of a millisecond."""
     text = f"{milliseconds:012x}"
     return f"{text[:8]}-{text[8:]}-"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """What to look for; all must hold.  None and empty = no filter.
+    """Conditions combined with AND.  None = no condition.
 
-    `keys`: of each group one must be among the record's (`keys_of`).  `since` and `until`: inclusive bounds of
-    `recorded_at`.  The sets name allowed values; an empty set allows none.
+    `keys`: for each group, the record has at least one of its keys (`keys_of`).  `since` and `until`: inclusive bounds
+    of `recorded_at`.  The sets contain the allowed values; an empty set allows none.
     """
 
     surface: str | None = None
@@ -135,58 +135,57 @@ class AuditFilter:
     outcomes: frozenset[int] | None = None
     interactions: frozenset[str] | None = None
 
-    def allows(self, kind: Kind) -> bool:
-        """Whether records of this kind may pass (all conditions but `keys`, `ids` and times)."""
+    def allows(self, context: AuditContext) -> bool:
+        """Whether the conditions on the context hold (all but `keys`, `ids` and times)."""
         return (
-            self.surface in (None, kind.surface)
-            and (self.agents is None or kind.agent in self.agents)
-            and (self.actions is None or kind.action in self.actions)
-            and (self.outcomes is None or kind.outcome in self.outcomes)
-            and (self.interactions is None or kind.interaction in self.interactions)
+            self.surface in (None, context.surface)
+            and (self.agents is None or context.agent in self.agents)
+            and (self.actions is None or context.action in self.actions)
+            and (self.outcomes is None or context.outcome in self.outcomes)
+            and (self.interactions is None or context.interaction in self.interactions)
         )
 
 
 def keys_of(audit: Audit) -> list[str]:
-    """The keys that find a record: `e:` entities and patients, `a:` the agent, `c:` the correlation id."""
-    about = set(map(base_of, audit.entities))
+    """The index keys of a record: `e:` entities and patients, `a:` agent, `c:` correlation id."""
+    about = set(map(unversioned, audit.entities))
     keys = [f"e:{one}" for one in sorted(about.union(audit.patients))]
-    keys += agent_keys(audit.kind)
+    keys += agent_keys(audit.context)
     if audit.correlation_id:
         keys.append(f"c:{audit.correlation_id}")
     return keys
 
 
-def agent_keys(kind: Kind) -> list[str]:
-    """The keys of the agent."""
-    keys = [f"a:{kind.agent}\t{kind.issuer}"]
-    if kind.user:
-        keys.append(f"a:{kind.user}")
+def agent_keys(context: AuditContext) -> list[str]:
+    """The index keys of the agent."""
+    keys = [f"a:{context.agent}\t{context.issuer}"]
+    if context.user:
+        keys.append(f"a:{context.user}")
     return keys
 
 
 class AuditStore(Protocol):
-    """The records.  All calls concern one tenant, except `page` without one and maintenance."""
+    """Storage of audit records.  Calls are limited to one tenant, except maintenance and `page` with tenant None."""
 
     async def append(self, audits: Sequence[Audit]) -> None:
-        """Store all, durable when it returns; a repeat changes nothing."""
+        """Store all records, durable on return.  Repeating the call has no effect."""
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
     ) -> list[Audit]:
-        """Records in the order of their ids, newest first; `after`: only those behind this id."""
+        """Records in order of id, newest first by default.  `after`: only those after this id in that order."""
 
     async def page(self, tenant: str | None, wanted: AuditFilter, limit: int, offset: int) -> tuple[int, list[Audit]]:
-        """How many match, and a page of them, newest first; `tenant` None: of all tenants (for operators)."""
+        """Number of matches and one page, newest first.  `tenant` None: all tenants (for operators)."""
 
     async def count(self, tenant: str, wanted: AuditFilter) -> int:
-        """How many match."""
+        """Number of matches."""
 
     async def purge(self, before: datetime, limit: int) -> int:
-        """Remove older records: months that have ended before at once, of the others at most `limit`.  Returns how
-        many."""
+        """Delete older records: complete months as a whole, of other months at most `limit`.  Returns the number."""
 
     async def ensure_month(self, moment: datetime) -> None:
-        """Make ready to take records of the month of this moment."""
+        """Create the partition of this month if it does not exist."""
 
     async def unpack(self, limit: int) -> int:
-        """Make records of earlier releases searchable, `limit` blocks of them; how many records those had."""
+        """Convert up to `limit` packed blocks of earlier releases to records.  Returns the number of records."""

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Caller, Request, Version
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Kind, millisecond_of
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditContext, millisecond_of
 from ipf.ports.mapping import Origin
 
 ANONYMOUS = "anonymous"
@@ -49,8 +49,8 @@ _audit: Callable[[type[Audit], tuple[object, ...]], Audit] = tuple.__new__  # a 
 _MILLISECOND = timedelta(milliseconds=1)
 _BATCH = re.compile(rb'"type"\s*:\s*"batch"')
 
-NewTail = Callable[[], str]
-"""Gives the next `Audit.tail`; not thread-safe."""
+NewIdSuffix = Callable[[], str]
+"""Returns the next `Audit.id_suffix`; not thread-safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def is_plain(path: Sequence[str]) -> bool:
 
 
 def interaction_of(request: Request) -> str:
-    """The name of the interaction as FHIR has it (`search` and `history` of every kind under one name)."""
+    """The name of the interaction as FHIR has it (`search` and `history` of every context under one name)."""
     method, path = "GET" if request.method == "HEAD" else request.method, request.path
     if len(path) == 2 and path[0][:1] not in "$_" and path[1][:1] not in "$_":
         return _BY_METHOD_AND_ID.get(method, "operation")
@@ -130,15 +130,15 @@ def outcome_of(status: int) -> int:
     return 8 if status == 401 or status >= 500 else 4
 
 
-def tails() -> NewTail:
-    """A source of tails: a 12-bit counter, which keeps records of one millisecond in order, and 62 random bits.
+def id_suffixes() -> NewIdSuffix:
+    """A source of id suffixes: a 12-bit counter, which keeps records of one millisecond in order, and 62 random bits.
 
-    The random bits change whenever the counter starts again, so a tail is never repeated, even if the clock goes back.
+    The random bits change whenever the counter starts again, so a suffix never repeats, even if the clock is set back.
     """
-    return chain.from_iterable(_tails(Random().getrandbits)).__next__  # seeded by the operating system; no secret
+    return chain.from_iterable(_id_suffixes(Random().getrandbits)).__next__  # seeded by the operating system; no secret
 
 
-def _tails(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
+def _id_suffixes(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
     while True:
         node = f"{0x8000_0000_0000_0000 | random_bits(62):016x}"
         end = f"-{node[:4]}-{node[4:]}"
@@ -146,38 +146,40 @@ def _tails(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
             yield [f"{one:x}{end}" for one in range(number, number + 0x100)]
 
 
-class Kinds:
-    """The kinds of records of one batch of requests, each found once.
+class ContextCache:
+    """The audit contexts of one batch of requests, each computed once.
 
     It lives no longer than the batch: its keys hold `id()` of callers, which may be reused later.
     """
 
     def __init__(self, rules: AuditRules) -> None:
         self._rules = rules
-        self._known: dict[tuple[object, ...], Kind | None] = {}
+        self._known: dict[tuple[object, ...], AuditContext | None] = {}
 
-    def of(self, request: Request, status: int) -> Kind | None:
-        """The kind of a request's record; None when there is to be none."""
+    def of(self, request: Request, status: int) -> AuditContext | None:
+        """The context of the record of a request; None when the request is not recorded."""
         path = request.path
         if not 0 < len(path) < 3 or not is_plain(path):
-            return self._kind_of(request, status)
+            return self._context_of(request, status)
         key = request.method, len(path), status, id(request.caller), request.address, request.tenant
         try:
             return self._known[key]
         except KeyError:
-            kind = self._known[key] = self._kind_of(request, status)
-            return kind
+            context = self._known[key] = self._context_of(request, status)
+            return context
 
-    def _kind_of(self, request: Request, status: int) -> Kind | None:
+    def _context_of(self, request: Request, status: int) -> AuditContext | None:
         interaction = interaction_of(request)
         surface = self._rules.surface(interaction, request, status)
         if surface is None:
             return None
         action = _ACTIONS.get(interaction, "E")
-        return kind_of(request.tenant, request.caller, surface, interaction, action, status, request.address)
+        return context_of(request.tenant, request.caller, surface, interaction, action, status, request.address)
 
 
-def audit_of(request: Request, answer: Answer, seconds: float, ended: int, tail: str, kind: Kind) -> Audit:
+def audit_of(
+    request: Request, answer: Answer, seconds: float, ended: int, id_suffix: str, context: AuditContext
+) -> Audit:
     """The record of a request.  `seconds`: its duration; `ended`: milliseconds since 1970."""
     path, about = request.path, answer.about
     target: str | None = None
@@ -195,35 +197,35 @@ def audit_of(request: Request, answer: Answer, seconds: float, ended: int, tail:
         if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
             entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
     if request.query:
-        patients = tuple(dict.fromkeys((*patients, *asked_patients(request))))[:MOST_ENTITIES]
+        patients = tuple(dict.fromkeys((*patients, *requested_patients(request))))[:MOST_ENTITIES]
     lasted = int(seconds * 1000)
-    return _audit(Audit, (kind, ended, tail, lasted, request.correlation_id, target, entities, patients, None))
+    return _audit(Audit, (context, ended, id_suffix, lasted, request.correlation_id, target, entities, patients, None))
 
 
-def kind_of(
+def context_of(
     tenant: str, caller: Caller, surface: str, interaction: str, action: str, status: int, address: str = ""
-) -> Kind:
-    """The kind of such records of `caller`; the same object for equal kinds."""
-    return _kind(
+) -> AuditContext:
+    """The context of records of `caller`; equal contexts are the same object."""
+    return _context(
         tenant, surface, interaction, action, status, caller.subject, caller.client, caller.issuer, caller.user, address
     )
 
 
 @lru_cache(maxsize=4096)
-def _kind(
+def _context(
     tenant: str, surface: str, interaction: str, action: str, status: int, subject: str, client: str, issuer: str,
     user: str | None, address: str,
-) -> Kind:  # fmt: skip
+) -> AuditContext:  # fmt: skip
     agent = clean(subject or client) or ANONYMOUS
-    return Kind(
+    return AuditContext(
         tenant, surface, interaction, action, outcome_of(status), status,
         agent, clean(client), clean(issuer), clean(user or ""), clean(address, 64),
     )  # fmt: skip
 
 
 def record(
-    kind: Kind,
-    tail: str,
+    context: AuditContext,
+    id_suffix: str,
     began: datetime,
     ended: datetime,
     correlation_id: str,
@@ -235,7 +237,7 @@ def record(
     """A record of an interaction between two moments; at most MOST_ENTITIES entities and patients each."""
     lasted = (ended - began) // _MILLISECOND
     lasted = lasted if lasted > 0 else 0
-    return Audit(kind, millisecond_of(ended), tail, lasted, correlation_id, target, entities, patients, origin)
+    return Audit(context, millisecond_of(ended), id_suffix, lasted, correlation_id, target, entities, patients, origin)
 
 
 def written(versions: Sequence[Version]) -> tuple[str, ...]:
@@ -278,7 +280,7 @@ def _look_for_patients(bodies: bytes, found: dict[str, None], seen: set[bytes]) 
                 found[matched[1]] = None
 
 
-def asked_patients(request: Request) -> Iterable[str]:
+def requested_patients(request: Request) -> Iterable[str]:
     """The patients in the search parameters of a request."""
     for name, value in request.query:
         if name.partition(":")[0] in _PATIENT_PARAMETERS:

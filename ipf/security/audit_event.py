@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
-from ipf.ports.audit import Audit, base_of
+from ipf.ports.audit import Audit, unversioned
 from ipf.ports.mapping import Origin
 
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
@@ -49,34 +49,36 @@ def audit_event(audit: Audit) -> Json:
         "id": audit.id,
         "meta": {"versionId": "1", "lastUpdated": _instant(audit.recorded_at)},
         "type": {"system": TYPE_SYSTEM, "code": "rest", "display": "RESTful Operation"},
-        "subtype": [{"system": SUBTYPE_SYSTEM, "code": audit.kind.interaction, "display": audit.kind.interaction}],
-        "action": audit.kind.action,
+        "subtype": [
+            {"system": SUBTYPE_SYSTEM, "code": audit.context.interaction, "display": audit.context.interaction}
+        ],
+        "action": audit.context.action,
         "period": {"start": _instant(began), "end": _instant(audit.recorded_at)},
         "recorded": _instant(audit.recorded_at),
-        "outcome": str(audit.kind.outcome),
+        "outcome": str(audit.context.outcome),
     }
-    if audit.kind.status:
-        event["outcomeDesc"] = f"HTTP {audit.kind.status}"
+    if audit.context.status:
+        event["outcomeDesc"] = f"HTTP {audit.context.status}"
     event["agent"] = _agents(audit)
-    event["source"] = {"site": audit.kind.tenant, "observer": {"display": "ipf"}, "type": [_SOURCE]}
+    event["source"] = {"site": audit.context.tenant, "observer": {"display": "ipf"}, "type": [_SOURCE]}
     event["entity"] = _entities(audit)
     return event
 
 
 def _agents(audit: Audit) -> list[Json]:
-    identifier = {"value": audit.kind.agent}
-    if audit.kind.issuer:
-        identifier = {"system": audit.kind.issuer, "value": audit.kind.agent}
-    who: Json = {"reference": audit.kind.user} if "/" in audit.kind.user else {}
-    who |= {"identifier": identifier, "display": audit.kind.agent}
-    person = bool(audit.kind.user)
+    identifier = {"value": audit.context.agent}
+    if audit.context.issuer:
+        identifier = {"system": audit.context.issuer, "value": audit.context.agent}
+    who: Json = {"reference": audit.context.user} if "/" in audit.context.user else {}
+    who |= {"identifier": identifier, "display": audit.context.agent}
+    person = bool(audit.context.user)
     code = {"system": _PARTICIPATION, "code": "enterer"} if person else {"system": _DICOM, "code": "110153"}
-    agent: Json = {"type": {"coding": [code]}, "who": who, "altId": audit.kind.agent}
-    if audit.kind.agent_name:
-        agent["name"] = audit.kind.agent_name
+    agent: Json = {"type": {"coding": [code]}, "who": who, "altId": audit.context.agent}
+    if audit.context.agent_name:
+        agent["name"] = audit.context.agent_name
     agent["requestor"] = True
-    if audit.kind.address:
-        agent["network"] = {"address": audit.kind.address, "type": "2"}
+    if audit.context.address:
+        agent["network"] = {"address": audit.context.address, "type": "2"}
     return [agent] if audit.origin is None or not audit.origin.agent_system else [agent, _sender(audit.origin)]
 
 
@@ -97,7 +99,7 @@ def _entities(audit: Audit) -> list[Json]:
     entities: list[Json] = []
     shown = set()
     for reference in audit.entities:
-        shown.add(base_of(reference))
+        shown.add(unversioned(reference))
         is_patient = reference.startswith("Patient/")
         kind, role = (_PERSON, _PATIENT_ROLE) if is_patient else (_OBJECT, _RESOURCE_ROLE)
         entities.append({"what": {"reference": reference}, "type": kind, "role": role})
@@ -106,8 +108,8 @@ def _entities(audit: Audit) -> list[Json]:
         for one in audit.patients
         if one not in shown
     ]
-    if audit.asked:
-        query = b64encode(audit.asked.encode("utf-8", "replace")).decode()
+    if audit.request_target:
+        query = b64encode(audit.request_target.encode("utf-8", "replace")).decode()
         entities.append({"type": _OBJECT, "role": _QUERY_ROLE, "query": query})
     if audit.correlation_id:
         identifier = {"type": {"text": "X-Correlation-Id"}, "value": audit.correlation_id}

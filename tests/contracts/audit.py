@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Kind, millisecond_of
+from ipf.ports.audit import ADMIN, FHIR, Audit, AuditContext, AuditFilter, AuditStore, millisecond_of
 from ipf.ports.mapping import Origin
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ else:
 START = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
 
-KIND = Kind(
+CONTEXT = AuditContext(
     "default", FHIR, "read", "R", 0, 200, "client-a", "Lab client", "https://idp.example", "Practitioner/7", "192.0.2.1"
 )
 
 
 def audit(number: int, **changes: Any) -> Audit:
-    """Record `number`: a second after the one before.  `changes`: fields of its own and of its kind."""
-    kind = KIND._replace(**{name: changes.pop(name) for name in Kind._fields if name in changes})
+    """Record `number`: a second after the one before.  `changes`: fields of its own and of its context."""
+    context = CONTEXT._replace(**{name: changes.pop(name) for name in AuditContext._fields if name in changes})
     made = Audit(
-        kind, millisecond_of(START + timedelta(seconds=number)), f"7000-8000-{number:012x}", 12,
+        context, millisecond_of(START + timedelta(seconds=number)), f"7000-8000-{number:012x}", 12,
         f"0190f7a4-2b6e-7cc0-8a11-{number:012x}", "Patient/1", ("Patient/1/_history/2",), ("Patient/1",),
     )  # fmt: skip
     return made._replace(**changes)
@@ -64,7 +64,7 @@ class AuditContract(Suite):
             await self.trail.append(both)
         self.assertEqual(await self.ids(AuditFilter()), [5, 4, 2, 1])
         self.assertEqual(await self.trail.count("default", AuditFilter()), 4)
-        self.assertEqual((await self.trail.find("default", AuditFilter(), 10))[3].kind.agent, "client-a")
+        self.assertEqual((await self.trail.find("default", AuditFilter(), 10))[3].context.agent, "client-a")
 
     async def test_nothing_is_nothing(self) -> None:
         await self.trail.append([])
@@ -126,8 +126,9 @@ class AuditContract(Suite):
 
     async def test_times_within_a_batch(self) -> None:
         """Bounds are exact to the millisecond, with and without other filters; totals too."""
+        start_ms = millisecond_of(START)
         await self.trail.append([
-            audit(0, at=millisecond_of(START) + number * 250, tail=f"7000-8000-{number:012x}", outcome=number % 2 * 4)
+            audit(0, at=start_ms + number * 250, id_suffix=f"7000-8000-{number:012x}", outcome=number % 2 * 4)
             for number in range(100)
         ])  # fmt: skip
         for since, until, first, last in (

@@ -22,7 +22,7 @@ class MemoryAuditStore:
         if self.failing is not None:
             raise self.failing
         for audit in audits:
-            self.rows.setdefault((audit.kind.tenant, audit.id), audit)
+            self.rows.setdefault((audit.context.tenant, audit.id), audit)
 
     async def find(
         self, tenant: str, wanted: AuditFilter, limit: int, after: str | None = None, *, oldest_first: bool = False
@@ -58,18 +58,18 @@ class MemoryAuditStore:
 
     def _matching(self, tenant: str | None, wanted: AuditFilter) -> Iterator[Audit]:
         for audit in self.rows.values():
-            if (tenant is None or audit.kind.tenant == tenant) and _passes(audit, wanted):
+            if (tenant is None or audit.context.tenant == tenant) and _passes(audit, wanted):
                 yield audit
 
 
 def _passes(audit: Audit, wanted: AuditFilter) -> bool:
-    keys, kind = set(keys_of(audit)), audit.kind
+    keys, context = set(keys_of(audit)), audit.context
     sets = (
-        (wanted.ids, audit.id), (wanted.agents, kind.agent), (wanted.actions, kind.action),
-        (wanted.outcomes, kind.outcome), (wanted.interactions, kind.interaction),
+        (wanted.ids, audit.id), (wanted.agents, context.agent), (wanted.actions, context.action),
+        (wanted.outcomes, context.outcome), (wanted.interactions, context.interaction),
     )  # fmt: skip
     return (
-        wanted.surface in (None, kind.surface)
+        wanted.surface in (None, context.surface)
         and all(not keys.isdisjoint(group) for group in wanted.keys)
         and (wanted.since is None or audit.recorded_at >= wanted.since)
         and (wanted.until is None or audit.recorded_at <= wanted.until)

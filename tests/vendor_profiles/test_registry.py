@@ -15,7 +15,7 @@ from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.profiled import ProfiledMapper
 from ipf.ports import Claimed, Mapped
-from ipf.ports.audit import FHIR, Audit, Kind, millisecond_of
+from ipf.ports.audit import FHIR, Audit, AuditContext, millisecond_of
 from ipf.ports.mapping import Origin
 from ipf.security.audit_event import version_of
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
@@ -83,8 +83,8 @@ class PlacedTests(TestCase):
         """A second agent, the source, and its fields; the resource is valid."""
         moment = datetime(2026, 1, 15, tzinfo=UTC)
         correlation_id = "0190f7a4-2b6e-7cc0-8a11-000000000002"
-        kind = Kind("west", FHIR, "transaction", "E", 0, 200, "ipf")
-        audit = Audit(kind, millisecond_of(moment), "7000-8000-000000000001", 3, correlation_id, origin=ORIGIN)
+        context = AuditContext("west", FHIR, "transaction", "E", 0, 200, "ipf")
+        audit = Audit(context, millisecond_of(moment), "7000-8000-000000000001", 3, correlation_id, origin=ORIGIN)
         event = loads(version_of(audit).body or b"")
         source = event["agent"][1]
         self.assertEqual(source["who"]["identifier"], {"system": "urn:test:acme", "value": "ACME"})

@@ -13,7 +13,7 @@ from ipf.config.settings import Settings
 from ipf.ports import AuditBinding
 from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
-from ipf.security.audit import AuditRules, tails
+from ipf.security.audit import AuditRules, id_suffixes
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import AuditHook
@@ -32,14 +32,14 @@ def open_audit(
     settings: Settings, stores: Stores, access: AdminAccess, reactor: Any, stack: AsyncExitStack
 ) -> AuditObservers:
     """Open the audit log of the HTTP listener.  On stop it writes what it holds."""
-    new_tail = tails()
+    new_id_suffix = id_suffixes()
     rules = AuditRules(settings.audit_reads, settings.audit_searches, settings.multitenancy == "enabled")
-    audit_log = open_audit_log(settings, stores, reactor, make=partial(records_of, rules, new_tail))
+    audit_log = open_audit_log(settings, stores, reactor, make=partial(records_of, rules, new_id_suffix))
     if audit_log is None:
         return AuditObservers()
     stack.push_async_callback(audit_log.stop, settings.stop_seconds)
     return AuditObservers(
-        observer(rules, audit_log.note, milliseconds, new_tail, run_in_thread, audit_log.note_exchange),
-        admin_audit.audit_hook(audit_log.note, access.agent, now, new_tail),
-        binding_recorder(rules, audit_log.note, now, new_tail),
+        observer(rules, audit_log.note, milliseconds, new_id_suffix, run_in_thread, audit_log.note_exchange),
+        admin_audit.audit_hook(audit_log.note, access.agent, now, new_id_suffix),
+        binding_recorder(rules, audit_log.note, now, new_id_suffix),
     )

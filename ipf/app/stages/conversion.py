@@ -30,7 +30,7 @@ from ipf.ports import Mapper
 from ipf.rest.audit.recorder import audited
 from ipf.rest.write.remote_store import RemoteStore
 from ipf.rest.write.unit import Unit
-from ipf.security.audit import tails
+from ipf.security.audit import id_suffixes
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.telemetry.conversion_metrics import ConversionMetrics
 from ipf.telemetry.logs import event_line, level_named
@@ -118,7 +118,7 @@ def _submit(settings: Settings, stores: Stores, audit_log: AuditLog | None, reac
     if settings.fhir_url is not None:
         submit = _remote_store(settings.fhir_url, settings, reactor)
     elif audit_log is not None:
-        submit = audited(submit, audit_log.note, now, tails())
+        submit = audited(submit, audit_log.note, now, id_suffixes())
     return submit if settings.validation_mode == "off" else _validated(submit, settings, stores)
 
 

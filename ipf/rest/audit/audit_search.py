@@ -18,7 +18,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
 from ipf.ports import Version
-from ipf.ports.audit import FHIR, Audit, AuditFilter, Kind
+from ipf.ports.audit import FHIR, Audit, AuditContext, AuditFilter
 from ipf.ports.predicates import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals
 from ipf.ports.search import Query
 from ipf.security.audit import INTERACTIONS
@@ -29,7 +29,7 @@ _PREFIXES = {"entity": ("e:",), "agent": ("a:",), "patient": ("e:", "a:")}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -(10**13), 10**14  # milliseconds: beyond all times that are kept
 _WIDTH = 1000  # microseconds that an instant of whole milliseconds covers
-_SAMPLE = Kind("default", FHIR, "read", "R", 0, 200, "a")
+_SAMPLE = AuditContext("default", FHIR, "read", "R", 0, 200, "a")
 
 Interval = tuple[int, int]
 """First and last millisecond since 1970, both included."""
@@ -104,8 +104,8 @@ def _keys(test: Test) -> tuple[str, ...] | None:
 
 @cache
 def _sample(field: str, value: str | int) -> Candidate:
-    kind = _SAMPLE._replace(**{field: value})  # type: ignore[arg-type]  # one field, of its own type
-    sample = Audit(kind, 0, "7000-8000-000000000000", 0, "")
+    context = _SAMPLE._replace(**{field: value})  # type: ignore[arg-type]  # one field, of its own type
+    sample = Audit(context, 0, "7000-8000-000000000000", 0, "")
     resource = audit_event(sample)
     return Candidate("AuditEvent", extract(resource), sample.id, _EPOCH, resource)
 

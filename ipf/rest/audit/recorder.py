@@ -17,17 +17,17 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, Exchange, NoteExchange, Trail
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, Exchange, ExchangeSink
 from ipf.ports.threads import LARGE, RunInThread, here
 from ipf.rest.write.unit import Outcome, Unit, UnitResult
 from ipf.security.audit import (
     AuditRules,
-    Kinds,
-    NewTail,
+    ContextCache,
+    NewIdSuffix,
     audit_of,
     clean,
+    context_of,
     is_plain,
-    kind_of,
     patients_of,
     record,
     written,
@@ -46,11 +46,11 @@ _NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 def observer(
     rules: AuditRules,
-    trail: Trail,
+    trail: AuditSink,
     milliseconds: Callable[[], int],
-    new_tail: NewTail,
+    new_id_suffix: NewIdSuffix,
     run_in_thread: RunInThread = here,
-    later: NoteExchange | None = None,
+    later: ExchangeSink | None = None,
 ) -> Observe:
     """Records requests by the rules.  A failure here is logged and never fails the request.
 
@@ -74,10 +74,10 @@ def observer(
             if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
                 later((request, answer, perf_counter() - began, milliseconds()))
                 return
-            kind = Kinds(rules).of(request, answer.status)
-            if kind is None:
+            context = ContextCache(rules).of(request, answer.status)
+            if context is None:
                 return
-            make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_tail(), kind)
+            make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_id_suffix(), context)
             if len(answer.about) >= LARGE:
                 Deferred.fromCoroutine(note_in_thread(make, request.correlation_id))
             else:
@@ -88,20 +88,20 @@ def observer(
     return observe
 
 
-def records_of(rules: AuditRules, new_tail: NewTail, exchanges: Sequence[Exchange]) -> list[Audit]:
+def records_of(rules: AuditRules, new_id_suffix: NewIdSuffix, exchanges: Sequence[Exchange]) -> list[Audit]:
     """The records of these exchanges; `ports.audit.MakeRecords` once the first two arguments are given."""
-    made, kinds = [], Kinds(rules)
+    made, contexts = [], ContextCache(rules)
     for request, answer, seconds, ended in exchanges:
         try:
-            kind = kinds.of(request, answer.status)
-            if kind is not None:
-                made.append(audit_of(request, answer, seconds, ended, new_tail(), kind))
+            context = contexts.of(request, answer.status)
+            if context is not None:
+                made.append(audit_of(request, answer, seconds, ended, new_id_suffix(), context))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
     return made
 
 
-def binding_recorder(rules: AuditRules, trail: Trail, clock: Clock, new_tail: NewTail) -> AuditBinding:
+def binding_recorder(rules: AuditRules, trail: AuditSink, clock: Clock, new_id_suffix: NewIdSuffix) -> AuditBinding:
     """Records every attempt of a client to bind itself to Subscriptions over a websocket, also when reads are not
     recorded.  The entities are the Subscriptions that were bound or refused."""
 
@@ -109,17 +109,17 @@ def binding_recorder(rules: AuditRules, trail: Trail, clock: Clock, new_tail: Ne
         try:
             session = one.session
             surface = ADMIN if rules.has_no_tenant(session.caller) else FHIR
-            kind = kind_of(session.tenant, session.caller, surface, "operation", "E", one.status, one.address)
+            context = context_of(session.tenant, session.caller, surface, "operation", "E", one.status, one.address)
             known = [id for id in one.subscriptions[:MOST_ENTITIES] if _ID.fullmatch(id)]
             entities = tuple([f"Subscription/{id}" for id in known])
-            trail(record(kind, new_tail(), one.began, clock(), one.correlation_id, clean(one.what), entities))
+            trail(record(context, new_id_suffix(), one.began, clock(), one.correlation_id, clean(one.what), entities))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=one.correlation_id)
 
     return note
 
 
-def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Submit:
+def audited(submit: Submit, trail: AuditSink, clock: Clock, new_id_suffix: NewIdSuffix) -> Submit:
     """`submit` for converted messages; each message that is stored or refused is recorded as a transaction."""
 
     async def store(units: Sequence[Unit]) -> list[UnitResult | Problem]:
@@ -143,7 +143,7 @@ def audited(submit: Submit, trail: Trail, clock: Clock, new_tail: NewTail) -> Su
             ends = (end for end in result.entries if end.outcome not in _NOT_WRITTEN)
             versions = [end.version for end in ends if end.version is not None]
         trail(record(
-            kind_of(unit.tenant, unit.caller, FHIR, "transaction", "E", status), new_tail(), began, ended,
+            context_of(unit.tenant, unit.caller, FHIR, "transaction", "E", status), new_id_suffix(), began, ended,
             unit.correlation_id, "", written(versions), patients_of(versions), unit.origin,
         ))  # fmt: skip
 

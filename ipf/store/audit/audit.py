@@ -1,8 +1,8 @@
-"""The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database, a row of `audit_records` for each record.
+"""The audit trail on PostgreSQL: `ports.AuditStore` on the FHIR database, one row of `audit_records` for each record.
 
-Records come in batches, each one statement and one transaction.  The table is partitioned by month; partitions are made
-ahead by `pipeline.maintenance.audit_maintenance`, and before an insert that needs one.  Where that fails, the default
-partition takes the records.  What survives a crash: what `append` returned for.
+A batch of records is one statement and one transaction.  The table is partitioned by month.
+`pipeline.maintenance.audit_maintenance` creates partitions in advance; `append` creates a missing one.  If that fails,
+the default partition stores the records.  Records survive a crash once `append` has returned.
 
 Source: https://www.postgresql.org/docs/current/ddl-partitioning.html
 """
@@ -19,15 +19,15 @@ from twisted.logger import Logger
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports.audit import Audit, AuditFilter, AuditStore
 from ipf.store.audit.packed_blocks import unpacked
-from ipf.store.audit.rows import COLUMNS, are_rare, audit_of, behind, conditions, insert, months_of
+from ipf.store.audit.rows import COLUMNS, after_id, audit_of, conditions, insert, is_selective, months_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal, script
 from ipf.store.postgres.symbols import SymbolTable
 
 log = Logger()
 
-# The index of keys is used by bitmap scans alone.  Left to itself PostgreSQL may walk the whole trail in the order of
-# time for a patient with three records.
+# Only bitmap scans use the index of keys.  With index scans PostgreSQL may read the whole table in time order to find
+# three records of one patient.
 _BY_KEY = "SET LOCAL enable_indexscan = off;\n"
 
 _MONTHS = """
@@ -41,13 +41,13 @@ WITH old AS (
         SELECT partition_id, recorded_at, id FROM audit_records
         WHERE partition_id = p.id AND recorded_at < {before} ORDER BY recorded_at, id LIMIT {limit}) o
     LIMIT {limit}
-), gone AS (
+), deleted AS (
     DELETE FROM audit_records a USING old o
     WHERE a.partition_id = o.partition_id AND a.recorded_at = o.recorded_at AND a.id = o.id
         AND a.recorded_at < {before}
     RETURNING 1
 )
-SELECT count(*) FROM gone"""
+SELECT count(*) FROM deleted"""
 
 _BLOCKS = """
 SELECT p.name, b.partition_id, b.surface, b.last_id::text, b.kinds, b.body
@@ -69,7 +69,7 @@ class PostgresAuditStore:
         """See `ports.AuditStore.append`."""
         if not audits:
             return
-        await self._symbols.ensure({audit.kind.tenant for audit in audits})
+        await self._symbols.ensure({audit.context.tenant for audit in audits})
         await self._ensure_months(audits)
         if not self._database.has_row_security:
             await self._database.many(self._insert(audits))
@@ -79,7 +79,7 @@ class PostgresAuditStore:
         await self._database.many(script(*(statement for part in parts for statement in part)))
 
     def _insert(self, audits: Sequence[Audit]) -> str:
-        tenants = {audit.kind.tenant for audit in audits}
+        tenants = {audit.context.tenant for audit in audits}
         return insert(audits, {tenant: self._symbols.partition(tenant) for tenant in tenants})
 
     async def _ensure_months(self, audits: Sequence[Audit]) -> None:
@@ -88,7 +88,7 @@ class PostgresAuditStore:
                 await self.ensure_month(month)
             except StoreUnreachable:
                 raise
-            except Problem as problem:  # the default partition takes the records
+            except Problem as problem:  # the default partition stores the records
                 log.warn("event=audit_partition_missing month={month} reason={reason}",
                          event="audit_partition_missing", month=f"{month:%Y-%m}", reason=problem.text)  # fmt: skip
 
@@ -104,7 +104,7 @@ class PostgresAuditStore:
         await self._symbols.load((tenant,))
         passing = [f"a.partition_id = {self._symbols.partition(tenant)}", *conditions(wanted)]
         if after is not None:
-            passing.append(behind(after, oldest_first=oldest_first))
+            passing.append(after_id(after, oldest_first=oldest_first))
         order = "a.recorded_at, a.id" if oldest_first else "a.recorded_at DESC, a.id DESC"
         rows = await self._database.for_tenant(tenant).many(
             f"{_planned(wanted)}SELECT {COLUMNS} FROM audit_records a WHERE {' AND '.join(passing)} "
@@ -151,7 +151,7 @@ class PostgresAuditStore:
         return removed + int(deleted[0])
 
     async def _drop(self, name: str) -> int:
-        """Drop the partition of a month, whose name is `_MONTH`; how many records it had."""
+        """Drop the partition of a month; `name` matches `_MONTH`.  Returns its number of records."""
         async with self._all_tenants.session() as session:
             (count,) = await session.one(f"SELECT count(*) FROM {name}")
             await session.commit(f"DROP TABLE {name}")
@@ -176,15 +176,15 @@ class PostgresAuditStore:
 
 
 def _tenant(audit: Audit) -> str:
-    return audit.kind.tenant
+    return audit.context.tenant
 
 
 def _planned(wanted: AuditFilter) -> str:
-    return _BY_KEY if are_rare(wanted) else ""
+    return _BY_KEY if is_selective(wanted) else ""
 
 
 def _end(year: int, month: int) -> datetime:
-    """When a month ends."""
+    """The end of a month."""
     return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 

@@ -1,8 +1,8 @@
-"""Reads audit records of earlier releases, which packed up to 256 of them to a row of `audit_blocks`.
+"""Reads audit records of earlier releases, which packed up to 256 records into one row of `audit_blocks`.
 
-`kinds` are JSON lists, the fields of `ports.audit.Kind` without tenant and surface.  `body` is a JSON list of columns,
-compressed with zlib unless it begins with `[`: places in `kinds`, times (milliseconds; all but the first as
-differences from it), tails, durations, correlation ids, targets, entities, patients, origins.
+`kinds` are JSON lists, the fields of `ports.audit.AuditContext` without tenant and surface.  `body` is a JSON list of
+columns, compressed with zlib unless it begins with `[`: indexes into `kinds`, times (milliseconds; all but the first
+as differences from it), id suffixes, durations, correlation ids, targets, entities, patients, origins.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, Kind
+from ipf.ports.audit import Audit, AuditContext
 from ipf.ports.mapping import Origin
 
 
 def unpacked(tenant: str, surface: str, kinds: Iterable[str], body: bytes) -> list[Audit]:
     """The records of a row."""
-    known = [Kind(tenant, surface, *orjson.loads(kind)) for kind in kinds]
+    contexts = [AuditContext(tenant, surface, *orjson.loads(context)) for context in kinds]
     numbers, ats, *columns, origins = orjson.loads(body if body[:1] == b"[" else zlib.decompress(body))
     times = [ats[0], *(ats[0] + later for later in ats[1:])]
     return [
-        Audit(known[number], *own, tuple(entities), tuple(patients), _origin(origin))  # type: ignore[call-arg]
+        Audit(contexts[number], *own, tuple(entities), tuple(patients), _origin(origin))  # type: ignore[call-arg]
         for number, *own, entities, patients, origin in zip(
             numbers, times, *columns, origins or [None] * len(numbers), strict=True
         )

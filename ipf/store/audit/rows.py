@@ -1,7 +1,7 @@
 """Audit records as rows of `audit_records`, and back; filters as SQL.
 
-Records of one insert travel as one JSON text: a list of kinds, each with its records, so that what many records have in
-common is read once.
+One insert sends its records as one JSON text: a list of contexts, each with its records, so that PostgreSQL parses a
+shared context once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, AuditFilter, Kind, agent_keys, base_of, millisecond_of, moment_of
+from ipf.ports.audit import Audit, AuditContext, AuditFilter, agent_keys, datetime_of, millisecond_of, unversioned
 from ipf.ports.mapping import Origin
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Value, literal
@@ -23,7 +23,7 @@ INSERT INTO audit_records (partition_id, surface, recorded_at, id, interaction, 
 SELECT k.partition_id, k.surface, timestamptz 'epoch' + r.at * interval '1 millisecond', r.id, k.interaction, k.action,
     k.outcome, k.status, k.agent, k.agent_name, k.issuer, k."user", k.address, r.duration_ms, r.correlation_id,
     r.target, r.entities, r.patients, r.origin, r.keys || k.keys
-FROM json_to_recordset({kinds}) AS k (partition_id smallint, surface text, interaction text, action text,
+FROM json_to_recordset({contexts}) AS k (partition_id smallint, surface text, interaction text, action text,
     outcome smallint, status smallint, agent text, agent_name text, issuer text, "user" text, address text,
     keys text[], records json),
 json_to_recordset(k.records) AS r (at bigint, id uuid, duration_ms integer, correlation_id text, target text,
@@ -39,26 +39,26 @@ _PREFIXES = ("e:", "a:")
 
 def insert(audits: Iterable[Audit], partitions: Mapping[str, int]) -> str:
     """The statement that inserts these records.  NUL and lone surrogates are replaced: PostgreSQL cannot store them."""
-    kinds: dict[Kind, list[dict[str, Any]]] = {}
+    contexts: dict[AuditContext, list[dict[str, Any]]] = {}
     for audit in audits:
-        kinds.setdefault(audit.kind, []).append(_record(audit))
-    rows = [_kind(kind, partitions[kind.tenant], records) for kind, records in kinds.items()]
+        contexts.setdefault(audit.context, []).append(_record(audit))
+    rows = [_context(context, partitions[context.tenant], records) for context, records in contexts.items()]
     try:
         text = orjson.dumps(rows).decode()
     except TypeError:  # a lone surrogate
         text = ""
     if not text or "\\u0000" in text:
         text = orjson.dumps(_storable(rows)).decode()
-    return INSERT.format(kinds=literal(text))
+    return INSERT.format(contexts=literal(text))
 
 
-def _kind(kind: Kind, partition: int, records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**kind._asdict(), "partition_id": partition, "keys": agent_keys(kind), "records": records}
+def _context(context: AuditContext, partition: int, records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**context._asdict(), "partition_id": partition, "keys": agent_keys(context), "records": records}
 
 
 def _record(audit: Audit) -> dict[str, Any]:
     _, at, _, duration_ms, correlation_id, target, entities, patients, origin = audit
-    about = {base_of(one) for one in entities}
+    about = {unversioned(one) for one in entities}
     about.update(patients)
     return {
         "at": at, "id": audit.id, "duration_ms": duration_ms, "correlation_id": correlation_id, "target": target,
@@ -84,9 +84,9 @@ def audit_of(tenant: str, row: Row) -> Audit:
     """The record of a row of `COLUMNS`."""
     surface, recorded_at, id_, interaction, action, outcome, status, agent, name, issuer, user, address, *own = row
     duration_ms, correlation_id, target, entities, patients, origin = own
-    kind = Kind(tenant, surface, interaction, action, outcome, status, agent, name, issuer, user, address)
+    context = AuditContext(tenant, surface, interaction, action, outcome, status, agent, name, issuer, user, address)
     return Audit(
-        kind, millisecond_of(recorded_at), id_[14:], duration_ms, correlation_id, target, tuple(entities),
+        context, millisecond_of(recorded_at), id_[14:], duration_ms, correlation_id, target, tuple(entities),
         tuple(patients), None if origin is None else _origin(orjson.loads(origin)),
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def _origin(columns: Mapping[str, Any]) -> Origin:
 
 
 def conditions(wanted: AuditFilter) -> list[str]:
-    """What holds for the rows `a` that pass a filter."""
+    """The SQL conditions of a filter on rows `a`."""
     found = [] if wanted.surface is None else [f"a.surface = {literal(wanted.surface)}"]
     if wanted.since is not None:
         found.append(f"a.recorded_at >= {literal(wanted.since)}")
@@ -109,17 +109,17 @@ def conditions(wanted: AuditFilter) -> list[str]:
         ("agent", wanted.agents, "text"), ("action", wanted.actions, "text"), ("outcome", wanted.outcomes, "smallint"),
         ("interaction", wanted.interactions, "text"),
     )  # fmt: skip
-    found += [_among(f"a.{column}", values, kind) for column, values, kind in sets if values is not None]
+    found += [_among(f"a.{column}", values, sql_type) for column, values, sql_type in sets if values is not None]
     return found + [_one_of(keys) for keys in wanted.keys]
 
 
-def are_rare(wanted: AuditFilter) -> bool:
-    """Whether the index of keys, or that of correlation ids, finds few rows: a filter names more than who did it."""
+def is_selective(wanted: AuditFilter) -> bool:
+    """Whether the index of keys or of correlation ids finds few rows: the filter has a key that is not an agent."""
     return any(not all(key.startswith("a:") for key in keys) for keys in wanted.keys)
 
 
-def behind(id_: str, *, oldest_first: bool) -> str:
-    """What holds for the rows behind this one."""
+def after_id(id_: str, *, oldest_first: bool) -> str:
+    """The SQL condition of rows after this one."""
     sign = ">" if oldest_first else "<"
     return f"(a.recorded_at, a.id) {sign} ({literal(_moment(id_))}::timestamptz, {literal(id_)}::uuid)"
 
@@ -133,20 +133,20 @@ def _one_of(keys: Sequence[str]) -> str:
     return f"({' OR '.join(tests) or 'false'})"
 
 
-def _among(column: str, values: Iterable[Value], kind: str) -> str:
-    return f"{column} = ANY ({_array(values, kind)})"
+def _among(column: str, values: Iterable[Value], sql_type: str) -> str:
+    return f"{column} = ANY ({_array(values, sql_type)})"
 
 
-def _array(values: Iterable[Value], kind: str) -> str:
-    return f"ARRAY[{','.join(map(literal, values))}]::{kind}[]"
+def _array(values: Iterable[Value], sql_type: str) -> str:
+    return f"ARRAY[{','.join(map(literal, values))}]::{sql_type}[]"
 
 
 def _moment(id_: str) -> datetime:
-    """When the record of an id was made."""
-    return moment_of(int(id_[:8] + id_[9:13], 16))
+    """The time in an id."""
+    return datetime_of(int(id_[:8] + id_[9:13], 16))
 
 
 def months_of(audits: Iterable[Audit]) -> set[datetime]:
-    """The first days of the months of these records."""
+    """The first day of each month of these records."""
     days = {audit.at // 86_400_000 for audit in audits}
-    return {datetime(day.year, day.month, 1, tzinfo=UTC) for day in (moment_of(one * 86_400_000) for one in days)}
+    return {datetime(day.year, day.month, 1, tzinfo=UTC) for day in (datetime_of(one * 86_400_000) for one in days)}

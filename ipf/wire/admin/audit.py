@@ -21,9 +21,9 @@ from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditStore, Trail
+from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditSink, AuditStore
 from ipf.ports.mapping import Origin
-from ipf.security.audit import NewTail, clean, kind_of, record, target_of
+from ipf.security.audit import NewIdSuffix, clean, context_of, record, target_of
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
@@ -48,12 +48,14 @@ def routes(store: AuditStore) -> Routes:
     return add
 
 
-def audit_hook(trail: Trail, agent: Callable[[Request], str], clock: Clock, new_tail: NewTail) -> AuditHook:
+def audit_hook(
+    trail: AuditSink, agent: Callable[[Request], str], clock: Clock, new_id_suffix: NewIdSuffix
+) -> AuditHook:
     """Writes admin requests to the audit trail.  `agent`: name of the token that was used, "" = unknown."""
 
     def hook(request: Request, given: Answer, began: datetime) -> None:
         try:
-            audit = audit_of(request, given, agent(request), began, clock(), new_tail)
+            audit = audit_of(request, given, agent(request), began, clock(), new_id_suffix)
             if audit is not None:
                 trail(audit)
         except Exception:
@@ -63,7 +65,7 @@ def audit_hook(trail: Trail, agent: Callable[[Request], str], clock: Clock, new_
 
 
 def audit_of(
-    request: Request, given: Answer, agent: str, began: datetime, ended: datetime, new_tail: NewTail
+    request: Request, given: Answer, agent: str, began: datetime, ended: datetime, new_id_suffix: NewIdSuffix
 ) -> Audit | None:
     """The record of an admin request; None for polling that succeeded."""
     path = request.path[1:] if request.path[:1] == ("admin",) else request.path
@@ -71,11 +73,11 @@ def audit_of(
     if path in _POLLED and given.status < 400:
         return None
     entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}".replace(" ", "_"),) if len(path) > 1 else ()
-    kind = kind_of(
+    context = context_of(
         DEFAULT_TENANT, Caller(subject=agent), ADMIN, _interaction(request.method, path),
         _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
-    return record(kind, new_tail(), began, ended, request.correlation_id, target_of(request), entities)
+    return record(context, new_id_suffix(), began, ended, request.correlation_id, target_of(request), entities)
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:
@@ -147,24 +149,24 @@ def _moment(given: Mapping[str, str], name: str) -> datetime | None:
 
 def item(row: Audit) -> dict[str, Any]:
     """One record; every key is always present, absent values are null."""
-    kind = row.kind
+    context = row.context
     return {
         "id": row.id,
         "recorded_at": timestamp(row.recorded_at),
         "duration_ms": row.duration_ms,
-        "tenant": kind.tenant,
-        "surface": kind.surface,
-        "interaction": kind.interaction,
-        "action": kind.action,
-        "outcome": kind.outcome,
-        "http_status": kind.status or None,
-        "agent": kind.agent,
-        "client": kind.agent_name or None,
-        "issuer": kind.issuer or None,
-        "user": kind.user or None,
-        "address": kind.address or None,
+        "tenant": context.tenant,
+        "surface": context.surface,
+        "interaction": context.interaction,
+        "action": context.action,
+        "outcome": context.outcome,
+        "http_status": context.status or None,
+        "agent": context.agent,
+        "client": context.agent_name or None,
+        "issuer": context.issuer or None,
+        "user": context.user or None,
+        "address": context.address or None,
         "correlation_id": row.correlation_id or None,
-        "target": row.asked or None,
+        "target": row.request_target or None,
         "entities": list(row.entities),
         "patients": row.all_patients,
         "source": None if row.origin is None else _source(row.origin),

@@ -17,7 +17,7 @@ from ipf.rest.audit.recorder import audited, binding_recorder, observer, records
 from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
-from ipf.security.audit import AuditRules, clean, interaction_of, outcome_of, patients_of, tails
+from ipf.security.audit import AuditRules, clean, id_suffixes, interaction_of, outcome_of, patients_of
 from ipf.security.audit_event import audit_event
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
@@ -47,7 +47,7 @@ class Trail:
         self.written = 0
         self.numbers = iter(range(1, 10_000))
 
-    def new_tail(self) -> str:
+    def new_id_suffix(self) -> str:
         """Ids that grow among equals."""
         return f"7000-8000-{next(self.numbers):012x}"
 
@@ -66,7 +66,7 @@ class Trail:
         async def identify(request: Request) -> Request:
             return replace(request, caller=caller, address="192.0.2.9")
 
-        observe = observer(self.rules, self.noted.append, lambda: millisecond_of(self.world.now), self.new_tail)
+        observe = observer(self.rules, self.noted.append, lambda: millisecond_of(self.world.now), self.new_id_suffix)
         serve = handler(self.repository, identify, observe)
         answer = await self._asked(serve, method, url, body, tenant, headers)
         await self.store.append(self.noted[self.written :])
@@ -124,14 +124,16 @@ class AuditSuite(Suite):
             (WRITES, OPEN, [], 200, FHIR, 0, ()),
         )
         for rules, caller, ids, status, surface, outcome, entities in rows:
-            note = binding_recorder(rules, noted.append, self.world.repository.clock, self.trail.new_tail)
+            note = binding_recorder(rules, noted.append, self.world.repository.clock, self.trail.new_id_suffix)
             note(
                 BindingAttempt(Session("default", caller=caller), "websocket bind", ids, status, "192.0.2.9", ID, began)
             )
-            kind = noted[-1].kind
-            self.assertEqual((kind.surface, kind.outcome, kind.status, kind.action), (surface, outcome, status, "E"))
-            self.assertEqual((kind.agent, kind.address), (caller.subject or "anonymous", "192.0.2.9"))
-            self.assertEqual((noted[-1].entities, noted[-1].asked), (entities, "websocket bind"))
+            context = noted[-1].context
+            self.assertEqual(
+                (context.surface, context.outcome, context.status, context.action), (surface, outcome, status, "E")
+            )
+            self.assertEqual((context.agent, context.address), (caller.subject or "anonymous", "192.0.2.9"))
+            self.assertEqual((noted[-1].entities, noted[-1].request_target), (entities, "websocket bind"))
         note(BindingAttempt(None, "websocket bind", (), 200, "", ID, began))
         self.assertEqual((len(noted), len(self.flushLoggedErrors(AttributeError))), (len(rows), 1))
         event = audit_event(noted[0])
@@ -289,7 +291,7 @@ class AuditSuite(Suite):
         await self.trail.send("GET", "metadata")
         self.assertEqual(await self.trail.found(), [])
         rows = await self.trail.store.find("default", AuditFilter(surface=ADMIN), 10)
-        self.assertEqual([one.kind.interaction for one in rows], ["search", "search", "read", "search"])
+        self.assertEqual([one.context.interaction for one in rows], ["search", "search", "read", "search"])
 
     async def test_tenants_do_not_see_each_others(self) -> None:
         await self.trail.send("POST", "Patient", patient("1"), tenant="north")
@@ -306,7 +308,7 @@ class AuditSuite(Suite):
                 answer = await self.trail.send("GET", "Patient/another", caller=caller)
                 self.assertEqual(answer.status, status)
                 expected = surface if caller != Caller("ada") else FHIR
-                self.assertEqual(self.trail.noted[-1].kind.surface, expected, (divided, caller))
+                self.assertEqual(self.trail.noted[-1].context.surface, expected, (divided, caller))
 
     async def test_what_cannot_be_asked(self) -> None:
         for query, status in (("_sort=outcome", 400), ("_cursor=x", 400), ("_cursor=..x", 400), ("agent.name=x", 400)):
@@ -333,15 +335,15 @@ class AuditSuite(Suite):
         async def submit(units: Any) -> Any:
             return await self.world_commit(*units)
 
-        store = audited(submit, noted.append, lambda: self.trail.world.now, tails())
+        store = audited(submit, noted.append, lambda: self.trail.world.now, id_suffixes())
         same = unit(create(patient("7")), receipt="m7")
         await store([same])
         await store([same])
         self.assertEqual(len(noted), 1)
         (record,) = noted
-        kind = record.kind
-        self.assertEqual((kind.agent, kind.interaction, kind.outcome), (SYSTEM.subject, "transaction", 0))
-        self.assertEqual((kind.surface, record.correlation_id), (FHIR, CORRELATION_ID))
+        context = record.context
+        self.assertEqual((context.agent, context.interaction, context.outcome), (SYSTEM.subject, "transaction", 0))
+        self.assertEqual((context.surface, record.correlation_id), (FHIR, CORRELATION_ID))
         self.assertEqual(record.all_patients, [record.entities[0].partition("/_history/")[0]])
 
     async def world_commit(self, *units: Unit) -> Any:
@@ -363,13 +365,13 @@ class AuditOnMemory(AuditSuite, OnMemory):
         self.world.store.read = fail
         with self.assertRaises(ValueError):
             await self.trail.send("GET", "Patient/1")
-        self.assertEqual([(one.kind.status, one.kind.outcome) for one in self.trail.noted], [(500, 8)])
+        self.assertEqual([(one.context.status, one.context.outcome) for one in self.trail.noted], [(500, 8)])
 
     async def test_a_broken_trail_never_fails_the_request(self) -> None:
         def broken(audit: Audit) -> None:
             raise RuntimeError("no trail")
 
-        observe = observer(AuditRules(), broken, lambda: millisecond_of(self.world.now), tails())
+        observe = observer(AuditRules(), broken, lambda: millisecond_of(self.world.now), id_suffixes())
         answer = await handler(self.world.repository, None, observe)(
             Request("GET", ("Patient", "1"), (), {}, b"", BASE, CORRELATION_ID)
         )
@@ -377,7 +379,7 @@ class AuditOnMemory(AuditSuite, OnMemory):
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
     def test_records_of_exchanges(self) -> None:
-        """A record that cannot be made is left out alone; equal kinds are one object; other requests have none."""
+        """A record that cannot be made is left out alone; equal contexts are one object; other requests have none."""
         moment = datetime(2026, 1, 2, tzinfo=UTC)
         version = Version(1, "Patient", "1", 3, moment, b"{}", False, "PUT")
         read, shown = Request("GET", ("Patient", "1"), (), {}, b"", BASE, CORRELATION_ID), Answer(200, about=(version,))
@@ -388,9 +390,9 @@ class AuditOnMemory(AuditSuite, OnMemory):
             (replace(read, path=("Patient",)), Answer(200), 0.0, 1004), (read, Answer(404), 0.0, 1005),
             (replace(read, path=("AuditEvent", "1")), Answer(200), 0.0, 1006),
         ]  # fmt: skip
-        records = records_of(AuditRules(reads=True), tails(), exchanges)
+        records = records_of(AuditRules(reads=True), id_suffixes(), exchanges)
         self.assertEqual(
-            [(one.at, one.kind.surface, one.kind.agent, one.kind.status, one.entities) for one in records],
+            [(one.at, one.context.surface, one.context.agent, one.context.status, one.entities) for one in records],
             [(1000, FHIR, "anonymous", 200, ("Patient/1/_history/3",)),
              (1002, FHIR, "anonymous", 200, ("Patient/1/_history/3",)),
              (1003, FHIR, "u-17", 200, ("Patient/1/_history/3",)),
@@ -398,7 +400,7 @@ class AuditOnMemory(AuditSuite, OnMemory):
              (1006, ADMIN, "anonymous", 200, ("AuditEvent/1",))],
         )  # fmt: skip
         self.assertEqual([one.duration_ms for one in records], [12, 0, 0, 0, 0])
-        self.assertIs(records[0].kind, records[1].kind)
+        self.assertIs(records[0].context, records[1].context)
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
 
     def test_what_is_passed_over_at_once_would_leave_no_record(self) -> None:
@@ -406,13 +408,13 @@ class AuditOnMemory(AuditSuite, OnMemory):
         paths += "Patient/$everything", "Patient/_history", "$export-status/1", ".well-known/x", "Patient/1/_history"
         for reads, searches, divided in product((False, True), repeat=3):
             rules, noted = AuditRules(reads, searches, divided), list[Audit]()
-            observe = observer(rules, noted.append, lambda: 1, tails())
+            observe = observer(rules, noted.append, lambda: 1, id_suffixes())
             for path, status, method in product(paths, (200, 404), ("GET", "PUT")):
                 request = Request(method, tuple(path.split("/")) if path else (), (), {}, b"", BASE, CORRELATION_ID)
                 noted.clear()
                 observe(request, Answer(status), 0.0)
                 expected = rules.surface(interaction_of(request), request, status)
-                self.assertEqual([one.kind.surface for one in noted], [expected] if expected else [], (rules, path))
+                self.assertEqual([one.context.surface for one in noted], [expected] if expected else [], (rules, path))
 
     def test_interactions(self) -> None:
         table = {

@@ -39,7 +39,7 @@ class PostgresAuditTests(AuditContract, TestCase):
             audit(1, agent="a\x00b\\u0000"), audit(2, target="lone \ud800", agent="\udfff", entities=("Basic/\x00",)),
         ])  # fmt: skip
         found = await self.trail.find("default", AuditFilter(), 2)
-        shown = [(one.kind.agent, one.asked, one.entities[0]) for one in found]
+        shown = [(one.context.agent, one.request_target, one.entities[0]) for one in found]
         self.assertEqual(
             shown, [("?", "lone ?", "Basic/\ufffd"), ("a\ufffdb\\u0000", "Patient/1", "Patient/1/_history/2")]
         )

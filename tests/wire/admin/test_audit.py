@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 from ipf.ports.audit import ADMIN, Audit
-from ipf.security.audit import tails
+from ipf.security.audit import id_suffixes
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import respond
@@ -87,7 +87,7 @@ class AuditHookTests(TestCase):
         self.noted: list[Audit] = []
         self.access = AdminAccess("right", "reading")
         self.hook = admin_audit.audit_hook(
-            self.noted.append, self.access.agent, lambda: datetime(2026, 1, 1, tzinfo=UTC), tails()
+            self.noted.append, self.access.agent, lambda: datetime(2026, 1, 1, tzinfo=UTC), id_suffixes()
         )
 
     async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
@@ -102,9 +102,9 @@ class AuditHookTests(TestCase):
         if len(self.noted) == before:
             return ()
         one = self.noted[-1]
-        kind = one.kind
-        self.assertEqual((kind.surface, kind.address, one.correlation_id), (ADMIN, "192.0.2.5", ID))
-        return kind.interaction, kind.action, kind.outcome, kind.agent, one.entities
+        context = one.context
+        self.assertEqual((context.surface, context.address, one.correlation_id), (ADMIN, "192.0.2.5", ID))
+        return context.interaction, context.action, context.outcome, context.agent, one.entities
 
     async def test_requests(self) -> None:
         table: dict[tuple[Any, ...], tuple[Any, ...]] = {
@@ -130,7 +130,7 @@ class AuditHookTests(TestCase):
         def broken(_: Audit) -> None:
             raise RuntimeError("no trail")
 
-        hook = admin_audit.audit_hook(broken, self.access.agent, lambda: datetime.now(UTC), tails())
+        hook = admin_audit.audit_hook(broken, self.access.agent, lambda: datetime.now(UTC), id_suffixes())
         hook(request("messages"), Answer(200), datetime.now(UTC))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 

@@ -88,7 +88,7 @@ class RetentionTests(TestCase):
             if expected != 200:
                 self.assertEqual(list(body), ["error", "message"])
         self.assertEqual(
-            [(one.kind.agent, one.kind.interaction, one.kind.status) for one in self.trail],
+            [(one.context.agent, one.context.interaction, one.context.status) for one in self.trail],
             [("admin", "retention", 422), ("admin", "delete", 405), ("admin", "read", 404), ("anonymous", "list", 401),
              ("admin-read", "retention", 403), ("admin-read", "list", 200)],
         )  # fmt: skip

@@ -179,7 +179,7 @@ class ObserveTests(TestCase):
         self.token = TOKEN
         await self.ask("/admin/observe/system")
         self.assertEqual(
-            [(one.kind.interaction, one.target, one.kind.status) for one in self.trail],
+            [(one.context.interaction, one.target, one.context.status) for one in self.trail],
             [("read", "admin/observe/dlq", 200), ("read", f"admin/observe/trace/{OWN}", 200),
              ("read", "admin/observe/system", 401)],
         )  # fmt: skip
