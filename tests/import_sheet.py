@@ -12,15 +12,15 @@ from graphlib import TopologicalSorter
 from tests.test_architecture import imports, modules, package_of, sub_package_of
 
 
-def boxes() -> tuple[dict[str, set[str]], dict[str, int]]:
+def boxes(whole_packages: bool) -> tuple[dict[str, set[str]], dict[str, int]]:
     """The boxes that each box imports; the lines of each box."""
     edges: dict[str, set[str]] = defaultdict(set)
     lines: dict[str, int] = defaultdict(int)
     for name, path, tree in modules():
-        own = _box(name)
+        own = _box(name, whole_packages)
         lines[own] += len(path.read_text().splitlines())
-        edges[own] |= {_box(one) for one in imports(tree) if one.startswith("ipf.")} - {own, ""}
-    return {box: edges[box] for box in lines if box}, lines
+        edges[own] |= {_box(one, whole_packages) for one in imports(tree) if one.startswith("ipf.")} - {own, ""}
+    return {box: edges[box] & set(lines) for box in lines if box}, lines
 
 
 def layers(edges: dict[str, set[str]]) -> list[list[str]]:
@@ -32,8 +32,12 @@ def layers(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 def main() -> None:
-    """Print the sheet."""
-    edges, lines = boxes()
+    """Print the packages, then their sub-packages."""
+    for whole_packages in (True, False):
+        _print(*boxes(whole_packages))
+
+
+def _print(edges: dict[str, set[str]], lines: dict[str, int]) -> None:
     found = layers(edges)
     print(f"{len(edges)} boxes, {len(found)} layers, {sum(map(len, edges.values()))} imports between them")
     for level in range(len(found), 0, -1):
@@ -41,8 +45,10 @@ def main() -> None:
             print(f"{level:2}  {box:24} {lines[box]:6} lines  <- {' '.join(sorted(edges[box]))}")
 
 
-def _box(module: str) -> str:
+def _box(module: str, whole_packages: bool) -> str:
     package, sub = package_of(module), sub_package_of(module)
+    if whole_packages:
+        return package
     return f"{package}/{sub}" if sub else package
 
 
