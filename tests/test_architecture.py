@@ -16,7 +16,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST_FILE = 425
+LONGEST_FILE = 420
 LONGEST_FUNCTION = 55
 
 BASE = {"errors", "config", "ports"}

@@ -30,7 +30,8 @@ from zope.interface import implementer
 from ipf.hl7.framing import Event
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.mtls import first_match, names_of
-from ipf.wire.mllp.protocol import FrameReceiver, MllpFactory, MllpProtocol
+from ipf.wire.mllp.protocol import MllpFactory, MllpProtocol
+from ipf.wire.mllp.receiver import FrameReceiver
 
 log = Logger()
 

@@ -24,7 +24,8 @@ from ipf.hl7.message import Message
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.wire.mllp.limits import Limits
-from ipf.wire.mllp.protocol import FrameReceiver, MllpFactory
+from ipf.wire.mllp.protocol import MllpFactory
+from ipf.wire.mllp.receiver import FrameReceiver
 from tests.pipeline.plain_inbox import PlainInbox
 from tests.reference import REFERENCE, needs_reference
 
