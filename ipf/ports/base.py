@@ -1,4 +1,4 @@
-"""Words that every other record uses."""
+"""Types and constants that the other ports use."""
 
 from __future__ import annotations
 

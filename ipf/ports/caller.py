@@ -1,6 +1,6 @@
-"""The caller of a request, as every package knows it.
+"""The caller of a request.
 
-It is made in one place (`wire/http/oidc.py`, of a verified token) and travels in `Request.caller` and `Unit.caller`.
+`wire/http/oidc.py` creates it from a verified token; `Request.caller` and `Unit.caller` carry it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Caller:
     """One identity.
 
-    `subject`, `client`, `issuer`: as the token names them.  `scopes`: as granted, in order.  `tenant`: its claim.
+    `subject`, `client`, `issuer`: claims of the token.  `scopes`: as granted, in order.  `tenant`: claim of the token.
     `patient`: logical id of the patient in context.  `user`: `fhirUser`, such as `Practitioner/7`.  `expires_at`: end
     of the token in seconds since 1970.  `is_system`: a part of this server.  `is_open`: authentication is off.
     """
@@ -30,20 +30,20 @@ class Caller:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether it needs no scopes: this server itself, or anybody while authentication is off."""
+        """Whether no scopes are required: this server itself, or any caller while authentication is off."""
         return self.is_system or self.is_open
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the caller is not known."""
+        """Whether the caller is unknown."""
         return not (self.subject or self.client or self.is_unlimited)
 
 
 SYSTEM = Caller(subject="ipf", client="ipf", is_system=True)
-"""Conversion, activation, delivery, jobs and the admin API act as this."""
+"""The caller of conversion, activation, delivery, jobs and the admin API."""
 
 OPEN = Caller(subject="", is_open=True)
-"""Everybody, while authentication is off."""
+"""Every caller while authentication is off."""
 
 ANONYMOUS = Caller()
-"""A request without a token, while authentication is on: it may see metadata."""
+"""A request without a token while authentication is on; it may read the CapabilityStatement."""

@@ -1,4 +1,4 @@
-"""The entries of a FHIR transaction: mapping and `rest` make them, `rest` plans them.
+"""The entries of a FHIR transaction.  `mapping` and `rest` create them, `rest` executes them.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction
 """
@@ -27,11 +27,11 @@ class Entry:
     """One requested change.
 
     `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
-    conditional update or delete.  `full_url`: the name by which other entries of the same unit refer to this resource.
-    `if_match`: the version that must be current.  `must_be_new`: an update that may only create (If-None-Match: *).
-    `patch`: of a patch, what makes the new resource of the current one (never changing it); it may raise a Problem.
-    `place`: where the entry stands (`Bundle.entry[2]`), for messages.
-    `resource` is never changed by us; it may be used again for a second attempt.
+    conditional update or delete.  `full_url`: other entries of the same unit refer to this resource by it.
+    `if_match`: the required current version.  `must_be_new`: the update may only create (If-None-Match: *).
+    `patch`: returns the new resource for the current one without changing it; may raise a Problem.
+    `place`: location of the entry (`Bundle.entry[2]`) for error messages.
+    `resource` is never modified, since a retry uses it again.
     """
 
     method: Method
@@ -47,5 +47,5 @@ class Entry:
 
 
 Link = tuple[Json, str, int]
-"""A reference to another entry, when whoever made the resources knows where they stand: the object that holds it, its
-name there, and the number of the entry that it means."""
+"""A reference to another entry: the JSON object that contains it, its key in that object, and the index of the entry
+that it refers to."""

@@ -1,4 +1,4 @@
-"""Bulk export: jobs, and the parts they write."""
+"""Bulk export: jobs and their output files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ipf.ports.resources import Version
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """What is to be exported, and how far it is.
+    """An export job and its progress.
 
-    `level`: `system`, `patient`, or `group:` and the id of a Group.  `types`: in the order of the export; `type_number`
-    is the place of the next one, `after_rid` the last resource of it that was looked at.  `status`: running, done or
-    failed.  `token` fences: a worker that lost its lease can no longer write.
+    `level`: `system`, `patient`, or `group:` and the id of a Group.  `types`: in the order of the export;
+    `type_number`: index of the next type; `after_rid`: the last processed resource of that type.  `status`: running,
+    done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.
     """
 
     tenant: str
@@ -36,13 +36,13 @@ class ExportJob:
 
     @property
     def resource_type(self) -> str | None:
-        """The type that is next; None at the end."""
+        """The next type; None at the end."""
         return self.types[self.type_number] if self.type_number < len(self.types) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPart:
-    """One file: `count` resources of one type, one JSON text a line."""
+    """One file: `count` resources of one type as NDJSON."""
 
     resource_type: str
     count: int
@@ -50,34 +50,34 @@ class ExportPart:
 
 
 class Exports(Protocol):
-    """Jobs and parts as rows: what was written survives everything; a job whose worker died is leased again."""
+    """Stored jobs and parts.  Every call is durable on return; the job of a dead worker can be leased again."""
 
     async def create(self, job: ExportJob) -> None:
-        """Keep a new job."""
+        """Store a new job."""
 
     async def get(self, tenant: str, id: str) -> ExportJob | None:
-        """A job; None when there is none, or when it was removed."""
+        """A job; None when it does not exist or was removed."""
 
     async def remove(self, tenant: str, id: str) -> bool:
-        """Forget a job and its parts; whoever works on it finds its lease gone.  False when there is none."""
+        """Delete a job, its parts and its lease.  False when there is none."""
 
     async def lease(self, seconds: float) -> ExportJob | None:
-        """A running job that nobody holds, held for so long; None when there is none."""
+        """Lease a running, unleased job for `seconds`; None when there is none."""
 
     async def page(self, job: ExportJob, limit: int) -> list[Version]:
-        """The next resources of the job's next type in order of rid: each in the version of the transaction time.
+        """The next resources of the job's next type in order of rid, each in its version at the transaction time.
 
-        Only those not older than `since`, and not deleted.
+        Without deleted resources and those older than `since`.
         """
 
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
-        """Store a part and the job's progress, status and error, whole; give the lease back.  False: it was lost."""
+        """Store a part and the job progress in one transaction; release the lease.  False: the lease was lost."""
 
     async def parts(self, tenant: str, id: str) -> Sequence[tuple[int, str, int]]:
-        """(number, resource type, count) of what is there, in order."""
+        """(number, resource type, count) of the stored parts, in order."""
 
     async def part(self, tenant: str, id: str, number: int) -> ExportPart | None:
-        """One part."""
+        """One part; None when it does not exist."""
 
     async def expire(self) -> int:
-        """Remove jobs whose time is over; how many."""
+        """Delete expired jobs.  Returns their number."""

@@ -1,4 +1,4 @@
-"""Whose grants a subscription's notifications are checked against."""
+"""The callers against whose grants the notifications of a Subscription are checked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ipf.ports.caller import Caller
 
 
 class CreatorGrants(Protocol):
-    """The callers who wrote each Subscription since it has its endpoint, each as its latest token said."""
+    """The callers that wrote each Subscription since its endpoint last changed, each with its latest grants."""
 
     async def writers(self, tenant: str, subscription_id: str, version_id: int) -> Sequence[Caller] | None:
-        """All within whose grants this version of it is told; no caller when no token was asked for: nothing limits it.
+        """The callers that limit the notifications of this version; empty when it was written without authentication.
 
-        None: it is at another version by now.
+        None: the Subscription has another version now.
         """

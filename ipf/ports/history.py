@@ -1,4 +1,4 @@
-"""The history of many resources: of one type, or of all."""
+"""The history of one resource type or of all."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ipf.ports.resources import Version
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class HistoryMark:
-    """The place of a version in the history: newer ones compare greater."""
+class HistoryCursor:
+    """The position of a version in the history.  Newer versions compare greater."""
 
     last_updated: datetime
     rid: int
     version_id: int
 
     @staticmethod
-    def of(version: Version) -> HistoryMark:
-        """The place of this version."""
-        return HistoryMark(version.last_updated, version.rid, version.version_id)
+    def of(version: Version) -> HistoryCursor:
+        """The position of this version."""
+        return HistoryCursor(version.last_updated, version.rid, version.version_id)
 
 
 class Histories(Protocol):
-    """Versions of many resources, deletions among them, newest first."""
+    """Versions of many resources, including deletions, newest first."""
 
     async def page(
         self,
@@ -32,6 +32,6 @@ class Histories(Protocol):
         resource_type: str | None,
         limit: int,
         since: datetime | None = None,
-        before: HistoryMark | None = None,
+        before: HistoryCursor | None = None,
     ) -> list[Version]:
         """At most `limit` versions of a type (None: of all types), not older than `since`, older than `before`."""

@@ -1,4 +1,4 @@
-"""HTTP requests and answers as values."""
+"""HTTP requests and responses as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipf.ports.resources import Version
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
-    `address`: of the caller's end of the connection; "" when it has none.
+    `address`: the IP address of the client; "" when unknown.
     """
 
     method: str
@@ -29,9 +29,9 @@ class Request:
     address: str = ""
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
-        """The same request of this caller, in this tenant when one is named.
+        """The same request with this caller, and with this tenant unless it is "".
 
-        On the way of every request, and so without `dataclasses.replace`.
+        Runs for every request; `dataclasses.replace` is slower.
         """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """An HTTP answer without its socket.  `about`: what was read or written, for the audit trail."""
+    """An HTTP response without its socket.  `about`: the versions read or written, for the audit trail."""
 
     status: int
     body: bytes = b""
@@ -53,4 +53,4 @@ class Answer:
 Handler = Callable[[Request], Awaitable[Answer]]
 
 Identify = Callable[[Request], Awaitable[Request]]
-"""The request with its caller (and tenant), from the token that it carries; Problem UNAUTHORIZED."""
+"""Returns the request with the caller and tenant of its token.  Problem UNAUTHORIZED."""

@@ -227,7 +227,7 @@ class Inbox(Protocol):
         one key come in order of id.  Replicas and processes get disjoint rows.
         """
 
-    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+    async def release_except(self, worker: str, held: Sequence[int]) -> int:
         """Make RECEIVED again what `worker` has claimed but does not hold: the answer to its claim was lost with the
         connection.  No attempt is counted.  How many there were.  Not while a claim of that worker is under way.
         """

@@ -8,7 +8,7 @@ Text values have no control characters but TAB and LF; every part has at most 1,
 | string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
 | reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
   identifier of a reference as a token (it alone has a TAB) |
-| uri | as it is; canonicals with and without `|version` |
+| uri | unchanged; canonicals with and without `|version` |
 | composite | its components, LF between: a text (of a string only the normalised one), `lo LF hi` of a date,
   `lo LF hi LF unit` of a number or quantity |
 
@@ -36,7 +36,7 @@ QuantityEntry = tuple[str, Decimal, Decimal, str]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """All entries of one resource, without repeats.  Sets, so that `after.texts - before.texts` is the difference."""
+    """All entries of one resource, as sets: `after.texts - before.texts` is the difference."""
 
     texts: frozenset[TextEntry] = frozenset()
     dates: frozenset[DateEntry] = frozenset()

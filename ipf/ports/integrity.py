@@ -1,4 +1,4 @@
-"""The resources that refer to a resource: referential integrity reads them before a deletion."""
+"""The resources that refer to a resource, for referential integrity of deletions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Referrers(Protocol):
-    """Looks references up in the search index."""
+    """Looks up references in the search index."""
 
     async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
-        """Live resources that refer to `reference` (`Type/id`), as `Type/id`; the resource itself is not counted."""
+        """Live resources that refer to `reference` (`Type/id`), as `Type/id`, without the resource itself."""

@@ -1,4 +1,4 @@
-"""Mapping as the engine sees it, and the notifier that wakes stages."""
+"""The mapper of messages, and the notifier that wakes stages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ipf.ports.inbox import Claimed, UnmappedCode
 
 @dataclass(slots=True)
 class Origin:
-    """What a vendor profile adds to the audit record of a message.
+    """Source details of a message for its audit record, from a vendor profile.
 
-    `agent_system`: the system that it came from, as the profile names it; `source_system`: as the message does.
-    `details`: names and texts of source fields.
+    `agent_system`: name of the sending system in the profile.  `source_system`: its name in the message.  `details`:
+    names and texts of source fields.
     """
 
     agent_system: str
@@ -26,12 +26,11 @@ class Origin:
 
 @dataclass(slots=True)
 class Mapped:
-    """A transaction Bundle, which map made it, and the codes that no table had.
+    """A transaction Bundle, the map that produced it, and the unmapped codes.
 
-    `made`: the Bundle, or what makes it when it is asked for: who stores the entries needs no Bundle.  `references`:
-    every reference to an entry of it, so that nobody has to look for them (an object that was merged away may be among
-    them); None = not known, they must be looked for.  `origin`: of a message of a vendor profile.  `entries`: those of
-    the Bundle, when whoever made it knows them; None = they must be read.
+    `made`: the Bundle, or a function that builds it (storing `entries` needs no Bundle).  `references`: all references
+    to entries of the Bundle, possibly including objects that were merged away; None = unknown.  `origin`: source
+    details from a vendor profile.  `entries`: the entries of the Bundle; None = read them from the Bundle.
     """
 
     made: Json | Callable[[], Json]
@@ -43,7 +42,7 @@ class Mapped:
 
     @property
     def bundle(self) -> Json:
-        """The Bundle; made before its entries are stored, since their references are completed in place then."""
+        """The Bundle.  Read it before storing the entries: storing resolves their references in place."""
         return self.made() if callable(self.made) else self.made
 
 
@@ -51,17 +50,17 @@ class Mapper(Protocol):
     """Chooses the StructureMap for a message type and runs it.  Problem UNMAPPED, MAPPING or UPSTREAM."""
 
     def has_map(self, message_type: str) -> bool:
-        """Whether a map for this type is installed (True when that cannot be known: a remote service)."""
+        """Whether a map for this type is installed.  A remote service returns True."""
 
     async def transform(self, message: Claimed) -> Mapped:
-        """Message bytes to transaction Bundle."""
+        """Map the message to a transaction Bundle."""
 
 
 class Notifier(Protocol):
     """Wakes workers, in this and in other processes.  A lost notification delays work by one poll interval."""
 
     def notify(self, name: str) -> None:
-        """Announce work; returns at once, several notifications may become one."""
+        """Announce work; returns at once.  Notifications may be merged."""
 
     def subscribe(self, name: str, wake: Callable[[], None]) -> None:
         """Call `wake` at each notification of `name`."""

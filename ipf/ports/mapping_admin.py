@@ -1,4 +1,4 @@
-"""The mapping service as operators see it."""
+"""The mapping service in the admin API."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from ipf.ports.base import Json
 
 
 class MappingAdmin(Protocol):
-    """What is installed, reading it again, and how a stored message came to be what it is."""
+    """Installed maps, their reload, and the mapping trace of stored messages."""
 
     async def describe(self) -> Json:
         """The maps in use, by message type and by canonical."""
 
     async def reload(self) -> Json:
-        """Read all maps and packages again, in every process; what is then in use.  Problem INVALID: something is
-        broken (file and line are named), and nothing has changed."""
+        """Reload all maps and packages in every process.  Returns `describe()`.
+
+        Problem INVALID names file and line of an error; nothing changes then.
+        """
 
     async def trace(self, message_id: int) -> Json:
-        """Map a stored message again with a trace; nothing is stored.  Problem NOT_FOUND, or why it fails."""
+        """Map a stored message with a trace; stores nothing.  Problem NOT_FOUND, or the Problem of the mapping."""

@@ -1,4 +1,4 @@
-"""What operators see and do beside the list of messages: effects, rejects, errors in groups, work on many at once."""
+"""Message administration: effects of a message, rejects, error groups and jobs on many messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipf.ports.inbox import MessageFilter
 
 @dataclass(frozen=True, slots=True)
 class WrittenVersion:
-    """A resource version that a message made.  `action`: created, updated or deleted."""
+    """A resource version that a message created.  `action`: created, updated or deleted."""
 
     resource_type: str
     id: str
@@ -24,7 +24,7 @@ class WrittenVersion:
 
 @dataclass(frozen=True, slots=True)
 class FiredEvent:
-    """An event that a message fired.  `status`: that of the subscription; `delivered`: the event is acknowledged."""
+    """An event that a message fired.  `status`: of the subscription.  `delivered`: the event is acknowledged."""
 
     subscription_id: str
     status: str
@@ -38,7 +38,7 @@ class FiredEvent:
 
 @dataclass(frozen=True, slots=True)
 class FiredNotification:
-    """One try to tell a subscriber of such an event."""
+    """One attempt to send a notification of such an event."""
 
     subscription_id: str
     event_number: int
@@ -51,7 +51,7 @@ class FiredNotification:
 
 @dataclass(frozen=True, slots=True)
 class FhirEffects:
-    """What carries one correlation id in the FHIR database, oldest first."""
+    """The rows with one correlation id in the FHIR database, oldest first."""
 
     versions: Sequence[WrittenVersion]
     events: Sequence[FiredEvent]
@@ -62,12 +62,12 @@ class EffectsStore(Protocol):
     """The effects of a message in the FHIR database."""
 
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:
-        """At most 1,000 of each kind."""
+        """At most 1,000 rows of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """Which map converted a message last, and how long that took; None: it was not converted (by us)."""
+    """The map and duration of the last conversion of a message; None: not converted by this service."""
 
     map_url: str | None
     duration_ms: float | None
@@ -75,7 +75,7 @@ class Transformed:
 
 @dataclass(frozen=True, slots=True)
 class RejectRow:
-    """A frame that was refused.  `raw` is None in lists; it is cut to a bound, `size` is not."""
+    """A refused frame.  `raw` is truncated, and None in lists; `size` is the full size in bytes."""
 
     id: int
     received_at: datetime
@@ -102,8 +102,10 @@ class ErrorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Messages that a job is about: those with these ids, or those that the filter finds; `fingerprint`: dead letters
-    of this error group.  Always those of the filter's tenant alone, which may be EVERY_TENANT."""
+    """The messages of a job: those with these ids that match the filter, or all that match it (`ids` None).
+
+    `fingerprint`: only dead letters of this error group.  The tenant of the filter may be EVERY_TENANT.
+    """
 
     ids: tuple[int, ...] | None
     wanted: MessageFilter
@@ -112,7 +114,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """Work on many messages.  `kind`: replay, retry or discard.  `shown`: the selection as requested."""
+    """A job to be created.  `kind`: replay, retry or discard.  `shown`: the selection as requested."""
 
     kind: str
     selection: Selection
@@ -123,9 +125,9 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job and how far it is.  `status`: requested, running, done, cancelled or failed.
+    """A job and its progress.  `status`: requested, running, done, cancelled or failed.
 
-    `tenant`: of its messages; EVERY_TENANT when they are of several.
+    `tenant`: of its messages; EVERY_TENANT for messages of several tenants.
     """
 
     id: int
@@ -148,48 +150,51 @@ class Job:
 class MessageAdmin(Protocol):
     """Rejects, error groups and jobs.  Every method is one committed transaction.
 
-    Lists are of one tenant, or of all (EVERY_TENANT); a number finds its row in every tenant.
+    Lists contain rows of one tenant, or of all (EVERY_TENANT); row numbers are unique across tenants.
     """
 
     async def transformed(self, message_id: int) -> Transformed:
-        """The map that a message, or its newest further conversion that ended well, was converted with."""
+        """The map of the newest successful conversion of a message."""
 
     async def rejects(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[RejectRow]]:
-        """How many there are, and one page, newest first."""
+        """Number of rejects and one page, newest first."""
 
     async def get_reject(self, number: int) -> RejectRow | None:
-        """One, with its bytes."""
+        """One reject with its bytes; None when there is none."""
 
     async def delete_reject(self, number: int) -> None:
-        """Remove it.  Problem NOT_FOUND."""
+        """Delete a reject.  Problem NOT_FOUND."""
 
     async def error_groups(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[ErrorGroup]]:
-        """Dead letters in groups, the largest first, and how many groups there are."""
+        """Number of groups and one page, largest group first."""
 
     async def start_job(self, job: NewJob, most: int) -> Job:
-        """Select the messages and keep the job.  Problem COSTLY: there are more than `most`."""
+        """Select the messages and store the job.  Problem COSTLY: more than `most` messages."""
 
     async def select(self, selection: Selection, limit: int) -> list[int]:
         """The first messages of a selection, in order of id."""
 
     async def jobs(self, tenant: str, status: str | None, limit: int, offset: int) -> tuple[int, Sequence[Job]]:
-        """How many there are, and one page, newest first; those on messages of several tenants are in every list."""
+        """Number of jobs and one page, newest first.  Every list includes jobs on messages of several tenants."""
 
     async def job(self, number: int) -> Job | None:
-        """One."""
+        """One job; None when there is none."""
 
     async def cancel_job(self, number: int) -> Job:
-        """Do no more of it; what is done stays done.  Problem NOT_FOUND; CONFLICT when it has ended."""
+        """Stop a job; completed batches stay.  Problem NOT_FOUND; CONFLICT when it has ended."""
 
-    async def work(self, limit: int) -> tuple[int, int] | None:
-        """Do the next messages of the oldest open job, in one transaction: (how many, its messages a second).
+    async def run_batch(self, limit: int) -> tuple[int, int] | None:
+        """Process the next messages of the oldest open job in one transaction.
 
-        None: there is no open job, or another process is at it.
+        Returns (number of messages, messages per second of the job); None: no open job, or another process works on it.
         """
 
 
 class ReplayPreview(Protocol):
-    """What a replay would do, without doing it."""
+    """Shows the result of a replay without storing it."""
 
     async def preview(self, message_id: int) -> Json:
-        """Map a stored message with the maps of now and compare with what is stored.  Problem NOT_FOUND, or why not."""
+        """Map a stored message with the current maps and compare with the stored resources.
+
+        Problem NOT_FOUND, or the Problem of the mapping.
+        """

@@ -1,4 +1,4 @@
-"""The full-text index of messages, written behind the inbox."""
+"""The full-text index of messages, which lags behind the inbox."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class MessageIndex(Protocol):
-    """What the indexing stage works on."""
+    """The index as the indexing stage uses it."""
 
     async def index_next(self, pause: Callable[[], Awaitable[object]]) -> int:
-        """Index the next messages in one transaction.  Returns how many; 0: none are due.
+        """Index the next messages in one transaction.  Returns their number; 0: none are due.
 
-        `pause` is awaited between parts of the work, so that it does not hold up others.
+        `pause` is awaited between parts of the work, so that other work can run.
         """
 
     async def lag(self) -> int:
-        """How many ids were drawn that are not in the index yet."""
+        """Number of assigned message ids that are not in the index yet."""

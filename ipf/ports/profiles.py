@@ -1,4 +1,4 @@
-"""Vendor profiles as operators see them."""
+"""Vendor profiles in the admin API."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ipf.ports.base import Json
 
 
 class ProfileAdmin(Protocol):
-    """What is loaded, checking an archive, and reading the folder again."""
+    """Loaded profiles, validation of an archive, and reload of the folder."""
 
     def describe(self) -> Json:
         """`{loaded[], skipped[]}`."""
 
     async def validate(self, archive: bytes) -> Json:
-        """What an archive is, whether it could be loaded, and how its cases end; nothing is changed.
+        """The content of an archive, whether it can be loaded, and the results of its test cases; changes nothing.
 
-        Problem MALFORMED: it is no archive; TOO_LARGE.
+        Problem MALFORMED: not an archive; TOO_LARGE.
         """
 
     async def reload(self) -> Json:
-        """Read the folder again, in every process; what is then in use.  What is broken replaces nothing."""
+        """Reload the folder in every process; returns `describe()`.  Invalid archives do not replace loaded ones."""

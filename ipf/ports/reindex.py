@@ -1,4 +1,4 @@
-"""The jobs that bring the index up to date after a search parameter was added, changed or removed."""
+"""Jobs that rebuild the search index after a search parameter was added, changed or removed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ReindexJob:
-    """A job as its row says.
+    """A job and its progress.
 
-    `done_count` of about `of_count` resources were looked at.  `status`: requested, running, done or failed.
+    `done_count` of about `of_count` resources are processed.  `status`: requested, running, done or failed.
     """
 
     id: int
@@ -26,16 +26,16 @@ class ReindexJob:
 
 
 class ReindexQueue(Protocol):
-    """Jobs are rows; a batch and how far it got are committed together, so that a killed process loses one batch."""
+    """Stored jobs.  One transaction commits a batch and the progress, so a killed process loses at most one batch."""
 
     async def is_open(self) -> bool:
-        """Whether any job is not finished."""
+        """Whether a job is unfinished."""
 
-    async def work(self, limit: int) -> bool:
-        """Do one batch of the oldest open job; False when there is none, or another process is at it."""
+    async def run_batch(self, limit: int) -> bool:
+        """Process one batch of the oldest open job.  False: no open job, or another process works on it."""
 
     async def request(self, tenant: str, types: tuple[str, ...], reason: str) -> ReindexJob:
-        """Ask for these types to be indexed anew."""
+        """Create a job that reindexes these types."""
 
     async def jobs(self, tenant: str, limit: int) -> list[ReindexJob]:
-        """The newest jobs first."""
+        """The newest jobs, newest first."""

@@ -253,7 +253,7 @@ class Matcher(Protocol):
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
 
-    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
+    async def update_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
         """Take in what changed until `epoch`; `read(since)` says what, from -1 everything.
 
         For the transaction that sees this epoch, and holds off changes of it; several at once wait for one another.

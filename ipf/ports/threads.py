@@ -1,4 +1,4 @@
-"""Long work runs in a thread, so that it does not block the reactor."""
+"""Limits and helpers for work in threads.  Long work must not block the reactor."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a function in a thread; returns its result or raises its error."""
+"""Runs a function in a thread.  Returns its result, or raises its exception."""
 
 LARGE = 100
-"""A request with so many resources runs in a thread; a hundred take about ten milliseconds."""
+"""Requests with at least this number of resources run in a thread: 100 take about 10 ms."""
 
 
 LARGE_BODY = 100_000
-"""A request of so many bytes is parsed and planned in a thread; it takes five to ten milliseconds."""
+"""Requests of at least this number of bytes are parsed and planned in a thread: 100 kB take 5 to 10 ms."""
 
 
-async def here(work: Callable[[], Any]) -> Any:
-    """Runs it at once."""
+async def run_inline(work: Callable[[], Any]) -> Any:
+    """Run work at once, without a thread."""
     return work()
 
 
-async def turn(run_in_thread: RunInThread) -> None:
-    """Let the reactor run once, in the middle of work that cannot run in a thread."""
+async def yield_to_reactor(run_in_thread: RunInThread) -> None:
+    """Let the reactor run during long work that cannot run in a thread."""
     await run_in_thread(_nothing)
 
 
 def _nothing() -> None:
-    """Nothing to do in the thread."""
+    """An empty job for a thread."""

@@ -71,7 +71,7 @@ class Topic:
         """The types that it is about, each once."""
         return tuple(dict.fromkeys(trigger.resource_type for trigger in self.triggers))
 
-    def is_meant_by(self, canonical: str) -> bool:
+    def matches_canonical(self, canonical: str) -> bool:
         """Whether a canonical, with or without a version, names it."""
         url, bar, version = canonical.partition("|")
         return url == self.url and (not bar or version == self.version)

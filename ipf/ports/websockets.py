@@ -26,11 +26,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class TokenBinding:
-    """The result of a binding token: `asked` are its Subscriptions, `found` the bound ones."""
+    """The result of a binding token: ids of the requested and of the bound Subscriptions."""
 
     session: Session
-    asked: Sequence[str]
-    found: Sequence[str]
+    requested: Sequence[str]
+    bound: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class WebsocketClient(Protocol):
     """One connected client.  Sending never blocks."""
 
     def send(self, texts: Sequence[bytes]) -> bool:
-        """Send text messages; False when the client is gone or was disconnected because it does not read."""
+        """Send text messages; False when the client has disconnected, or was disconnected because it does not read."""
 
     def end(self, reason: str) -> None:
         """Close the connection in an orderly way."""

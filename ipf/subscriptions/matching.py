@@ -88,8 +88,8 @@ class MatchingIndex:
 
     # -- loading
 
-    async def bring_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
-        """See `ports.Matcher.bring_to`."""
+    async def update_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
+        """See `ports.Matcher.update_to`."""
         await self._lock.acquire()
         try:
             since = self._epoch
@@ -196,7 +196,7 @@ class MatchingIndex:
         """Problem BUSINESS_RULE when a Subscription cannot be served; `also`: topics of the same transaction."""
         criteria = criteria_of(tenant, "", subscription)
         if criteria.topic_url:
-            new = next((one for one in also if one.is_meant_by(criteria.criteria)), None)
+            new = next((one for one in also if one.matches_canonical(criteria.criteria)), None)
             queries_for(criteria, new or self.topic(tenant, criteria.criteria))
 
     def match(self, change: Change) -> list[int]:

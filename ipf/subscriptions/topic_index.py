@@ -85,7 +85,7 @@ class TopicIndex(Generic[T]):
 
     def _find(self, tenant: str, canonical: str) -> _IndexedTopic[T] | None:
         rids = self._by_url.get((tenant, canonical.partition("|")[0]), ())
-        fitting = [rid for rid in rids if self._entries[rid].topic.is_meant_by(canonical)]
+        fitting = [rid for rid in rids if self._entries[rid].topic.matches_canonical(canonical)]
         return self._entries[max(fitting)] if fitting else None
 
     def all(self, tenant: str) -> Sequence[Topic]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ipf.ports.history import Histories, HistoryMark
+from ipf.ports.history import Histories, HistoryCursor
 from tests.contracts.resources import T0, Writing, change, patient
 
 
@@ -47,7 +47,7 @@ class HistoriesContract(Writing):
         for number in range(5):
             (version,) = await self.histories.page("default", None, 1, None, before)
             found.append((version.id, version.version_id))
-            before = HistoryMark.of(version)
+            before = HistoryCursor.of(version)
             at = T0 + timedelta(seconds=10 + number)
             await self.write(change(await self.store.new_rid(), patient(f"new{number}"), at=at))
         self.assertEqual(found, [("p", 3), ("q", 1), ("p", 2), ("g", 1), ("p", 1)])

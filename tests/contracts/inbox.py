@@ -215,12 +215,12 @@ class InboxContract(TestCase):
         await self.inbox.store([received("1", key=1), received("2", key=2), received("3")])
         lost, held = await self.inbox.claim("w", 2)
         await self.inbox.claim("other", 1)
-        self.assertEqual(await self.inbox.give_back("w", [held.id]), 1)
-        self.assertEqual(await self.inbox.give_back("w", [held.id]), 0)
+        self.assertEqual(await self.inbox.release_except("w", [held.id]), 1)
+        self.assertEqual(await self.inbox.release_except("w", [held.id]), 0)
         (again,) = await self.inbox.claim("w", 50)
         self.assertEqual((again.id, again.attempt_count, again.fence > lost.fence), (lost.id, 0, True))
         self.assertEqual(await self.inbox.settle([ended(lost), ended(held), ended(again)]), [False, True, True])
-        self.assertEqual(await self.inbox.give_back("other", []), 1)
+        self.assertEqual(await self.inbox.release_except("other", []), 1)
 
     # -- the operator
 

@@ -41,7 +41,7 @@ class MessageAdminContract(TestCase):
 
     async def _done(self, job: Job, limit: int = 50) -> Job:
         """Work until nothing is open."""
-        while await self.admin.work(limit) is not None:
+        while await self.admin.run_batch(limit) is not None:
             pass
         return await self._known(job.id)
 
@@ -149,11 +149,11 @@ class MessageAdminContract(TestCase):
     async def test_cancelling(self) -> None:
         await self._end(Status.DEAD_LETTER, received(), received(), received())
         job = await self.admin.start_job(asked("retry"), 10)
-        self.assertEqual(await self.admin.work(1), (1, 100))
+        self.assertEqual(await self.admin.run_batch(1), (1, 100))
         self.assertEqual((await self._known(job.id)).status, "running")
         cancelled = await self.admin.cancel_job(job.id)
         self.assertEqual((cancelled.status, cancelled.done_count, cancelled.changed_count), ("cancelled", 1, 1))
-        self.assertIsNone(await self.admin.work(50))
+        self.assertIsNone(await self.admin.run_batch(50))
         self.assertEqual(list((await self._states()).values()).count(Status.RECEIVED), 1, "what is done stays done")
         await self._refused(self.admin.cancel_job(job.id), Category.CONFLICT)
         await self._refused(self.admin.cancel_job(999), Category.NOT_FOUND)
@@ -205,7 +205,7 @@ class MessageAdminContract(TestCase):
         await self._end(Status.DEAD_LETTER, received(), received())
         first = await self.admin.start_job(asked("retry", Selection((1,), EVERY)), 9)
         second = await self.admin.start_job(asked("discard", Selection((1, 2), EVERY)), 9)
-        await self.admin.work(50)
+        await self.admin.run_batch(50)
         self.assertEqual((await self._known(first.id)).status, "done")
         self.assertEqual((await self._known(second.id)).status, "requested")
         ended = await self._done(second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ipf.ports.history import Histories, HistoryMark
+from ipf.ports.history import Histories, HistoryCursor
 from ipf.ports.resources import Version
 from tests.fakes.resources import MemoryFhirStore
 
@@ -21,7 +21,7 @@ class MemoryHistories:
         resource_type: str | None,
         limit: int,
         since: datetime | None = None,
-        before: HistoryMark | None = None,
+        before: HistoryCursor | None = None,
     ) -> list[Version]:
         """See `ports.Histories.page`."""
         self._store.check()
@@ -32,9 +32,9 @@ class MemoryHistories:
             if key[0] == tenant
             and resource_type in (None, key[1])
             and (since is None or version.last_updated >= since)
-            and (before is None or HistoryMark.of(version) < before)
+            and (before is None or HistoryCursor.of(version) < before)
         ]
-        return sorted(found, key=HistoryMark.of, reverse=True)[:limit]
+        return sorted(found, key=HistoryCursor.of, reverse=True)[:limit]
 
 
 _: type[Histories] = MemoryHistories

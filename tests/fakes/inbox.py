@@ -101,8 +101,8 @@ class MemoryInbox:
             row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
         return [_claimed(row) for row in taken]
 
-    async def give_back(self, worker: str, held: Sequence[int]) -> int:
-        """See `ports.Inbox.give_back`."""
+    async def release_except(self, worker: str, held: Sequence[int]) -> int:
+        """See `ports.Inbox.release_except`."""
         self._check()
         rows = [row for row in self.rows.values() if row.claimed_by == worker and row.id not in held]
         for row in rows:

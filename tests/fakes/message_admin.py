@@ -131,8 +131,8 @@ class MemoryMessageAdmin:
         work.job = replace(work.job, status="cancelled")
         return work.job
 
-    async def work(self, limit: int) -> tuple[int, int] | None:
-        """See `ports.MessageAdmin.work`."""
+    async def run_batch(self, limit: int) -> tuple[int, int] | None:
+        """See `ports.MessageAdmin.run_batch`."""
         work = next((one for one in self._works.values() if one.job.status in _OPEN), None)
         if work is None:
             return None

@@ -153,7 +153,7 @@ class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
             await self.put(person(f"p{number}", 40 + number))
         await self.put(SHOE)
         self.assertEqual(await self.found("shoe-size=gt41"), [])
-        self.assertTrue(await self.world.reindex.work(2))
+        self.assertTrue(await self.world.reindex.run_batch(2))
         (job,) = await self.world.reindex.jobs("default", 9)
         self.assertEqual((job.status, job.done_count, job.of_count, job.reason),
                          ("running", 2, 5, "SearchParameter/shoe-size"))  # fmt: skip

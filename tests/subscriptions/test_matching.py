@@ -132,7 +132,7 @@ class MatchingTests(TestCase):
             read.append(since)
             return Changes(iter(subscriptions(["Patient?"] * (2 * SLICE))))
 
-        first, second = [Deferred.fromCoroutine(rows.bring_to(7, changes)) for _ in range(2)]
+        first, second = [Deferred.fromCoroutine(rows.update_to(7, changes)) for _ in range(2)]
         for step in range(4):
             self.assertEqual((len(pauses), rows.epoch), (step + 1, -1))
             self.assertNoResult(first)
@@ -142,7 +142,7 @@ class MatchingTests(TestCase):
         self.successResultOf(second)
         self.assertEqual((rows.epoch, read), (7, [-1]))
         self.assertEqual(len(rows.match(change({"resourceType": "Patient", "id": "a"}))), 2 * SLICE)
-        older = Deferred.fromCoroutine(rows.bring_to(3, changes))  # of a database that was restored
+        older = Deferred.fromCoroutine(rows.update_to(3, changes))  # of a database that was restored
         for step in range(4, 8):
             pauses[step].callback(None)
         self.successResultOf(older)
@@ -158,11 +158,11 @@ class MatchingTests(TestCase):
         async def broken(since: int) -> Changes:
             raise StoreUnreachable
 
-        cancelled = Deferred.fromCoroutine(rows.bring_to(7, changes))
+        cancelled = Deferred.fromCoroutine(rows.update_to(7, changes))
         cancelled.cancel()
         self.failureResultOf(cancelled, CancelledError)
         self.assertEqual(rows.epoch, 7)
-        self.failureResultOf(Deferred.fromCoroutine(rows.bring_to(8, broken)), StoreUnreachable)
+        self.failureResultOf(Deferred.fromCoroutine(rows.update_to(8, broken)), StoreUnreachable)
         self.assertEqual((rows.epoch, len(rows.match(change({"resourceType": "Patient", "id": "a"})))), (7, SLICE + 1))
 
     def test_unreadable_subscription_does_not_affect_others(self) -> None:

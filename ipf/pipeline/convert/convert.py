@@ -166,7 +166,7 @@ class Converter:
         await self._claim_lock.acquire()
         try:
             if self._claim_in_doubt:
-                lost = await self._inbox.give_back(self._worker, list(self._claimed))
+                lost = await self._inbox.release_except(self._worker, list(self._claimed))
                 if lost:
                     log.warn("{count} messages are released: the result of their claim was lost", count=lost)
             self._claim_in_doubt = True

@@ -25,7 +25,7 @@ class Jobs:
 
     async def step(self) -> bool:
         """True when a batch was done.  StoreUnreachable passes through."""
-        done = await self._admin.work(BATCH)
+        done = await self._admin.run_batch(BATCH)
         if done is None:
             return False
         count, per_second = done

@@ -41,7 +41,7 @@ class Reindex:
         worked = await self._queue.is_open()
         if worked:
             await self._refresh()
-            worked = await self._queue.work(BATCH)
+            worked = await self._queue.run_batch(BATCH)
         if worked != self._working:
             log.info("event=reindex state={state}", event="reindex", state="working" if worked else "idle")
             self._working = worked

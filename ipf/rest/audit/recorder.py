@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, Exchange, ExchangeSink
-from ipf.ports.threads import LARGE, RunInThread, here
+from ipf.ports.threads import LARGE, RunInThread, run_inline
 from ipf.rest.write.unit import Outcome, Unit, UnitResult
 from ipf.security.audit import (
     AuditRules,
@@ -49,7 +49,7 @@ def observer(
     trail: AuditSink,
     milliseconds: Callable[[], int],
     new_id_suffix: NewIdSuffix,
-    run_in_thread: RunInThread = here,
+    run_in_thread: RunInThread = run_inline,
     later: ExchangeSink | None = None,
 ) -> Observe:
     """Records requests by the rules.  A failure here is logged and never fails the request.

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from ipf.errors import Category, Problem
 from ipf.fhir.model.dates import date_range, microseconds, moment
 from ipf.ports import Request
-from ipf.ports.history import HistoryMark
+from ipf.ports.history import HistoryCursor
 from ipf.rest.http.exchange import selection
 from ipf.rest.write.repository import Repository
 
@@ -61,14 +61,14 @@ def _instant(value: str) -> datetime:
     return moment(found[0])
 
 
-def token_of(mark: HistoryMark) -> str:
-    """The page token of a mark."""
-    text = f"{microseconds(mark.last_updated)}.{mark.rid}.{mark.version_id}"
+def token_of(cursor: HistoryCursor) -> str:
+    """The page token of a cursor."""
+    text = f"{microseconds(cursor.last_updated)}.{cursor.rid}.{cursor.version_id}"
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def mark_of(token: str) -> HistoryMark:
-    """The mark of a page token; Problem VALUE."""
+def cursor_of(token: str) -> HistoryCursor:
+    """The cursor of a page token; Problem VALUE."""
     try:
         parts = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().split(".")
         when, rid, version = (int(part) for part in parts)
@@ -76,4 +76,4 @@ def mark_of(token: str) -> HistoryMark:
             raise ValueError
     except ValueError as refused:
         raise Problem(Category.VALUE, "the page token is invalid", "_cursor") from refused
-    return HistoryMark(moment(when), rid, version)
+    return HistoryCursor(moment(when), rid, version)

@@ -16,7 +16,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Request, Version
-from ipf.ports.threads import LARGE_BODY, RunInThread, here
+from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline
 from ipf.rest.http.exchange import location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
@@ -49,7 +49,7 @@ _BATCH_SIZE = 200  # entries of a batch in one database transaction
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Process a transaction or batch Bundle; `perform` handles its reads."""
     is_large = len(request.body) >= LARGE_BODY
-    run_in_thread: RunInThread = repository.run_in_thread if is_large else here
+    run_in_thread: RunInThread = repository.run_in_thread if is_large else run_inline
     with without_garbage_collection() if is_large else nullcontext():
         work = await _execute_writes(request, repository, run_in_thread)
     await work.read(perform)

@@ -19,7 +19,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Change, Json, Request, Version
-from ipf.ports.history import HistoryMark
+from ipf.ports.history import HistoryCursor
 from ipf.ports.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
@@ -95,9 +95,9 @@ async def _scan(
     request: Request, repository: Repository, candidate: DryRun, name: str, since: datetime, limit: int, result: _Result
 ) -> None:
     """Evaluate every version of a resource type since `since`, newest first."""
-    mark: HistoryMark | None = None
+    cursor: HistoryCursor | None = None
     while True:
-        page = await repository.histories.page(request.tenant, name, PAGE, since, mark)
+        page = await repository.histories.page(request.tenant, name, PAGE, since, cursor)
         for version in page:
             change = await _change(version, request.tenant, candidate, repository)
             if change is not None and candidate.fires(change) and visible([version], request.caller):
@@ -107,7 +107,7 @@ async def _scan(
         result.examined += len(page)
         if len(page) < PAGE:
             return
-        mark = HistoryMark.of(page[-1])
+        cursor = HistoryCursor.of(page[-1])
         if result.examined >= MOST_VERSIONS:
             result.complete, result.oldest = False, page[-1].last_updated
             return

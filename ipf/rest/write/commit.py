@@ -28,7 +28,7 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
-from ipf.ports.threads import LARGE, RunInThread, here, turn
+from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.large_bundle import clear_gradually
 from ipf.rest.write.plan import Plan, make_plan
 from ipf.rest.write.prefetch import Prefetch, PreparedUnit, lookup_for, prepare, with_references_read
@@ -45,7 +45,7 @@ async def commit(
     clock: Clock,
     *,
     attempts: int = 16,
-    run_in_thread: RunInThread = here,
+    run_in_thread: RunInThread = run_inline,
     is_large: bool = False,
 ) -> list[UnitResult | Problem]:
     """Store each unit completely or not at all; one result or Problem per unit, in order.
@@ -54,7 +54,7 @@ async def commit(
     for many entries, or when `is_large`.  Raises StoreUnreachable when the outcome of every unit is unknown.
     """
     if not is_large and sum([len(unit.entries) for unit in units]) < LARGE:
-        run_in_thread = here
+        run_in_thread = run_inline
     committer = _Committer(store, matcher, clock, attempts, run_in_thread)
     results: list[UnitResult | Problem] = []
     prepared_units: list[PreparedUnit] = await run_in_thread(lambda: [prepare(unit, lazy=True) for unit in units])
@@ -137,7 +137,7 @@ class _Committer:
                 lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
             )
             plan = await self._plan(
-                prepared_units, snapshot, rids, here if changes_subscriptions else self._run_in_thread
+                prepared_units, snapshot, rids, run_inline if changes_subscriptions else self._run_in_thread
             )
             if plan.topics and not changing:
                 return None
@@ -149,7 +149,7 @@ class _Committer:
                 )
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # for later searches of this process
-        if self._run_in_thread is not here:
+        if self._run_in_thread is not run_inline:
             await self._run_in_thread(lambda: clear_gradually(plan.changes, *snapshot.parts))
         return plan.results
 
@@ -175,7 +175,7 @@ class _Committer:
             for rid in match(change):
                 found.append(NewEvent(rid, number - 1))
             if number % LARGE == 0:
-                await turn(self._run_in_thread)
+                await yield_to_reactor(self._run_in_thread)
         return found
 
 
@@ -198,7 +198,7 @@ async def load_changes(transaction: FhirTransaction, epoch: int, matcher: Matche
             install(changes.search_parameters)
         return changes
 
-    await matcher.bring_to(epoch, read)
+    await matcher.update_to(epoch, read)
 
 
 def _reindex(plan: Plan) -> list[ReindexRequest]:

@@ -18,7 +18,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
 from ipf.ports import FhirStore, Json
 from ipf.ports.integrity import Referrers
-from ipf.ports.threads import LARGE, RunInThread, here, turn
+from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.unit import Entry, Method, Unit
 
 _SHOWN = 3
@@ -34,7 +34,7 @@ class Integrity:
     store: FhirStore
     referrers: Referrers
 
-    async def check(self, unit: Unit, run_in_thread: RunInThread = here) -> None:
+    async def check(self, unit: Unit, run_in_thread: RunInThread = run_inline) -> None:
         """Problem INVALID (422): a reference to a missing resource; CONFLICT (409): deletion of a referenced one."""
         written = [entry for entry in unit.entries if entry.method is not Method.DELETE]
         deleted = {(entry.resource_type, entry.id) for entry in unit.entries if entry.method is Method.DELETE}
@@ -42,7 +42,7 @@ class Integrity:
         targets: dict[Key, str | None] = {}
         for number, entry in enumerate(written, 1):
             if number % LARGE == 0:
-                await turn(run_in_thread)
+                await yield_to_reactor(run_in_thread)
             for target in references_in(await self._resource(entry, unit.tenant)):
                 if target not in written_keys:
                     targets.setdefault(target, entry.place)

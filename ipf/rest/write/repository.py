@@ -23,7 +23,7 @@ from ipf.ports import (
 )
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
-from ipf.ports.threads import RunInThread, here
+from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.group_commit import WriteGroup
@@ -65,7 +65,7 @@ class Repository:
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None
     vault: Vault = field(default_factory=Vault)
-    run_in_thread: RunInThread = here
+    run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
 
     def warnings(self, result: EntryResult) -> list[Finding]:

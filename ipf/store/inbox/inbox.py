@@ -111,9 +111,9 @@ class PostgresInbox:
         call = statements.RECHECK_DEFERRED.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
-    async def give_back(self, worker: str, held: Sequence[int]) -> int:
-        """See `ports.Inbox.give_back`."""
-        call = statements.GIVE_BACK.call(worker, joined(held))
+    async def release_except(self, worker: str, held: Sequence[int]) -> int:
+        """See `ports.Inbox.release_except`."""
+        call = statements.RELEASE_EXCEPT.call(worker, joined(held))
         return len(await _retried(lambda: self._database.many(call)))
 
     async def renew(self, claims: Sequence[Claimed]) -> None:

@@ -139,8 +139,8 @@ class PostgresMessageAdmin:
             raise Problem(Category.NOT_FOUND, f"there is no job {number}")
         raise Problem(Category.CONFLICT, f"job {number} is {known.status}: only an open one can be cancelled")
 
-    async def work(self, limit: int) -> tuple[int, int] | None:
-        """See `ports.MessageAdmin.work`."""
+    async def run_batch(self, limit: int) -> tuple[int, int] | None:
+        """See `ports.MessageAdmin.run_batch`."""
         async with self._database.session() as session:
             taken = await session.maybe(jobs_sql.TAKE.call())
             if taken is None:

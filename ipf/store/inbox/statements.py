@@ -150,8 +150,8 @@ WHERE s.id = p.id AND s.status::text IN ('RECEIVED', 'FAILED') AND s.ready_at > 
       AND e.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'))""",
 )
 
-GIVE_BACK = Statement(
-    "inbox_give_back",
+RELEASE_EXCEPT = Statement(
+    "inbox_release_except",
     "text, text",
     r"""
 UPDATE message_states SET status = 'RECEIVED', ready_at = now(), claimed_by = NULL, leased_at = NULL
@@ -277,6 +277,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, EXISTING, CLAIM, RECHECK_DEFERRED, GIVE_BACK, RENEW, SETTLE, RECOVER_STALE, RESCHEDULE,
+    STORE, STORE_ONE, EXISTING, CLAIM, RECHECK_DEFERRED, RELEASE_EXCEPT, RENEW, SETTLE, RECOVER_STALE, RESCHEDULE,
     RECOVER_WORKER, HOLDERS, REJECT,
 )  # fmt: skip

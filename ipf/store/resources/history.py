@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ipf.ports.history import Histories, HistoryMark
+from ipf.ports.history import Histories, HistoryCursor
 from ipf.ports.resources import Version
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
@@ -56,7 +56,7 @@ SELECT count(*) FROM (
 STATEMENTS = (ALL, OF_TYPE, OF_RARE_TYPE, COUNT_TYPE)
 
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
-_LAST = HistoryMark(datetime(9999, 12, 31, tzinfo=UTC), 0, 0)
+_LAST = HistoryCursor(datetime(9999, 12, 31, tzinfo=UTC), 0, 0)
 
 
 class PostgresHistories:
@@ -71,7 +71,7 @@ class PostgresHistories:
         resource_type: str | None,
         limit: int,
         since: datetime | None = None,
-        before: HistoryMark | None = None,
+        before: HistoryCursor | None = None,
     ) -> list[Version]:
         """See `ports.Histories.page`."""
         end, rows = before or _LAST, self._database.for_tenant(tenant)

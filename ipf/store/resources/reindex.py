@@ -97,8 +97,8 @@ class PostgresReindexQueue:
         """See `ports.ReindexQueue.is_open`."""
         return bool(await self._all_tenants.many(OPEN.call()))
 
-    async def work(self, limit: int) -> bool:
-        """See `ports.ReindexQueue.work`."""
+    async def run_batch(self, limit: int) -> bool:
+        """See `ports.ReindexQueue.run_batch`."""
         async with self._all_tenants.session() as session:
             rows = await session.many(script(SHARE_SUBSCRIPTIONS, TAKE.call()))
             if not rows:

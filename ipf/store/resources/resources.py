@@ -32,7 +32,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.ports.search import Query
-from ipf.ports.threads import RunInThread, here
+from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres import lookup, symbols
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import (
@@ -148,7 +148,7 @@ class PostgresFhirStore:
     `run_in_thread`: runs the building of statements for many changes.
     """
 
-    def __init__(self, database: Database, run_in_thread: RunInThread = here) -> None:
+    def __init__(self, database: Database, run_in_thread: RunInThread = run_inline) -> None:
         self._database = database
         self._run_in_thread = run_in_thread
         self._symbols = SymbolTable(database)

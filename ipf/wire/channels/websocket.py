@@ -207,9 +207,9 @@ class WebsocketConnection(WebSocketServerProtocol):
         hub, token = self.factory.hub, token_of(text)
         if token is not None:
             attempt.what = "websocket bind-with-token"
-            bound = await hub.bind_with_token(self, token)
-            attempt.session, attempt.subscriptions = bound.session, bound.found or bound.asked
-            if not bound.found:
+            binding = await hub.bind_with_token(self, token)
+            attempt.session, attempt.subscriptions = binding.session, binding.bound or binding.requested
+            if not binding.bound:
                 raise Problem(Category.NOT_FOUND, "the token binds no websocket subscription")
             return
         verb, _, subscription_id = text.partition(" ")

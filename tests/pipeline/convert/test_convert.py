@@ -48,7 +48,7 @@ class ScriptedInbox:
         self.unanswered = 0
         self.given_back: list[list[int]] = []
 
-    async def give_back(self, worker: str, held: Sequence[int]) -> int:
+    async def release_except(self, worker: str, held: Sequence[int]) -> int:
         self.given_back.append(list(held))
         return 1
 

@@ -162,7 +162,7 @@ class WebsocketNotifierTests(Writing):
         await self.fire(first, "before")
         token = await self.tokens.issue("default", ["s1", "s2", "gone"], self.now() + timedelta(seconds=10))
         client = Client()
-        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1", "s2"])
+        self.assertEqual((await self.hub.bind_with_token(client, token)).bound, ["s1", "s2"])
         self.assertEqual(client.received_texts, ["handshake s1 1", "handshake s2 0"])
         await self.fire(second, "a")
         await self.hub.step()
@@ -182,7 +182,7 @@ class WebsocketNotifierTests(Writing):
         rid = await self.websocket()
         client = Client()
         token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(seconds=10))
-        self.assertEqual((await self.hub.bind_with_token(client, token)).found, ["s1"])
+        self.assertEqual((await self.hub.bind_with_token(client, token)).bound, ["s1"])
         await self.fire(rid, "a")
         await self.hub.step()
         self.assertEqual(client.received_texts, ["bound s1", "ping s1", "a"])
@@ -230,7 +230,7 @@ class WebsocketNotifierTests(Writing):
             self.assertEqual(by_id.received_texts, received_texts)
             self.assertEqual(by_token.received_texts[1:], [id or "ping s1" for id in expected])
         stranger = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=1), Caller("bob"))
-        self.assertEqual((await hub.bind_with_token(Client(), stranger)).found, [])
+        self.assertEqual((await hub.bind_with_token(Client(), stranger)).bound, [])
 
     async def test_token_expiry(self) -> None:
         """Its client is informed without an event; a client without bindings is closed and cannot bind again."""

@@ -145,7 +145,7 @@ class OperatorsTest(TestCase):
 
     async def work(self) -> None:
         """Do all that jobs have to do."""
-        while await self.message_admin.work(2) is not None:
+        while await self.message_admin.run_batch(2) is not None:
             pass
 
     async def families(self) -> list[str]:

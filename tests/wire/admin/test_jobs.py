@@ -259,7 +259,7 @@ class DeadLettersTest(OperatorsTest):
         await self.inbox.store([adt(9, ordering_key=None)])
         _, job = await self.ask("POST", "/dead-letters/discard", {"ids": [1, 2, 3, 5]})
         self.assertEqual(job["total"], 3)
-        await self.message_admin.work(2)
+        await self.message_admin.run_batch(2)
         _, job = await self.ask("POST", f"/jobs/{job['id']}/cancel")
         self.assertEqual((job["status"], job["done"], job["changed"]), ("cancelled", 2, 2))
         await self.work()
@@ -276,10 +276,10 @@ class DeadLettersTest(OperatorsTest):
         """Another process goes on behind the batch that was committed; one that holds the job keeps others out."""
         await self.dead()
         _, job = await self.ask("POST", "/dead-letters/retry", {"ids": [1, 2, 3, 4], "per_second": 3})
-        self.assertEqual(await self.message_admin.work(50), (3, 3))
+        self.assertEqual(await self.message_admin.run_batch(50), (3, 3))
         async with self.database.session() as other:
             await other.many("SELECT 1 FROM admin_jobs FOR UPDATE")
-            self.assertIsNone(await self.message_admin.work(50))
+            self.assertIsNone(await self.message_admin.run_batch(50))
         rests: list[float] = []
         rung: list[str] = []
         self.notifier.subscribe("inbox", lambda: rung.append("inbox"))
@@ -301,7 +301,7 @@ class DeadLettersTest(OperatorsTest):
         _, second = await self.ask("POST", "/dead-letters/retry", {"ids": [2]})
         await self.database.many("UPDATE admin_jobs SET kind = 'replay', tenant = 'default' WHERE id = 1")
         await self.database.many("ALTER TABLE mapping_state RENAME TO gone")
-        await self.message_admin.work(5)
+        await self.message_admin.run_batch(5)
         _, job = await self.ask("GET", f"/jobs/{first['id']}")
         self.assertEqual(job["status"], "failed")
         self.assertTrue(job["error"])
@@ -309,7 +309,7 @@ class DeadLettersTest(OperatorsTest):
         await self.work()
         self.assertEqual((await self.ask("GET", f"/jobs/{second['id']}"))[1]["status"], "done")
         await self.database.close()
-        await self.assertFailure(together(self.message_admin.work(1)), StoreUnreachable)
+        await self.assertFailure(together(self.message_admin.run_batch(1)), StoreUnreachable)
 
 
 class OpenApiTest(TestCase):
