@@ -1,7 +1,7 @@
 """Authorization of a caller, for REST, batches, websocket binding and notifications.
 
-`permit` decides on a type and a right, `may` on one resource.  A refusal is 401 with `insufficient_scope`, as the
-interface specification lists it (decisions section 5).
+`permit` decides on a type and a right, `may` on one resource.  A refusal is 401 with `insufficient_scope` (decisions
+section 5).
 
 Source: interface specification "Errors"; RFC 6750 section 3.
 """
@@ -40,12 +40,12 @@ def insufficient(resource_type: str, right: str) -> Unauthorized:
 
 
 def permit(caller: Caller, resource_type: str, right: str) -> Permit | None:
-    """The rights of a caller on resources of a type; None = none."""
+    """The permit of a caller for a type and a right; None = not granted."""
     return UNLIMITED if caller.is_unlimited else grants_of(caller).permit(resource_type, right)
 
 
 def required(caller: Caller, resource_type: str, right: str) -> Permit:
-    """The same; raises the refusal when there are none."""
+    """As `permit`, but raises the refusal instead of returning None."""
     found = permit(caller, resource_type, right)
     if found is None:
         raise insufficient(resource_type, right)
@@ -53,7 +53,7 @@ def required(caller: Caller, resource_type: str, right: str) -> Permit:
 
 
 def passes(test: Test | None, resource_type: str, id: str, when: datetime, entries: Entries, resource: Json) -> bool:
-    """Whether a resource is within the limit of a permit."""
+    """Whether a resource passes the test of a permit."""
     if test is None:
         return True
     query = Query(resource_type, (Term("", "", test),))
@@ -61,18 +61,18 @@ def passes(test: Test | None, resource_type: str, id: str, when: datetime, entri
 
 
 def may(caller: Caller, right: str, resource_type: str, version: Version | None = None) -> bool:
-    """Whether the caller may do this with that version; None: with any resource of the type at all.
+    """Whether the caller has the right on a version; without a version, on any resource of the type.
 
-    A deletion holds nothing that a limit could be put to: only callers without a limit may see it.
+    A deletion has no content to test: only callers with a permit without a test may see it.
     """
     found = permit(caller, resource_type, right)
     return found is not None and (version is None or allows(found, version))
 
 
 def allows(found: Permit, version: Version) -> bool:
-    """Whether a version is within a permit.
+    """Whether a version passes the test of a permit.
 
-    The result is kept by version, so that the body of a version is parsed once.
+    The result is cached by version, so the body of a version is parsed once.
     """
     if found.test is None:
         return True
@@ -93,7 +93,7 @@ def allows(found: Permit, version: Version) -> bool:
 
 
 def may_hold(caller: Caller, right: str, resource: Json) -> bool:
-    """The same for a stored resource that is at hand in parsed form."""
+    """As `allows`, for a stored resource that is already parsed."""
     kind = str(resource["resourceType"])
     found = permit(caller, kind, right)
     if found is None or found.test is None:
@@ -103,6 +103,6 @@ def may_hold(caller: Caller, right: str, resource: Json) -> bool:
 
 
 def may_see(caller: Caller, version: Version) -> bool:
-    """Whether a version may be shown: to whoever may read it, or find it."""
+    """Whether the caller may read or search this version."""
     kind = version.resource_type
     return caller.is_unlimited or may(caller, "r", kind, version) or may(caller, "s", kind, version)

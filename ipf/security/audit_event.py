@@ -1,7 +1,7 @@
 """An audit record as an AuditEvent resource.
 
 Type and subtype are those of RESTful operations.  The caller is the agent.  Entities are every resource written or
-shown, the patients that it is about, the request (`query`) and the correlation id.
+returned, the patients concerned, the request (`query`) and the correlation id.
 
 Source: https://hl7.org/fhir/R4/auditevent.html, https://hl7.org/fhir/R4/valueset-audit-event-sub-type.html
 """
@@ -35,14 +35,14 @@ _SOURCE = {"system": _SOURCE_SYSTEM, "code": "4", "display": "Application Server
 
 
 def version_of(audit: Audit) -> Version:
-    """The record as the only version of a resource.  Its rid is no number of the store, so it is negative."""
+    """The record as the only version of a resource.  Its rid is negative: the store assigns positive ones."""
     return Version(
         -UUID(audit.id).int, "AuditEvent", audit.id, 1, audit.recorded_at, dumps(audit_event(audit)), method="POST"
     )
 
 
 def audit_event(audit: Audit) -> Json:
-    """The resource."""
+    """The AuditEvent resource of a record."""
     began = audit.recorded_at - timedelta(milliseconds=audit.duration_ms)
     event: Json = {
         "resourceType": "AuditEvent",

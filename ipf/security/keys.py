@@ -1,9 +1,8 @@
 """The keys of a JSON Web Key Set that may verify a token.
 
-Only public keys of RSA (2,048 bits up), the NIST curves and the Edwards curves are taken, and each algorithm goes with
-one kind of key, so that no token can choose how its key is used.  What is no signing key, is known to be weak, or
-cannot be read is left out and named in `KeySet.refused`; two keys with one `kid` are both left out, since nobody can
-tell which is meant.
+Accepted are public keys of RSA (2,048 bits and more), the NIST curves and the Edwards curves.  Each algorithm needs one
+kind of key, so a token cannot choose how its key is used.  Keys that are not for signatures, are known to be weak or
+cannot be parsed are omitted and named in `KeySet.refused`, as are keys that share a `kid`.
 
 Sources: RFC 7517, RFC 7518 section 3.1, RFC 8037, RFC 8725; ROCA: Nemec et al., "The Return of Coppersmith's Attack".
 """
@@ -20,7 +19,7 @@ from jwt.algorithms import Algorithm, get_default_algorithms
 _DEFAULT = get_default_algorithms()
 _NAMES = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 ALGORITHMS: Mapping[str, Algorithm] = {name: _DEFAULT[name] for name in _NAMES}
-"""What a token may be signed with.  Never `none`, never HMAC."""
+"""The signature algorithms that tokens may use.  Never `none`, never HMAC."""
 
 _KIND = {name: "RSA" for name in _NAMES if name[:2] in ("RS", "PS")}
 _KIND |= {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed"}
@@ -32,7 +31,7 @@ _MOST_KEYS = 100
 
 
 class KeyRefused(Exception):
-    """A key that may not verify.  The text says why."""
+    """A key that is not accepted.  The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +50,17 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys of an issuer.  `refused`: why others were left out."""
+    """The keys of an issuer.  `refused`: the reasons for omitted keys."""
 
     keys: tuple[Key, ...] = ()
     refused: tuple[str, ...] = ()
 
     @staticmethod
     def parse(document: Any) -> KeySet:
-        """A JWK Set.  KeyRefused when it is none."""
+        """The key set of a parsed JWK Set.  KeyRefused when the document is not a JWK Set."""
         given = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(given, list):
-            raise KeyRefused("this is no JSON Web Key Set")
+            raise KeyRefused("this is not a JSON Web Key Set")
         keys: list[Key] = []
         refused: list[str] = []
         for number, one in enumerate(given[:_MOST_KEYS]):
@@ -71,30 +70,30 @@ class KeySet:
                 refused.append(f"keys[{number}]: {reason}")
         named = [one.kid for one in keys if one.kid is not None]
         twice = {kid for kid in named if named.count(kid) > 1}
-        refused += [f"kid {kid[:40]!r} stands for several keys" for kid in sorted(twice)]
+        refused += [f"kid {kid[:40]!r} is used by several keys" for kid in sorted(twice)]
         return KeySet(tuple(key for key in keys if key.kid not in twice), tuple(refused))
 
     def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """The one key for a token; without a `kid` only when there is no doubt."""
+        """The key for a token; without a `kid`, the only key for the algorithm."""
         fitting = [key for key in self.keys if key.fits(algorithm)]
         if kid is not None:
             return next((key for key in fitting if key.kid == kid), None)
         return fitting[0] if len(fitting) == 1 else None
 
     def knows(self, kid: str | None) -> bool:
-        """Whether any key has this name."""
+        """Whether any key has this `kid`."""
         return any(key.kid == kid for key in self.keys)
 
 
 def read_key(jwk: Any) -> Key:
-    """One JWK.  KeyRefused says why it is none that may verify."""
+    """The key of a parsed JWK.  KeyRefused when it is not accepted."""
     if not isinstance(jwk, dict):
-        raise KeyRefused("is no object")
+        raise KeyRefused("is not a JSON object")
     kid, algorithm, kty = jwk.get("kid"), jwk.get("alg"), jwk.get("kty")
     if kid is not None and not isinstance(kid, str):
-        raise KeyRefused("its kid is no text")
+        raise KeyRefused("its kid is not a string")
     if not isinstance(kty, str) or kty not in _READERS:
-        raise KeyRefused(f"keys of type {str(kty)[:20]} verify nothing here")
+        raise KeyRefused(f"keys of type {str(kty)[:20]} are not supported")
     if jwk.get("use", "sig") != "sig" or "verify" not in _operations(jwk):
         raise KeyRefused("is not for signatures")
     if algorithm is not None and (not isinstance(algorithm, str) or algorithm not in ALGORITHMS):
@@ -105,7 +104,7 @@ def read_key(jwk: Any) -> Key:
         raise KeyRefused(f"is on the curve {kind[:20]}")
     key = Key(kid, kind, algorithm, public)
     if algorithm is not None and not key.fits(algorithm):
-        raise KeyRefused(f"cannot be used with {algorithm}, which it says it is for")
+        raise KeyRefused(f"does not fit its alg {algorithm}")
     return key
 
 
@@ -118,23 +117,23 @@ def _public(jwk: Mapping[str, Any]) -> Any:
     try:
         return _READERS[jwk["kty"]].from_jwk({name: value for name, value in jwk.items() if name in _PUBLIC})
     except (InvalidKeyError, ValueError, TypeError, KeyError, OverflowError):
-        raise KeyRefused("cannot be read") from None
+        raise KeyRefused("cannot be parsed") from None
 
 
 def _checked_rsa(public: Any) -> str:
     numbers = public.public_numbers()
     bits = numbers.n.bit_length()
     if not _SMALLEST_RSA <= bits <= _LARGEST_RSA:
-        raise KeyRefused(f"has {bits} bits; {_SMALLEST_RSA} are the least")
+        raise KeyRefused(f"has {bits} bits; the range is {_SMALLEST_RSA} to {_LARGEST_RSA}")
     if numbers.e < 3 or numbers.e % 2 == 0:
-        raise KeyRefused("has an exponent that proves nothing")
+        raise KeyRefused("has an invalid exponent")
     if _is_roca(numbers.n):
-        raise KeyRefused("was made by a generator whose keys can be factored (ROCA)")
+        raise KeyRefused("is vulnerable to ROCA")
     return "RSA"
 
 
 def _powers(prime: int) -> frozenset[int]:
-    """What 65537 generates modulo a prime."""
+    """The powers of 65537 modulo a prime."""
     found, power = {1}, 65537 % prime
     while power not in found:
         found.add(power)
@@ -147,5 +146,5 @@ _GENERATED = {prime: _powers(prime) for prime in _PRIMES}
 
 
 def _is_roca(modulus: int) -> bool:
-    """Whether the modulus is, modulo every small prime, a power of 65537: by chance once in 2^27 or less often."""
+    """Whether the modulus is a power of 65537 modulo every small prime; by chance at most one in 2^27 is."""
     return all(modulus % prime in powers for prime, powers in _GENERATED.items())

@@ -1,12 +1,12 @@
 """The rights that SMART scopes grant.
 
 `system/Observation.rs?category=...` (v2), `user/Patient.read` (v1): a context, a type or `*`, rights out of `cruds`,
-and with v2 a search that limits them.  `Grants` answers for a type and a right: nothing, everything, or what passes a
-test on the resource's own index entries, so that the same limit goes into a search and is put to a single resource.
+and with v2 a search that limits them.  For a type and a right, `Grants` gives nothing, everything, or a test on the
+index entries of the resource.  The same test limits searches and decides on single resources.
 
-- `system/` and `user/` reach the whole tenant; a `user/` whose `fhirUser` is a Patient or a RelatedPerson, and
-  `patient/`, reach the compartment of the patient in context, and read what is nobody's record (`SHARED`).  Without a
-  patient in context they grant nothing.
+- `system/` and `user/` reach the whole tenant.  `patient/`, and `user/` with a `fhirUser` that is a Patient or a
+  RelatedPerson, reach the compartment of the patient in context, and read types without patient data (`SHARED`).
+  Without a patient in context they grant nothing.
 - A scope that cannot be parsed, or with a search that needs other resources, grants nothing.
 
 Sources: https://hl7.org/fhir/smart-app-launch/scopes-and-launch-context.html (2.2), and 1.0
@@ -41,7 +41,7 @@ _FORM = re.compile(
 )
 _READING = frozenset("rs")
 
-_OF_ONE_PATIENT = ("Patient/", "RelatedPerson/")  # users who have no business with other patients
+_OF_ONE_PATIENT = ("Patient/", "RelatedPerson/")  # users who are limited to one patient
 
 SHARED = frozenset(
     ("Practitioner", "PractitionerRole", "Organization", "OrganizationAffiliation", "Location", "HealthcareService",
@@ -49,12 +49,12 @@ SHARED = frozenset(
      "Library", "Measure", "StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap", "NamingSystem",
      "SearchParameter", "OperationDefinition", "CapabilityStatement", "StructureMap", "SubscriptionTopic")
 )  # fmt: skip
-"""Types that hold no patient's data: read with a scope for one patient, when it names them or `*`."""
+"""Types without patient data: a scope for one patient that names them or `*` grants reads of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One scope.  `resource_type`: a type of R4 or `*`.  `search`: what limits it, as pairs."""
+    """One scope.  `resource_type`: a type of R4 or `*`.  `search`: the search parameters that limit it, as pairs."""
 
     context: str
     resource_type: str
@@ -64,7 +64,7 @@ class Scope:
 
 @lru_cache(maxsize=4096)
 def parse_scope(text: str) -> Scope | None:
-    """A SMART scope on resources; None for every other text."""
+    """The parsed SMART resource scope; None for any other text."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None
@@ -82,15 +82,14 @@ def parse_scope(text: str) -> Scope | None:
 
 
 PermitResult = tuple[int, datetime, str, bool]
-"""Whether a version passes: its number, when it was written, and its id, which must be those of the version at hand."""
+"""The result for a version: number, time and id of the version, and whether it passes the test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
     """Rights on resources of a type: `test` None = on all, else only on those that pass it.
 
-    `results`: the last result of each resource, by rid, kept by `access.allows`;
-    with another caller, another type or another right it is another Permit.
+    `results`: the last result of each resource, by rid, cached by `access.allows`.
     """
 
     test: Test | None = None
@@ -101,11 +100,11 @@ UNLIMITED = Permit()
 
 
 class Grants:
-    """The sum of a caller's scopes.  Results are kept, since the same few repeat.
+    """The union of a caller's scopes, with a cache of results.
 
-    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: reads and
-    searches that were let through, by route and type, kept by `rest/write/permission`.  What is kept holds for one
-    generation of the definitions, since another may know other search parameters.
+    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: permitted reads
+    and searches, by route and type, cached by `rest/write/permission`.  The caches are valid for one generation of the
+    definitions, since search parameters may change.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -126,7 +125,7 @@ class Grants:
         self.does_all = ALL in whole
 
     def permit(self, resource_type: str, right: str) -> Permit | None:
-        """What is granted; None = nothing.  `right`: one of `cruds`."""
+        """The permit for a type and a right (one of `cruds`); None = nothing is granted."""
         self.look()
         key = resource_type, right
         try:
@@ -138,7 +137,7 @@ class Grants:
             return found
 
     def look(self) -> None:
-        """Forget what was found with other definitions."""
+        """Clear the caches of older definitions."""
         generation = definitions().generation
         if generation != self._generation:
             self._known.clear()
@@ -146,7 +145,7 @@ class Grants:
             self._generation = generation
 
     def grants_any(self) -> bool:
-        """Whether there is any scope on resources at all."""
+        """Whether there is any resource scope."""
         return bool(self._scopes)
 
     def _permit(self, resource_type: str, right: str) -> Permit | None:
@@ -169,7 +168,7 @@ class Grants:
 
 
 def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
-    """The tests of a scope's search; None when it cannot be put to a resource of this type."""
+    """The tests of a scope's search; None when it does not apply to this type."""
     if not scope.search:
         return []
     try:
@@ -177,7 +176,7 @@ def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
     except Problem:
         return None
     if len(query.terms) != len(scope.search) or parameters_that_need_store(query):
-        return None  # a limit that were left out would grant more than was meant
+        return None  # ignoring a limit would grant more than the scope does
     return [term.test for term in query.terms]
 
 
@@ -186,7 +185,7 @@ _grants: dict[int, tuple[Caller, Grants]] = {}
 
 
 def grants_of(caller: Caller) -> Grants:
-    """What a caller may do; made once for each verified token, and found by the very object that stands for it."""
+    """The grants of a caller, cached by the identity of the Caller object of a verified token."""
     kept = _grants.get(id(caller))
     if kept is not None and kept[0] is caller:
         return kept[1]
@@ -198,5 +197,5 @@ def grants_of(caller: Caller) -> Grants:
 
 
 def understood(scopes: Iterable[str]) -> Iterator[str]:
-    """Those scopes that say anything here."""
+    """The scopes that this server understands."""
     return (scope for scope in scopes if parse_scope(scope) is not None)

@@ -1,9 +1,9 @@
-"""A bearer token in, the caller that it names out; or the reason why it is none.
+"""Verification of bearer tokens: a token in, a Caller out, or TokenRefused with the reason.
 
-A token is a JWS in compact form, signed by a key of the issuer with an algorithm that goes with that key
-(`keys.py`), whose claims say that it is from this issuer, for this server, and for now.  Nothing in its header chooses
-the key but `kid`: `jku`, `x5u`, `x5c` and `jwk` are never followed, and `crit` is refused, since no extension is known
-here.  A token that is bound to a key of its sender (`cnf`) is refused: a mere bearer cannot prove to hold it.
+A token is a JWS in compact form.  A key of the issuer signs it, with an algorithm of that kind of key (`keys.py`).  Its
+claims name this issuer and this audience, and it has not expired.  Only `kid` selects the key: `jku`, `x5u`, `x5c` and
+`jwk` are ignored.  `crit` is refused, since no extension is supported.  A token that is bound to a key of its sender
+(`cnf`) is refused, since a bearer does not prove possession of that key.
 
 Sources: RFC 7515, RFC 7519, RFC 8725, RFC 9068 (at+jwt), RFC 6750; interface specification "Authentication".
 """
@@ -29,11 +29,11 @@ _USER = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})(?:/_history/[A
 
 
 class TokenRefused(Exception):
-    """A token that proves nothing.  The text says why, and holds nothing of the token."""
+    """A token that is not accepted.  The text is the reason, and contains nothing of the token."""
 
 
 class UnknownKey(TokenRefused):
-    """No key that is known has signed it: the issuer may have a new one."""
+    """No known key has signed the token; the issuer may have rotated its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ def verify(token: str, keys: KeySet, rules: Rules, now: float) -> Caller:
 
 
 def verify_signature(token: str, keys: KeySet) -> bytes:
-    """The payload of a JWS that a key of the set has signed."""
+    """The payload of a JWS that a key of the set has signed.  UnknownKey or TokenRefused."""
     if len(token) > LONGEST or not _COMPACT.fullmatch(token):
-        raise TokenRefused("it is no signed token in compact form")
+        raise TokenRefused("it is not a JWS in compact form")
     signed, _, signature = token.rpartition(".")
     head, _, payload = signed.partition(".")
     header = _object(_decoded(head))
@@ -71,12 +71,12 @@ def verify_signature(token: str, keys: KeySet) -> bytes:
     _check_header(header)
     kid = header.get("kid")
     if kid is not None and not isinstance(kid, str):
-        raise TokenRefused("its kid is no text")
+        raise TokenRefused("its kid is not a string")
     key = keys.find(kid, algorithm)
     if key is None:
         if kid is not None and keys.knows(kid):
-            raise TokenRefused("its algorithm does not go with the key that it names")
-        raise UnknownKey("no key of the issuer goes with it")
+            raise TokenRefused("its algorithm does not fit the key that it names")
+        raise UnknownKey("no key of the issuer fits it")
     if not ALGORITHMS[algorithm].verify(signed.encode(), key.public, _decoded(signature)):
         raise TokenRefused("its signature is wrong")
     return _decoded(payload)
@@ -98,14 +98,14 @@ def _check_issued(claims: Mapping[str, Any], rules: Rules) -> None:
     if rules.audience is not None and rules.audience not in held:
         raise TokenRefused("it is for another audience")
     if "cnf" in claims:
-        raise TokenRefused("it is bound to a key of its sender, and was sent as a mere bearer token")
+        raise TokenRefused("it is bound to a key of its sender, and was sent as a bearer token")
 
 
 def _check_time(claims: Mapping[str, Any], skew: float, now: float) -> float:
-    """When the token ends."""
+    """Check the times of the token; its expiry in seconds since 1970."""
     expires_at, not_before, issued_at = (_instant(claims, name) for name in ("exp", "nbf", "iat"))
     if expires_at is None:
-        raise TokenRefused("it does not say when it ends")
+        raise TokenRefused("it has no expiry (exp)")
     if now >= expires_at + skew:
         raise TokenRefused("it has expired")
     if not_before is not None and now < not_before - skew:
@@ -120,12 +120,12 @@ def _instant(claims: Mapping[str, Any], name: str) -> float | None:
         return None
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise TokenRefused(f"its {name} is no time")
+        raise TokenRefused(f"its {name} is not a number of seconds")
     return float(value)
 
 
 def caller_of(claims: Mapping[str, Any], rules: Rules, expires_at: float | None = None) -> Caller:
-    """The caller that checked claims name; what is of no use is left out."""
+    """The caller of verified claims; malformed claims are ignored."""
     user = _text(claims, "fhirUser", "fhir_user")
     reference = _USER.fullmatch(user)
     person = user[-200:] if reference is None else reference[1]
@@ -163,7 +163,7 @@ def _scopes(claims: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _decoded(part: str) -> bytes:
-    """base64url without padding, in the one form that stands for its bytes."""
+    """Decode base64url without padding; only the canonical encoding is accepted."""
     try:
         content = urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
@@ -174,20 +174,20 @@ def _decoded(part: str) -> bytes:
 
 
 def _object(content: bytes) -> dict[str, Any]:
-    """A JSON object in which no member stands twice."""
+    """Parse a JSON object without repeated members."""
     try:
         value = json.loads(content.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise TokenRefused("it is no JSON") from None
+        raise TokenRefused("it is not JSON") from None
     if not isinstance(value, dict):
-        raise TokenRefused("it is no JSON object")
+        raise TokenRefused("it is not a JSON object")
     return value
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise TokenRefused("a member stands twice in it")
+        raise TokenRefused("a member appears twice in it")
     return found
 
 

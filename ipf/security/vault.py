@@ -1,10 +1,9 @@
 """Encryption of secrets at rest: the values of `Subscription.channel.header`.
 
 With a key (`IPF_SECRET_KEY`) a value is encrypted with AES-SIV under a key derived from it by HKDF.  Without a key it
-is only encoded, so that it is redacted in answers all the same.  The encryption is deterministic: an equal value gives
-an equal text, so writing a Subscription again changes nothing.  Whoever has the database can see which values are
-equal.  Of several keys, separated by blanks, the first encrypts and all decrypt; so a key is replaced while the service
-runs.
+is only encoded, so that responses still redact it.  The encryption is deterministic: equal values give equal texts, so
+writing a Subscription again changes nothing, and a reader of the database can see which values are equal.  Several keys
+are separated by whitespace: the first encrypts, all decrypt.  So a key can be rotated while the service runs.
 
 Headers without secrets stay as they are: `Accept`, `Accept-Language`, `Prefer`, `Subject`, `User-Agent`.
 
@@ -33,18 +32,18 @@ class SecretUnreadable(Exception):
 
 
 class Vault:
-    """Encrypts and decrypts with the keys of one deployment; `keys` None: without any."""
+    """Encrypts and decrypts with the keys of one deployment; `keys` None: values are only encoded."""
 
     def __init__(self, keys: str | None = None) -> None:
         self._ciphers = [_cipher(key) for key in (keys or "").split()]
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key."""
+        """Whether values are encrypted."""
         return bool(self._ciphers)
 
     def encrypt(self, value: str) -> str:
-        """The stored text of a value; a mask and an encrypted text stay as they are."""
+        """The stored text of a value; the mask and stored texts are unchanged."""
         if value == MASK or value.startswith((_ENCRYPTED, _ENCODED)):
             return value
         plain = value.encode()
@@ -53,7 +52,7 @@ class Vault:
         return _ENCRYPTED + urlsafe_b64encode(self._ciphers[0].encrypt(plain, None)).decode()
 
     def decrypt(self, text: str) -> str:
-        """The value of a stored text; a text without the mark is itself the value.  Raises SecretUnreadable."""
+        """The value of a stored text; a text without the prefix is the value itself.  Raises SecretUnreadable."""
         try:
             if text.startswith(_ENCODED):
                 return urlsafe_b64decode(text[len(_ENCODED) :]).decode()
@@ -63,9 +62,9 @@ class Vault:
         except ValueError:
             raise SecretUnreadable("a stored secret is damaged") from None
         for cipher in self._ciphers if len(data) >= _SHORTEST else ():
-            text_again = _decrypted(cipher, data)
-            if text_again is not None:
-                return text_again
+            plain_text = _decrypted(cipher, data)
+            if plain_text is not None:
+                return plain_text
         raise SecretUnreadable("a stored secret cannot be decrypted with the key of this server")
 
     def encrypt_headers(self, subscription: Json) -> Json:
@@ -92,7 +91,7 @@ class Vault:
         return True
 
     def with_sent_values(self, body: bytes, sent: Json) -> bytes:
-        """The answer to a write, with the values that the client has just sent instead of the stored texts."""
+        """The body of the response to a write, with the values that the client sent instead of the stored texts."""
         channel = sent.get("channel")
         for header in channel.get("header", ()) if isinstance(channel, dict) else ():
             value = split_header(header)[1]
@@ -101,7 +100,7 @@ class Vault:
         return body
 
 
-# The library takes 6 MiB of memory, and only a service with a key needs it: so it is imported here.
+# The library takes 6 MiB of memory and is needed only with a key, so it is imported on first use.
 
 
 def _cipher(key: str) -> AESSIV:

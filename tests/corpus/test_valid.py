@@ -26,7 +26,7 @@ class ValidTests(TestCase):
             for entry in loads(dumps(samples.bundle(name)))["entry"]:
                 checked += 1
                 errors = [
-                    (one.place, one.code, one.text)
+                    (one.location, one.code, one.text)
                     for one in validator.validate(entry["resource"])
                     if one.severity in ("error", "fatal")
                     and not (one.code == "code-invalid" and one.text.startswith((OPEN_TABLES, *OF_THE_GUIDE)))

@@ -1,7 +1,7 @@
-"""Bindings: whether codes are in the value sets that the definitions name.
+"""The check of bindings: whether codes are in the bound value sets.
 
-`required`: a code outside is an error; when the value set cannot be known here, that is said (information), never taken
-for valid.  `extensible`: a code outside is a warning, and an error outside the largest value set.  `preferred` and
+`required`: a code outside the value set is an error; when membership cannot be decided, the finding is an information.
+`extensible`: a code outside the value set is a warning, and an error outside the maximum value set.  `preferred` and
 `example` are not checked.  Displays are not compared.
 
 Source: https://hl7.org/fhir/R4/terminologies.html#strength
@@ -43,30 +43,30 @@ def _check(url: str, severity: str, kind: str, terminology: Terminology) -> Chec
         return _check_code(url, bare, severity, terminology)
     codes = _CODES.get(kind, _of_quantity)
 
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if type(value) is not dict:
             return
         members = terminology.members(url)
         found = list(codes(value))
         if not found and codes is _of_quantity:
-            if severity is ERROR:  # a number of things has no unit of a list, such as tablets
-                run.warn("code-invalid", f"a unit of {bare} is expected", place)
+            if severity is ERROR:  # counts, such as tablets, have no coded unit
+                run.warn("code-invalid", f"a unit from {bare} is expected", location)
             return
         if not found:
             if severity is ERROR and kind != "CodeableConcept" and "extension" not in value:
-                run.error("code-invalid", f"a code of {bare} is required", place)
+                run.error("code-invalid", f"a code from {bare} is required", location)
             elif severity is ERROR and "text" in value:
-                run.error("code-invalid", f"a code of {bare} is required, not only a text", place)
+                run.error("code-invalid", f"a code from {bare} is required; a text alone is not enough", location)
             return
-        answers = [None if members is None else _answer(members, system, code) for system, code in found]
-        if True in answers:
+        results = [None if members is None else _answer(members, system, code) for system, code in found]
+        if True in results:
             return
-        if None in answers:
+        if None in results:
             if severity is ERROR:
-                run.note("not-supported", f"not checked: {bare} is not (wholly) loaded", place)
+                run.note("not-supported", f"not checked: {bare} is not completely loaded", location)
             return
         shown = ", ".join(f"{system or ''}|{code}" for system, code in found)
-        run.add(severity, "code-invalid", f"{shown[:200]} is not in the {_WORDS[severity]} value set {bare}", place)
+        run.add(severity, "code-invalid", f"{shown[:200]} is not in the {_WORDS[severity]} value set {bare}", location)
 
     return check
 
@@ -75,22 +75,22 @@ _WORDS = {ERROR: "required", WARNING: "extensible"}
 
 
 def _check_code(url: str, bare: str, severity: str, terminology: Terminology) -> Check:
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if type(value) is not str:
             return
         members = terminology.members(url)
-        answer = None if members is None else members.contains(None, value)
-        if answer is None and severity is ERROR:
-            run.note("not-supported", f"not checked: {bare} is not (wholly) loaded", place)
-        elif answer is False:
+        result = None if members is None else members.contains(None, value)
+        if result is None and severity is ERROR:
+            run.note("not-supported", f"not checked: {bare} is not completely loaded", location)
+        elif result is False:
             text = f"'{value[:60]}' is not in the {_WORDS[severity]} value set {bare}"
-            run.add(severity, "code-invalid", text, place)
+            run.add(severity, "code-invalid", text, location)
 
     return check
 
 
 def _answer(members: Membership, system: str | None, code: str) -> bool | None:
-    """Whether a coding is a member; one without a system never is."""
+    """Whether a coding is a member; a coding without a system is not."""
     return False if system is None else members.contains(system, code)
 
 
@@ -125,24 +125,24 @@ _CODES: dict[str, Callable[[Json], _Codes]] = {
 
 
 def coding_check(terminology: Terminology) -> Check:
-    """What every Coding must keep to: its system is an absolute url, no value set, and has the code if it is known."""
+    """The check of every Coding: its system is an absolute url, not a value set, and has the code if it is loaded."""
 
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         system = value.get("system")
         if type(system) is not str:
             return
         if ":" not in system:
-            run.error("invalid", "the system of a code must be an absolute url", f"{place}.system")
+            run.error("invalid", "the system of a code must be an absolute url", f"{location}.system")
         elif "/ValueSet/" in system and terminology.is_value_set(system):
-            run.error("invalid", f"{system} is a value set, not a code system", f"{place}.system")
+            run.error("invalid", f"{system} is a value set, not a code system", f"{location}.system")
         else:
             code = value.get("code")
             if type(code) is str and terminology.has(system, code) is False:
-                run.add(*_unknown_code(system), f"{system[:100]} has no code '{code[:60]}'", f"{place}.code")
+                run.add(*_unknown_code(system), f"{system[:100]} has no code '{code[:60]}'", f"{location}.code")
 
     return check
 
 
 def _unknown_code(system: str) -> tuple[str, str]:
-    """An error where R4 itself defines the codes; those of terminology.hl7.org (the v2 tables) have grown since."""
+    """An error for systems of R4 itself; a warning for others, since terminology.hl7.org has added codes after R4."""
     return (ERROR if system.startswith("http://hl7.org/fhir/") else WARNING), "code-invalid"

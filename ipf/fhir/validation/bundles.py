@@ -1,7 +1,7 @@
-"""Bundles: full urls, references between entries, what stands first in a document or message, search results.
+"""The check of Bundles: full urls, references between entries, first entries of documents and messages, search results.
 
-A relative reference is read against the full url of the entry that it stands in; entries without a full url are found
-by type and id.  What a Composition refers to must be in its document.
+A relative reference is resolved against the full url of its entry.  Entries without a full url are found by type and
+id.  A document must contain the resources that its Composition refers to.
 
 Sources: https://hl7.org/fhir/R4/bundle.html#references, https://hl7.org/fhir/R4/documents.html
 """
@@ -25,7 +25,7 @@ _OF_COMPOSITION = frozenset(
 )
 
 
-class Index:
+class BundleIndex:
     """The entries of a Bundle (or resources of Parameters) by their full url; without one, by type and id."""
 
     def __init__(self, bundle: Json) -> None:
@@ -47,7 +47,7 @@ class Index:
         return self._urls.get(id(resource))
 
     def find(self, reference: str, base: str | None) -> list[Json]:
-        """The resources that a reference, in the entry with full url `base`, may mean."""
+        """The entries that a reference in the entry with full url `base` can resolve to."""
         bare, _, version = reference.partition("/_history/")
         found = self.by_url.get(bare)
         if found is None and ":" not in bare:
@@ -74,92 +74,94 @@ def _version(resource: Json) -> Any:
     return meta.get("versionId") if isinstance(meta, dict) else None
 
 
-def check_bundle(bundle: Json, index: Index, place: str, run: Run) -> None:
-    """The rules for a Bundle as a whole."""
+def check_bundle(bundle: Json, index: BundleIndex, location: str, run: Run) -> None:
+    """Check the rules of a Bundle that depend on its type."""
     kind = bundle.get("type")
     for number, entry in enumerate(entries(bundle)):
-        _check_full_url(entry, kind, f"{place}.entry[{number}]", run)
+        _check_full_url(entry, kind, f"{location}.entry[{number}]", run)
         if kind == "searchset":
-            _check_result(entry, f"{place}.entry[{number}]", run)
+            _check_result(entry, f"{location}.entry[{number}]", run)
     if kind == "document":
-        _check_document(bundle, index, place, run)
+        _check_document(bundle, index, location, run)
     elif kind == "message":
-        _check_first(bundle, "MessageHeader", place, run)
+        _check_first(bundle, "MessageHeader", location, run)
     elif kind == "searchset":
-        _check_links(bundle, place, run)
+        _check_links(bundle, location, run)
 
 
-def _check_first(bundle: Json, kind: str, place: str, run: Run) -> Json | None:
+def _check_first(bundle: Json, kind: str, location: str, run: Run) -> Json | None:
     found = entries(bundle)
     first = found[0].get("resource") if found else None
     if isinstance(first, dict) and first.get("resourceType") == kind:
         return first
-    run.error("invalid", f"the first entry of a {bundle.get('type')} must be a {kind}", f"{place}.entry[0]")
+    run.error("invalid", f"the first entry of a {bundle.get('type')} must be a {kind}", f"{location}.entry[0]")
     return None
 
 
-def _check_full_url(entry: Json, kind: Any, place: str, run: Run) -> None:
+def _check_full_url(entry: Json, kind: Any, location: str, run: Run) -> None:
     url, resource = entry.get("fullUrl"), entry.get("resource")
     if not isinstance(url, str):
         return
     if ":" not in url:
-        run.error("invalid", "the fullUrl must be an absolute url", f"{place}.fullUrl")
+        run.error("invalid", "the fullUrl must be an absolute url", f"{location}.fullUrl")
     restful = _RESTFUL.fullmatch(url)
     if restful is None or not isinstance(resource, dict) or restful[2] != resource.get("resourceType"):
         return
     if "id" in resource and resource["id"] != restful[3]:
-        run.error("invalid", "the fullUrl does not end with the id of the resource", f"{place}.fullUrl")
+        run.error("invalid", "the fullUrl does not end with the id of the resource", f"{location}.fullUrl")
     elif "id" not in resource and kind not in ("transaction", "batch"):
-        run.error("invalid", "the fullUrl is that of a server, but the resource has no id", f"{place}.fullUrl")
+        run.error("invalid", "the fullUrl is a RESTful url, but the resource has no id", f"{location}.fullUrl")
 
 
-def _check_result(entry: Json, place: str, run: Run) -> None:
-    """A search result: each match has an id; what is only told is an OperationOutcome."""
+def _check_result(entry: Json, location: str, run: Run) -> None:
+    """Search results have an id; entries of mode `outcome` are OperationOutcomes."""
     resource, search = entry.get("resource"), entry.get("search")
     if not isinstance(resource, dict):
         return
     kind = resource.get("resourceType")
     outcome = isinstance(search, dict) and search.get("mode") == "outcome"
     if outcome and kind != "OperationOutcome":
-        run.error("invalid", f"an outcome of a search must be an OperationOutcome, not a {kind}", f"{place}.resource")
+        run.error(
+            "invalid", f"an outcome of a search must be an OperationOutcome, not a {kind}", f"{location}.resource"
+        )
     if "id" not in resource and kind != "OperationOutcome":
-        run.error("required", "what a search found must have an id", f"{place}.resource")
+        run.error("required", "a resource in a searchset must have an id", f"{location}.resource")
 
 
-def _check_links(bundle: Json, place: str, run: Run) -> None:
+def _check_links(bundle: Json, location: str, run: Run) -> None:
     seen: set[Any] = set()
     links = bundle.get("link")
     for number, one in enumerate(links if isinstance(links, list) else ()):
         relation = one.get("relation") if isinstance(one, dict) else None
         if isinstance(relation, str) and relation in _ONCE:
             if relation in seen:
-                run.error("invalid", f"the link '{relation}' must not be there twice", f"{place}.link[{number}]")
+                run.error("invalid", f"the link '{relation}' appears more than once", f"{location}.link[{number}]")
             seen.add(relation)
 
 
-def _check_document(bundle: Json, index: Index, place: str, run: Run) -> None:
-    composition = _check_first(bundle, "Composition", place, run)
+def _check_document(bundle: Json, index: BundleIndex, location: str, run: Run) -> None:
+    composition = _check_first(bundle, "Composition", location, run)
     if composition is None:
         return
     base = index.url_of(composition)
-    for reference, where in _references(composition, f"{place}.entry[0].resource"):
+    for reference, where in _references(composition, f"{location}.entry[0].resource"):
         if reference[:1] == "#" or (":" in reference and not reference.startswith("urn:")):
             continue
         found = index.find(reference, base)
         if not found:
-            run.error("not-found", f"the document does not have {reference[:100]}", where)
+            run.error("not-found", f"the document does not contain {reference[:100]}", where)
         elif len(found) > 1:
-            run.error("multiple-matches", f"the document has {len(found)} of {reference[:100]}", where)
+            run.error("multiple-matches", f"the document contains {reference[:100]} {len(found)} times", where)
 
 
-def _references(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """The references of a Composition that a document must have, with their places."""
+def _references(value: Any, location: str) -> Iterator[tuple[str, str]]:
+    """The references of a Composition that a document must contain, with their locations."""
     if isinstance(value, list):
         for number, each in enumerate(value):
-            yield from _references(each, f"{place}[{number}]")
+            yield from _references(each, f"{location}[{number}]")
     elif isinstance(value, dict):
         if isinstance(value.get("reference"), str):
-            yield value["reference"], place
+            yield value["reference"], location
         for name, item in value.items():
             if name in _OF_COMPOSITION:
-                yield from _references(item, f"{place}.{name}")
+                yield from _references(item, f"{location}.{name}")

@@ -1,4 +1,4 @@
-"""Discriminators turned into tests: what tells the values of one slice from those of the others.
+"""Compiles the discriminators of a slice into tests of values.
 
 Source: https://hl7.org/fhir/R4/profiling.html#discriminator
 """
@@ -12,7 +12,7 @@ from typing import Any
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.interfaces import SnapshotTree
-from ipf.fhir.validation.objects import Item
+from ipf.fhir.validation.objects import SlicedValue
 from ipf.fhir.validation.slicing import Matches, at_path, every, exists, has_value, resource_is
 from ipf.fhir.validation.tree import Node
 from ipf.fhir.validation.values import value_test
@@ -22,7 +22,7 @@ _STEP = re.compile(r"extension\([^)]*\)|[^.]+")
 
 
 def discriminate(tree: SnapshotTree, node: Node, discriminators: Iterable[Json]) -> Matches:
-    """Whether a value belongs to the slice `node`; without discriminators that cannot be known."""
+    """The test that a value belongs to the slice `node`; without discriminators it cannot be decided."""
     tests = [_test(tree, node, one["type"], one["path"]) for one in discriminators]
     return every(tests) if tests else lambda item, run: None
 
@@ -70,13 +70,13 @@ def _all_below(below: list[tuple[str, Callable[[Any], bool | None]]]) -> Callabl
     def test(value: Any) -> bool | None:
         if type(value) is not dict:
             return False
-        answers: list[bool | None] = []
+        results: list[bool | None] = []
         for name, inner in below:
             found = value.get(name)
             several = found if type(found) is list else [] if found is None else [found]
             each = [inner(one) for one in several]
-            answers.append(True if True in each else None if None in each else False)
-        return False if False in answers else None if None in answers else True
+            results.append(True if True in each else None if None in each else False)
+        return False if False in results else None if None in results else True
 
     return test
 
@@ -88,18 +88,18 @@ def _in_value_set(tree: SnapshotTree, url: str) -> Callable[[Any], bool | None]:
         if type(value) is str:
             return terminology.contains(url, None, value)
         codings = value.get("coding", [value]) if type(value) is dict else []
-        answers = [
+        results = [
             terminology.contains(url, one.get("system"), one["code"])
             for one in (codings if type(codings) is list else ())
             if type(one) is dict and type(one.get("code")) is str and type(one.get("system", "")) is str
         ]
-        return True if True in answers else None if None in answers else False
+        return True if True in results else None if None in results else False
 
     return test
 
 
 def _target(tree: SnapshotTree, node: Node, path: str) -> Node | None:
-    """The node at a path below a slice; looked for in the profile, or the type, of a node that has no such child."""
+    """The node at a path below a slice; a missing child is looked up in the profile or the type of its parent."""
     current: Node | None = node
     home = tree
     for step in [] if path == "$this" else _STEP.findall(path):
@@ -109,7 +109,7 @@ def _target(tree: SnapshotTree, node: Node, path: str) -> Node | None:
             continue
         found = _child(current, step)
         if found is None:
-            inner = _opened(home, current)
+            inner = _tree_of_type(home, current)
             home, found = (inner, _child(inner.root, step)) if inner is not None else (home, None)
         current = found
     return current
@@ -126,7 +126,7 @@ def _child(node: Node, step: str) -> Node | None:
     return None
 
 
-def _opened(tree: SnapshotTree, node: Node) -> SnapshotTree | None:
+def _tree_of_type(tree: SnapshotTree, node: Node) -> SnapshotTree | None:
     types = node.types
     if len(types) != 1:
         return None
@@ -166,11 +166,11 @@ def _by_profile(tree: SnapshotTree, node: Node, path: str, focus: str | None) ->
         profiles += declared.get("targetProfile" if path.endswith("resolve()") else "profile", [])
     values = at_path(path, focus)
 
-    def matches(item: Item, run: Run) -> bool | None:
+    def matches(item: SlicedValue, run: Run) -> bool | None:
         found = [one for one in values(item, run) if type(one) is dict]
         if not found:
             return None if type(item.value) is dict and "reference" in item.value else False
-        answers = [tree.compiler.validator.conforms(one, profile, run) for one in found for profile in profiles]
-        return True if True in answers else None if None in answers or not answers else False
+        results = [tree.compiler.validator.conforms(one, profile, run) for one in found for profile in profiles]
+        return True if True in results else None if None in results or not results else False
 
     return matches

@@ -1,4 +1,4 @@
-"""What validation finds, and the state of one run.
+"""The findings of validation, and the state of one run.
 
 Source: https://hl7.org/fhir/R4/operationoutcome.html
 """
@@ -11,20 +11,20 @@ from typing import Any
 
 Json = dict[str, Any]
 ERROR, WARNING, INFORMATION = "error", "warning", "information"
-MOST_FINDINGS = 200
+MAX_FINDINGS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`severity` error | warning | information; `code` of issue-type; `place` FHIRPath with indices.
+    """`severity` error | warning | information; `code` of issue-type; `location` FHIRPath with indices.
 
-    `text` names codes, urls and types, never a patient's names or numbers.
+    `text` names codes, urls and types, never names or numbers of a patient.
     """
 
     severity: str
     code: str
     text: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Policy:
 
     `markup`: texts that look like HTML are errors.  `example_urls` False: urls of example.org and the like are errors.
     `dead_links`: links of narratives that no browser can follow (urn:) are errors.  `unknown_extensions`: severity of
-    extensions without a definition here.  `exists(reference)`: asked about relative references that are not in the
-    document; False is an error.  `contained` False: contained resources are not looked at.
+    extensions that are unknown to this server.  `exists(reference)`: called for relative references whose target is
+    not in the document; False is an error.  `contained` False: contained resources are not validated.
     """
 
     markup: bool = False
@@ -47,7 +47,7 @@ class Policy:
 
 @dataclass(slots=True)
 class Scope:
-    """The resource that is being looked at: `%resource`, the one around it, and how references are resolved in it.
+    """The resource under validation (`%resource`), its root (`%rootResource`), and the resolution of its references.
 
     `resolve(reference)`: a resource of the same document (contained, in the Bundle), or None.
     """
@@ -55,55 +55,57 @@ class Scope:
     resource: Json
     root: Json
     resolve: Callable[[str], Json | None]
-    place: str
+    location: str
     index: Any = None  # of a Bundle: its entries
 
 
 @dataclass(slots=True)
 class Run:
-    """One validation: what was found, and where it is."""
+    """One validation: its findings, its current scope and depth."""
 
     scope: Scope
     policy: Policy = field(default_factory=Policy)
     findings: list[Finding] = field(default_factory=list)
-    conforming: dict[tuple[int, str], bool] = field(default_factory=dict)  # answers about targets, None while asked
+    conforming: dict[tuple[int, str], bool] = field(
+        default_factory=dict
+    )  # (id of a value, profile) -> conforms; True while it is being computed
     depth: int = 0
 
-    def error(self, code: str, text: str, place: str) -> None:
-        """Something that makes the resource invalid."""
-        self.add(ERROR, code, text, place)
+    def error(self, code: str, text: str, location: str) -> None:
+        """Add a finding that makes the resource invalid."""
+        self.add(ERROR, code, text, location)
 
-    def warn(self, code: str, text: str, place: str) -> None:
-        """Something that should be otherwise."""
-        self.add(WARNING, code, text, place)
+    def warn(self, code: str, text: str, location: str) -> None:
+        """Add a warning."""
+        self.add(WARNING, code, text, location)
 
-    def note(self, code: str, text: str, place: str) -> None:
-        """Something to know, such as what could not be checked."""
-        self.add(INFORMATION, code, text, place)
+    def note(self, code: str, text: str, location: str) -> None:
+        """Add an information, such as a rule that could not be checked."""
+        self.add(INFORMATION, code, text, location)
 
-    def add(self, severity: str, code: str, text: str, place: str) -> None:
-        """Keep one finding; beyond MOST_FINDINGS only errors are kept, and of them twice as many."""
+    def add(self, severity: str, code: str, text: str, location: str) -> None:
+        """Add a finding.  Warnings and information are dropped after MAX_FINDINGS, errors after twice as many."""
         count = len(self.findings)
-        if count < MOST_FINDINGS or (severity == ERROR and count < 2 * MOST_FINDINGS):
-            self.findings.append(Finding(severity, code, text, place))
+        if count < MAX_FINDINGS or (severity == ERROR and count < 2 * MAX_FINDINGS):
+            self.findings.append(Finding(severity, code, text, location))
 
 
-Check = Callable[[Any, Any, str, Run], None]  # value, what stands beside it under _name, place, run
+Check = Callable[[Any, Any, str, Run], None]  # value, its sibling property `_name`, location, run
 
 
 def outcome(findings: Iterable[Finding]) -> Json:
-    """An OperationOutcome; without findings it says that nothing was found."""
+    """The findings as an OperationOutcome; without findings it has one issue of severity information."""
     issues = [_issue(one) for one in findings]
     if not issues:
-        issues = [{"severity": INFORMATION, "code": "informational", "diagnostics": "nothing was found to be wrong"}]
+        issues = [{"severity": INFORMATION, "code": "informational", "diagnostics": "no issues were found"}]
     return {"resourceType": "OperationOutcome", "issue": issues}
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Whether there is an error among them."""
+    """Whether any finding is an error."""
     return any(one.severity == ERROR for one in findings)
 
 
 def _issue(finding: Finding) -> Json:
     issue = {"severity": finding.severity, "code": finding.code, "diagnostics": finding.text}
-    return {**issue, "expression": [finding.place]} if finding.place else issue
+    return {**issue, "expression": [finding.location]} if finding.location else issue

@@ -17,8 +17,8 @@ from ipf.fhir.validation.tree import Node
 class ResourceValidator(Protocol):
     """The parts of the validator that compiled checks call."""
 
-    def nested(self, value: Any, place: str, run: Run, profiles: Sequence[str]) -> None:
-        """Check a resource inside another."""
+    def validate_nested(self, value: Any, location: str, run: Run, profiles: Sequence[str]) -> None:
+        """Validate a resource within another resource."""
 
     def conforms(self, value: Json, profile: str, run: Run) -> bool | None:
         """Whether a value is valid by a profile, without reporting findings."""
@@ -61,7 +61,7 @@ class SnapshotTree(Protocol):
 
     @property
     def root(self) -> Node:
-        """The node of the whole."""
+        """The root node."""
 
     def value(self, node: Node, declared: Json) -> Check:
         """The check of one value of a node that has this type."""

@@ -1,8 +1,8 @@
-"""Invariants: FHIRPath that is compiled once, and evaluated only where the result is not known beforehand.
+"""Invariants: FHIRPath that is compiled once, and evaluated only where the result depends on the value.
 
-Most invariants are about elements that most resources do not have.  Each is evaluated once on an element that has none
-of the names in it.  For every value that has none of them either, that result holds.  A few invariants of every element
-or resource are checked in Python (`NATIVE`); a test holds that both give the same result.
+Most invariants concern elements that most resources lack.  Each is evaluated once on an object without the elements
+that it names; the result holds for every such object.  A few invariants of every element or resource are implemented
+in Python (`NATIVE`); a test shows that both give the same result.
 
 Source: https://hl7.org/fhir/R4/conformance-rules.html#constraints
 """
@@ -21,11 +21,11 @@ BEST_PRACTICE = "http://hl7.org/fhir/StructureDefinition/elementdefinition-bestp
 _PER_ITEM = frozenset(("where", "exists", "all", "select", "repeat", "any", "trace", "ofType", "as", "is"))
 _ANYTHING = frozenset(("children", "descendants", "hasValue", "getValue", "extension", "resolve", "htmlChecks", "type"))
 _LINK = re.compile(r"[\"'](#[^\"'\s]+)[\"']")
-_ELSEWHERE = frozenset(("resource", "rootResource", "context"))
+_OUTER_VARIABLES = frozenset(("resource", "rootResource", "context"))
 
 
 def invariant(declared: Json, kind: str, hosts: Callable[[Run], Host]) -> Check | None:
-    """One constraint as a check on values of type `kind`; None when it has no expression, or is checked otherwise."""
+    """The check of one constraint on type `kind`; None when it has no expression or other checks cover it."""
     key, text = declared["key"], declared.get("expression")
     if not text or key in STRUCTURAL:
         return None
@@ -42,16 +42,16 @@ def invariant(declared: Json, kind: str, hosts: Callable[[Run], Host]) -> Check 
 
 
 def _not_evaluated(text: str) -> Check:
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
-        run.note("not-supported", text, place)
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
+        run.note("not-supported", text, location)
 
     return check
 
 
 def _native(test: Callable[[Any, Run], bool], severity: str, words: str) -> Check:
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if not test(value, run):
-            run.add(severity, "invariant", words, place)
+            run.add(severity, "invariant", words, location)
 
     return check
 
@@ -59,7 +59,7 @@ def _native(test: Callable[[Any, Run], bool], severity: str, words: str) -> Chec
 def _evaluated(
     expression: Expression, required: _RequiredNames, severity: str, words: str, hosts: Callable[[Run], Host]
 ) -> Check:
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if type(value) is dict:
             if required.holds and required.names.isdisjoint(value):
                 return
@@ -69,12 +69,12 @@ def _evaluated(
         scope = run.scope
         variables = {"resource": scope.resource, "rootResource": scope.root}
         try:
-            answer = operators.truth(expression.evaluate(focus, variables, host=hosts(run)))
+            result = operators.truth(expression.evaluate(focus, variables, host=hosts(run)))
         except FhirPathError as wrong:
-            run.note("not-supported", f"{words} - not evaluated: {wrong}", place)
+            run.note("not-supported", f"{words} - not evaluated: {wrong}", location)
             return
-        if answer is False:
-            run.add(severity, "invariant", words, place)
+        if result is False:
+            run.add(severity, "invariant", words, location)
 
     return check
 
@@ -90,8 +90,8 @@ class _RequiredNames:
             self.names = frozenset(_json_names(kind, found))
             empty = {"resourceType": kind} if kind in definitions().resource_types else {"id": "x"}
             try:
-                answer = expression.evaluate(empty, {"resource": empty, "rootResource": empty})
-                self.holds = operators.truth(answer) is not False
+                result = expression.evaluate(empty, {"resource": empty, "rootResource": empty})
+                self.holds = operators.truth(result) is not False
             except FhirPathError:
                 self.holds = False
 
@@ -108,12 +108,12 @@ def _json_names(kind: str, names: set[str]) -> set[str]:
 
 
 def _first_names(node: ast.Node, found: set[str]) -> bool:
-    """Collect the names that the expression begins with; False when it also looks elsewhere."""
+    """Collect the names that the expression begins with; False when it also uses a variable of the resource."""
     match node:
         case ast.Literal():
             return True
         case ast.Variable(name):
-            return name not in _ELSEWHERE
+            return name not in _OUTER_VARIABLES
         case ast.Member(None, name):
             found.add(name)
             return True
@@ -202,7 +202,7 @@ def _exists_has_boolean(value: Any, run: Run) -> bool:
     return value.get("operator") != "exists" or "answerBoolean" in value
 
 
-STRUCTURAL = frozenset(("ele-1", "ext-1", "txt-1", "txt-2"))  # seen to by the shape of objects and by type_rules
+STRUCTURAL = frozenset(("ele-1", "ext-1", "txt-1", "txt-2"))  # checked by object_check and type_rules
 _DOM_3 = (
     "contained.where((('#'+id in (%resource.descendants().reference | %resource.descendants().as(canonical) | "
     "%resource.descendants().as(uri) | %resource.descendants().as(url))) or "
@@ -220,7 +220,7 @@ NATIVE: dict[str, tuple[str, Callable[[Any, Run], bool]]] = {
     "dom-5": ("contained.meta.security.empty()", _no_contained_security),
     "dom-6": ("text.`div`.exists()", _has_narrative),
     "ref-1": (_REF_1, _local_reference_resolves),
-    # As written it asks for System.Boolean, which no element of FHIR is; later releases corrected it.
+    # As written it tests for System.Boolean, which no FHIR element is; later releases corrected it.
     "que-7": ("operator = 'exists' implies (answer is Boolean)", _exists_has_boolean),
 }
-"""Key -> (the expression that it stands for, the test)."""
+"""Key -> (the expression that it replaces, the test)."""

@@ -1,11 +1,11 @@
-"""From the children of a snapshot node to the JSON members of a shape: choices by type, lists, slices."""
+"""Adds the children of a snapshot node to an object schema as JSON members: choices by type, lists, slices."""
 
 from __future__ import annotations
 
 from ipf.fhir.validation.discriminators import discriminate
 from ipf.fhir.validation.findings import Check, Json
 from ipf.fhir.validation.interfaces import SnapshotTree
-from ipf.fhir.validation.objects import Member, Shape, Slicer
+from ipf.fhir.validation.objects import Member, ObjectSchema, Slicer
 from ipf.fhir.validation.primitives import PRIMITIVES
 from ipf.fhir.validation.slicing import Slice, slicer
 from ipf.fhir.validation.tree import Node, type_name
@@ -13,8 +13,8 @@ from ipf.fhir.validation.tree import Node, type_name
 _MEMBERS_OF_PRIMITIVES = frozenset(("value",))
 
 
-def add_member(tree: SnapshotTree, shape: Shape, node: Node, hosts: frozenset[str]) -> None:
-    """Put one element into a shape, under each of its JSON names."""
+def add_member(tree: SnapshotTree, schema: ObjectSchema, node: Node, hosts: frozenset[str]) -> None:
+    """Add one element to a schema, under each of its JSON names."""
     stem = node.name.removesuffix("[x]")
     if stem in _MEMBERS_OF_PRIMITIVES and stem == node.name and _is_primitive(tree, node):
         return
@@ -30,22 +30,22 @@ def add_member(tree: SnapshotTree, shape: Shape, node: Node, hosts: frozenset[st
         if slice_node is None and by_type and node.element.get("slicing", {}).get("rules") == "closed":
             continue
         check = None if by_value else _check(tree, slice_node or node, declared, hosts)
-        shape.members[name] = Member(check, many, f"{stem}.ofType({kind})" if choice else stem, kind in PRIMITIVES)
+        schema.members[name] = Member(check, many, f"{stem}.ofType({kind})" if choice else stem, kind in PRIMITIVES)
         names.append(name)
         if slice_node is not None and slice_node.least:
-            shape.required.append(((name,), f"{shape.title}.{stem} as {kind}", slice_node.least))
-    _add_limits(shape, node, tuple(names), many or choice)
+            schema.required.append(((name,), f"{schema.title}.{stem} as {kind}", slice_node.least))
+    _add_limits(schema, node, tuple(names), many or choice)
     if by_value:
-        shape.sliced.append((tuple(names), _slicer(tree, node, hosts, f"{shape.title}.{stem}")))
+        schema.sliced.append((tuple(names), _slicer(tree, node, hosts, f"{schema.title}.{stem}")))
 
 
-def _add_limits(shape: Shape, node: Node, names: tuple[str, ...], several: bool) -> None:
-    words = f"{shape.title}.{node.name}"
+def _add_limits(schema: ObjectSchema, node: Node, names: tuple[str, ...], several: bool) -> None:
+    element_path = f"{schema.title}.{node.name}"
     if node.least:
-        shape.required.append((names, words, node.least))
+        schema.required.append((names, element_path, node.least))
     most = min(node.most, 1.0) if node.name.endswith("[x]") else node.most
     if most == 0 or (several and most != float("inf")):
-        shape.limited.append((names, words, int(most)))
+        schema.limited.append((names, element_path, int(most)))
 
 
 def _is_list(node: Node) -> bool:
@@ -68,7 +68,7 @@ def _check(tree: SnapshotTree, node: Node, declared: Json, hosts: frozenset[str]
 
 
 def _slices_by_type(node: Node) -> dict[str, Node]:
-    """The slices of a choice by their one type, when types are what tells them apart."""
+    """The slices of a choice by type, when the only discriminator is the type."""
     discriminators = node.element.get("slicing", {}).get("discriminator", ())
     if not node.slices or not all((one["type"], one["path"]) == ("type", "$this") for one in discriminators):
         return {}
@@ -79,7 +79,7 @@ def _slices_by_type(node: Node) -> dict[str, Node]:
     return found
 
 
-def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], words: str) -> Slicer:
+def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], element_path: str) -> Slicer:
     slicing = node.element.get("slicing", {})
     declared = (node.types or [{"code": "BackboneElement"}])[0]
     unsliced = Node(node.element, node.name, node.children)
@@ -89,4 +89,4 @@ def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], words: str) -
         own = (one.types or [declared])[0]
         matches = discriminate(tree, one, slicing.get("discriminator", ()))
         slices.append(Slice(one.element["sliceName"], one.least, one.most, matches, _check(tree, one, own, hosts)))
-    return slicer(slices, other, slicing.get("rules", "open"), slicing.get("ordered", False), words)
+    return slicer(slices, other, slicing.get("rules", "open"), slicing.get("ordered", False), element_path)

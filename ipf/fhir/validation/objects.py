@@ -1,6 +1,6 @@
-"""The check of one JSON object: its members, how often each stands, its invariants.  The hot path of validation.
+"""The check of one JSON object: its members, their cardinality, its invariants.  The hot path of validation.
 
-An object is described by a `Shape`; `object_check` turns it into one closure that walks the members that are there.
+An `ObjectSchema` describes an object; `object_check` compiles it into one closure that walks the members of the object.
 
 Source: https://hl7.org/fhir/R4/json.html
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 from ipf.fhir.validation.findings import Check, Run
 
-DEEPEST = 100
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One JSON member.  `label`: how its place is written (`value.ofType(Quantity)`); `primitive`: `_name` may stand
-    beside it; `check` None: looked at by the slicer of its element.
+    """One JSON member.  `label`: its name in locations (`value.ofType(Quantity)`).  `primitive`: the sibling property
+    `_name` is allowed.  `check` None: the slicer of the element checks the values.
     """
 
     check: Check | None
@@ -29,25 +29,25 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SlicedValue:
     """One value of a sliced element."""
 
     value: Any
     extra: Any
-    place: str
+    location: str
     name: str
 
 
-Slicer = Callable[[Sequence[Item], str, Run], None]
+Slicer = Callable[[Sequence[SlicedValue], str, Run], None]
 
 
 @dataclass(slots=True)
-class Shape:
+class ObjectSchema:
     """The permitted members of an object of one type, or of one profiled element.
 
-    `members`: by JSON name.  `required`: (JSON names of which one must be there, words, least).  `limited`: (JSON
-    names, words, most) where fewer are allowed than the JSON form takes.  `sliced`: (JSON names, slicer).  `checks`: on
-    the object itself: value, binding, references, invariants.  `resource`: it has a resourceType.
+    `members`: by JSON name.  `required`: (JSON names, element path, min): at least min values in all.  `limited`: (JSON
+    names, element path, max): the profile allows fewer values than the type.  `sliced`: (JSON names, slicer).
+    `checks`: checks of the object itself (value, binding, references, invariants).  `resource`: has a resourceType.
     """
 
     title: str
@@ -59,111 +59,115 @@ class Shape:
     resource: bool = False
 
 
-def object_check(shape: Shape) -> Check:
-    """The closure that checks an object of this shape."""
-    members = shape.members
+def object_check(schema: ObjectSchema) -> Check:
+    """The closure that checks an object of this schema."""
+    members = schema.members
     find = members.get
-    required, limited, sliced, checks = shape.required, shape.limited, shape.sliced, shape.checks
-    unknown = _unknown(shape)
+    required, limited, sliced, checks = schema.required, schema.limited, schema.sliced, schema.checks
+    unknown = _unknown_member(schema)
 
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if type(value) is not dict:
-            run.error("structure", "a JSON object is expected" if value is not None else "null is no value", place)
+            run.error(
+                "structure", "a JSON object is expected" if value is not None else "null is not allowed", location
+            )
             return
         if not value:
-            run.error("invariant", "ele-1: an element must have a value or children", place)
+            run.error("invariant", "ele-1: an element must have a value or children", location)
             return
         run.depth += 1
-        if run.depth > DEEPEST:
-            run.error("structure", "nested too deeply", place[:300])
+        if run.depth > MAX_DEPTH:
+            run.error("structure", "nested too deeply", location[:300])
             run.depth -= 1
             return
         for name, item in value.items():
             member = find(name)
             if member is None:
-                unknown(name, item, value, place, run)
+                unknown(name, item, value, location, run)
             elif member.many:
-                _many(member, name, item, value, place, run)
+                _check_list(member, name, item, value, location, run)
             elif type(item) is list:
-                run.error("structure", "one value is expected, not a list", f"{place}.{member.label}")
+                run.error("structure", "one value is expected, not a list", f"{location}.{member.label}")
             elif member.check is not None:
-                beside = value.get("_" + name) if member.primitive else None
-                member.check(item, beside, f"{place}.{member.label}", run)
-        for names, words, least in required:
-            _require(value, names, words, least, place, run)
-        for names, words, most in limited:
-            if _count(value, names) > most:
-                run.error("structure", f"{words}: at most {most} allowed", place)
+                sibling = value.get("_" + name) if member.primitive else None
+                member.check(item, sibling, f"{location}.{member.label}", run)
+        for names, element, least in required:
+            _check_required(value, names, element, least, location, run)
+        for names, element, most in limited:
+            if _count_values(value, names) > most:
+                run.error("structure", f"{element}: at most {most} values allowed", location)
         for names, slicer in sliced:
-            slicer(_items(value, names, members, place), place, run)
+            slicer(_sliced_values(value, names, members, location), location, run)
         for one in checks:
-            one(value, extra, place, run)
+            one(value, extra, location, run)
         run.depth -= 1
 
     return check
 
 
-def _many(member: Member, name: str, item: Any, value: dict[str, Any], place: str, run: Run) -> None:
+def _check_list(member: Member, name: str, item: Any, value: dict[str, Any], location: str, run: Run) -> None:
     if type(item) is not list:
-        run.error("structure", "a list is expected", f"{place}.{member.label}")
+        run.error("structure", "a list is expected", f"{location}.{member.label}")
         return
     if not item:
-        run.error("structure", "an empty list: leave the member out", f"{place}.{member.label}")
+        run.error("structure", "an empty list is not allowed: omit the member", f"{location}.{member.label}")
         return
     check = member.check
     if check is None:
         return
-    beside = value.get("_" + name) if member.primitive else None
-    if type(beside) is not list:
+    sibling = value.get("_" + name) if member.primitive else None
+    if type(sibling) is not list:
         for number, each in enumerate(item):
-            check(each, None, f"{place}.{member.label}[{number}]", run)
+            check(each, None, f"{location}.{member.label}[{number}]", run)
         return
-    if len(beside) != len(item):
-        run.error("structure", f"{name} and _{name} must be equally long", f"{place}.{member.label}")
+    if len(sibling) != len(item):
+        run.error("structure", f"{name} and _{name} must have the same number of items", f"{location}.{member.label}")
     for number, each in enumerate(item):
-        check(each, beside[number] if number < len(beside) else None, f"{place}.{member.label}[{number}]", run)
+        check(each, sibling[number] if number < len(sibling) else None, f"{location}.{member.label}[{number}]", run)
 
 
-def _unknown(shape: Shape) -> Callable[[str, Any, dict[str, Any], str, Run], None]:
-    members, resource, title = shape.members, shape.resource, shape.title
+def _unknown_member(schema: ObjectSchema) -> Callable[[str, Any, dict[str, Any], str, Run], None]:
+    members, resource, title = schema.members, schema.resource, schema.title
 
-    def unknown(name: str, item: Any, value: dict[str, Any], place: str, run: Run) -> None:
+    def unknown(name: str, item: Any, value: dict[str, Any], location: str, run: Run) -> None:
         if name == "resourceType" and resource:
             return
         member = members.get(name[1:]) if name[:1] == "_" else None
         if member is None or not member.primitive:
-            run.error("structure", f"{title} has no element '{name[:60]}'", f"{place}.{name[:60]}")
+            run.error("structure", f"{title} has no element '{name[:60]}'", f"{location}.{name[:60]}")
         elif name[1:] not in value and member.check is not None:
-            _only_beside(member, item, place, run)
+            _check_sibling_only(member, item, location, run)
 
     return unknown
 
 
-def _only_beside(member: Member, item: Any, place: str, run: Run) -> None:
-    """`_name` without `name`: primitives that have only extensions."""
+def _check_sibling_only(member: Member, item: Any, location: str, run: Run) -> None:
+    """Check `_name` without `name`: primitives that have only extensions."""
     check = member.check
     if check is None:
         return
     if not member.many:
-        check(None, item, f"{place}.{member.label}", run)
+        check(None, item, f"{location}.{member.label}", run)
     elif type(item) is list and item:
         for number, each in enumerate(item):
-            check(None, each, f"{place}.{member.label}[{number}]", run)
+            check(None, each, f"{location}.{member.label}[{number}]", run)
     else:
-        run.error("structure", "a list is expected", f"{place}.{member.label}")
+        run.error("structure", "a list is expected", f"{location}.{member.label}")
 
 
-def _require(value: dict[str, Any], names: tuple[str, ...], words: str, least: int, place: str, run: Run) -> None:
+def _check_required(
+    value: dict[str, Any], names: tuple[str, ...], element: str, least: int, location: str, run: Run
+) -> None:
     if least == 1:
         for name in names:
             if name in value or "_" + name in value:
                 return
-        run.error("required", f"{words} is required", place)
-    elif _count(value, names) < least:
-        run.error("required", f"{words}: at least {least} required", place)
+        run.error("required", f"{element} is required", location)
+    elif _count_values(value, names) < least:
+        run.error("required", f"{element}: at least {least} required", location)
 
 
-def _count(value: dict[str, Any], names: tuple[str, ...]) -> int:
+def _count_values(value: dict[str, Any], names: tuple[str, ...]) -> int:
     found = 0
     for name in names:
         item = value.get(name, value.get("_" + name))
@@ -171,17 +175,19 @@ def _count(value: dict[str, Any], names: tuple[str, ...]) -> int:
     return found
 
 
-def _items(value: dict[str, Any], names: tuple[str, ...], members: dict[str, Member], place: str) -> list[Item]:
+def _sliced_values(
+    value: dict[str, Any], names: tuple[str, ...], members: dict[str, Member], location: str
+) -> list[SlicedValue]:
     """The values of a sliced element in order."""
-    found: list[Item] = []
+    found: list[SlicedValue] = []
     for name in names:
         label = members[name].label
-        item, beside = value.get(name), value.get("_" + name) if members[name].primitive else None
+        item, sibling = value.get(name), value.get("_" + name) if members[name].primitive else None
         if type(item) is list:
-            extras = beside if type(beside) is list else []
+            extras = sibling if type(sibling) is list else []
             for number, each in enumerate(item):
                 extra = extras[number] if number < len(extras) else None
-                found.append(Item(each, extra, f"{place}.{label}[{number}]", name))
-        elif item is not None or beside is not None:
-            found.append(Item(item, beside, f"{place}.{label}", name))
+                found.append(SlicedValue(each, extra, f"{location}.{label}[{number}]", name))
+        elif item is not None or sibling is not None:
+            found.append(SlicedValue(item, sibling, f"{location}.{label}", name))
     return found

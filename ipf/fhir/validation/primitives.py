@@ -1,4 +1,4 @@
-"""The primitive types: which JSON value each one takes, and the form of its text.
+"""The primitive types: the JSON type and the format of each.
 
 Source: https://hl7.org/fhir/R4/datatypes.html#primitive
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-Complaint = str | None
-Primitive = Callable[[Any], Complaint]
+ErrorText = str | None
+Primitive = Callable[[Any], ErrorText]
 
 _YEAR = r"[0-9]([0-9]([0-9][1-9]|[1-9]0)|[1-9]00)|[1-9]000"
 _MONTH = r"(0[1-9]|1[0-2])"
@@ -25,37 +25,37 @@ _LONGEST_TEXT = 1024 * 1024
 _FORMS: dict[str, tuple[str, str]] = {
     "base64Binary": (
         r"\s*(?:[0-9a-zA-Z+/]{4}\s*)*(?:(?:[0-9a-zA-Z+/]{2}==|[0-9a-zA-Z+/]{3}=)\s*)?",
-        "no valid Base64",
+        "not valid Base64",
     ),
-    "instant": (rf"({_YEAR})-{_MONTH}-{_DAY}T{_CLOCK}{_ZONE}", "no instant: date, time to the second, and offset"),
-    "date": (rf"({_YEAR})(-{_MONTH}(-{_DAY})?)?", "no date: YYYY, YYYY-MM or YYYY-MM-DD"),
+    "instant": (rf"({_YEAR})-{_MONTH}-{_DAY}T{_CLOCK}{_ZONE}", "not an instant: date, time with seconds, and offset"),
+    "date": (rf"({_YEAR})(-{_MONTH}(-{_DAY})?)?", "not a date: YYYY, YYYY-MM or YYYY-MM-DD"),
     "dateTime": (
         rf"({_YEAR})(-{_MONTH}(-{_DAY}(T{_CLOCK}{_ZONE})?)?)?",
-        "no dateTime: a date, or date, time to the second, and offset",
+        "not a dateTime: a date, or date, time with seconds, and offset",
     ),
-    "time": (_CLOCK, "no time: hh:mm:ss"),
-    "code": (r"[^\s]+(\s[^\s]+)*", "no code: no blanks at the ends, single ones between"),
-    "oid": (r"urn:oid:[0-2](\.(0|[1-9][0-9]*))+", "no oid: urn:oid: and numbers"),
-    "id": (r"[A-Za-z0-9\-.]{1,64}", "no id: 1 to 64 letters, digits, '-' and '.'"),
+    "time": (_CLOCK, "not a time: hh:mm:ss"),
+    "code": (r"[^\s]+(\s[^\s]+)*", "not a code: no leading, trailing or repeated whitespace"),
+    "oid": (r"urn:oid:[0-2](\.(0|[1-9][0-9]*))+", "not an oid: urn:oid: and numbers"),
+    "id": (r"[A-Za-z0-9\-.]{1,64}", "not an id: 1 to 64 letters, digits, '-' and '.'"),
     "uuid": (
         r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-        "no uuid: urn:uuid: in lower case",
+        "not a uuid: urn:uuid: in lower case",
     ),
-    "uri": (r"\S*", "no uri: it has a blank"),
-    "url": (r"\S*", "no url: it has a blank"),
-    "canonical": (r"\S*", "no canonical: it has a blank"),
+    "uri": (r"\S*", "not a uri: it contains whitespace"),
+    "url": (r"\S*", "not a url: it contains whitespace"),
+    "canonical": (r"\S*", "not a canonical: it contains whitespace"),
 }
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _UUID = re.compile(r"urn:uuid:[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _OID = re.compile(_FORMS["oid"][0])
 
 
-def _boolean(value: Any) -> Complaint:
-    return None if value is True or value is False else "a boolean is true or false, without quotes"
+def _boolean(value: Any) -> ErrorText:
+    return None if value is True or value is False else "true or false is expected, without quotes"
 
 
 def _integer(least: int) -> Primitive:
-    def check(value: Any) -> Complaint:
+    def check(value: Any) -> ErrorText:
         if type(value) is not int:
             return "a whole number is expected, without quotes"
         return None if least <= value <= _LARGEST_INTEGER else f"the number must be from {least} to {_LARGEST_INTEGER}"
@@ -63,14 +63,14 @@ def _integer(least: int) -> Primitive:
     return check
 
 
-def _decimal(value: Any) -> Complaint:
+def _decimal(value: Any) -> ErrorText:
     if isinstance(value, (int, Decimal, float)) and not isinstance(value, bool):
         return None
     return "a number is expected, without quotes"
 
 
-def text(value: Any) -> Complaint:
-    """string and markdown: some characters, no control characters."""
+def text(value: Any) -> ErrorText:
+    """string, markdown and xhtml: not empty, no control characters, bounded."""
     if type(value) is not str:
         return "a text is expected"
     if not value or value.isspace():
@@ -83,15 +83,15 @@ def text(value: Any) -> Complaint:
 
 
 def _form(name: str) -> Primitive:
-    pattern, complaint = _FORMS[name]
+    pattern, error = _FORMS[name]
     match = re.compile(pattern).fullmatch
 
-    def check(value: Any) -> Complaint:
+    def check(value: Any) -> ErrorText:
         if type(value) is not str:
             return "a text is expected"
         if not value:
             return "the text is empty"
-        return None if match(value) else f"'{_shown(value)}' is {complaint}"
+        return None if match(value) else f"'{_shown(value)}' is {error}"
 
     return check
 
@@ -99,12 +99,12 @@ def _form(name: str) -> Primitive:
 def _dated(name: str) -> Primitive:
     form = _form(name)
 
-    def check(value: Any) -> Complaint:
-        complaint = form(value)
-        if complaint is not None or len(value) < 10 or value[8:10] < "29":
-            return complaint
+    def check(value: Any) -> ErrorText:
+        error = form(value)
+        if error is not None or len(value) < 10 or value[8:10] < "29":
+            return error
         year, month, day = int(value[:4]), int(value[5:7]), int(value[8:10])
-        return None if day <= monthrange(year, month)[1] else f"'{_shown(value)}' is no day of the calendar"
+        return None if day <= monthrange(year, month)[1] else f"'{_shown(value)}' is not a day of the calendar"
 
     return check
 
@@ -112,10 +112,10 @@ def _dated(name: str) -> Primitive:
 def _uri(name: str) -> Primitive:
     form = _form(name)
 
-    def check(value: Any) -> Complaint:
-        complaint = form(value)
-        if complaint is not None or not value.startswith("urn:"):
-            return complaint
+    def check(value: Any) -> ErrorText:
+        error = form(value)
+        if error is not None or not value.startswith("urn:"):
+            return error
         if value.startswith("urn:uuid:") and not _UUID.match(value):
             return "after urn:uuid: a UUID is expected"
         if value.startswith("urn:oid:") and not _OID.match(value):
@@ -142,4 +142,4 @@ PRIMITIVES: dict[str, Primitive] = {
     **{name: _dated(name) for name in ("instant", "date", "dateTime")},
     **{name: _uri(name) for name in ("uri", "url", "canonical")},
 }
-"""Checks by type: None, or what is wrong with a JSON value."""
+"""Type -> a function of a JSON value that returns None, or the text of the error."""

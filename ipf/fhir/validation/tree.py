@@ -1,4 +1,4 @@
-"""The elements of a snapshot as a tree: children by name, slices beside what they slice.
+"""The elements of a snapshot as a tree: children by name, slices under the sliced element.
 
 Source: https://hl7.org/fhir/R4/elementdefinition.html#id
 """
@@ -29,17 +29,17 @@ class Node:
 
     @property
     def types(self) -> list[Json]:
-        """Its types: `code`, and perhaps `profile`, `targetProfile`."""
+        """The types: `code`, optionally `profile` and `targetProfile`."""
         return list(self.element.get("type", ()))
 
     @property
     def least(self) -> int:
-        """min."""
+        """The minimum cardinality."""
         return int(self.element.get("min", 0))
 
     @property
     def most(self) -> float:
-        """max, infinite for `*`."""
+        """The maximum cardinality, infinite for `*`."""
         most = self.element.get("max", "*")
         return float("inf") if most == "*" else int(most)
 
@@ -51,7 +51,7 @@ class Node:
         return None
 
     def descend(self, path: str) -> Node | None:
-        """The node at a path of names below this one; choices answer to their bare name."""
+        """The node at a path of names below this one; the name of a choice may lack `[x]`."""
         node: Node | None = self
         for part in path.split("."):
             if node is not None:
@@ -60,7 +60,7 @@ class Node:
 
 
 def build(elements: Iterable[Json]) -> tuple[Node, dict[str, Node]]:
-    """The root, and all nodes by id."""
+    """The root node, and all nodes by id.  ValueError for an empty snapshot."""
     nodes: dict[str, Node] = {}
     root: Node | None = None
     current: dict[str, str] = {}  # path -> id of the element that is being filled, for snapshots without ids
@@ -81,7 +81,7 @@ def build(elements: Iterable[Json]) -> tuple[Node, dict[str, Node]]:
         elif parent is not None:
             parent.children[name] = node
     if root is None:
-        raise ValueError("a snapshot without elements")
+        raise ValueError("the snapshot has no elements")
     return root, nodes
 
 
@@ -92,14 +92,14 @@ def _id(element: Json, parent: str) -> str:
 
 
 def _unsliced(last: str) -> str:
-    """What a slice is a part of: `component` of `component:a`, `component:a` of `component:a/b`."""
+    """The element or slice that a slice divides: `component` of `component:a`, `component:a` of `component:a/b`."""
     name, _, slices = last.partition(":")
     outer = slices.rpartition("/")[0]
     return f"{name}:{outer}" if outer else name
 
 
 def type_name(declared: Json, node: Node) -> str:
-    """A type's name as R4 uses it; what XML calls System.String is an id, a string or a uri."""
+    """The FHIR type name of a declared type; System.String becomes id, string or uri."""
     code = str(declared["code"])
     if not code.startswith("http://hl7.org/fhirpath/"):
         return code

@@ -1,4 +1,4 @@
-"""What R4 says of a type in words only, checked in Python: codings, attachments, narratives.
+"""Rules that R4 states in prose only: codings, attachments, extensions, narratives.
 
 Sources: https://hl7.org/fhir/R4/datatypes.html#Attachment, #Coding, https://hl7.org/fhir/R4/narrative.html
 """
@@ -16,81 +16,81 @@ from ipf.fhir.validation.findings import Check, Run
 
 
 def type_rules(kind: str, terminology: Terminology) -> list[Check]:
-    """The checks of values of this type beyond what its definition says."""
+    """The checks of this type that its StructureDefinition does not state."""
     if kind == "Coding":
         return [coding_check(terminology)]
     return [_RULES[kind]] if kind in _RULES else []
 
 
-def _attachment(value: Any, extra: Any, place: str, run: Run) -> None:
-    """`size` is the number of bytes of `data`."""
+def _attachment(value: Any, extra: Any, location: str, run: Run) -> None:
+    """`size` equals the number of bytes of `data`."""
     data, size = value.get("data"), value.get("size")
     if type(data) is str and type(size) is int:
         text = "".join(data.split())
         found = len(text) // 4 * 3 - text[-2:].count("=")
         if found != size:
-            run.error("structure", f"size says {size} bytes, data has {found}", place)
+            run.error("structure", f"size is {size}, but data has {found} bytes", location)
 
 
-def _extension(value: Any, extra: Any, place: str, run: Run) -> None:
-    """ext-1: extensions or a value, not both and not neither."""
+def _extension(value: Any, extra: Any, location: str, run: Run) -> None:
+    """ext-1: either extensions or a value."""
     inner = bool(value.get("extension"))
     if inner == any(name.startswith(("value", "_value")) for name in value):
-        run.error("invariant", "ext-1: an extension has extensions or a value, not both", place)
+        run.error("invariant", "ext-1: an extension must have either extensions or a value", location)
 
 
 def text_rules(kind: str) -> list[Check]:
-    """Rules for texts and urls that the policy may switch on."""
+    """The checks of texts and urls that a Policy enables."""
     if kind in ("string", "markdown"):
         return [_no_markup]
     return [_no_example] if kind in ("uri", "url", "canonical") else []
 
 
-def _no_markup(value: Any, extra: Any, place: str, run: Run) -> None:
+def _no_markup(value: Any, extra: Any, location: str, run: Run) -> None:
     if run.policy.markup and type(value) is str and _TAG.search(value):
-        run.error("invalid", "the text looks like HTML", place)
+        run.error("invalid", "the text looks like HTML", location)
 
 
-def _no_example(value: Any, extra: Any, place: str, run: Run) -> None:
+def _no_example(value: Any, extra: Any, location: str, run: Run) -> None:
     if not run.policy.example_urls and type(value) is str and _EXAMPLE.search(value):
-        run.error("invalid", f"an example url is not allowed here: {value[:100]}", place)
+        run.error("invalid", f"an example url is not allowed: {value[:100]}", location)
 
 
-def _narrative(value: Any, extra: Any, place: str, run: Run) -> None:
-    """txt-1: only the elements and attributes of HTML that R4 allows; txt-2: some content; links one can follow."""
+def _narrative(value: Any, extra: Any, location: str, run: Run) -> None:
+    """txt-1: only elements and attributes of HTML that R4 allows.  txt-2: not empty.  By policy: no urn: links."""
     if type(value) is not str:
         return
     if "<!DOCTYPE" in value or "<!ENTITY" in value:
-        run.error("invariant", "txt-1: the narrative must not have a DOCTYPE", place)
+        run.error("invariant", "txt-1: the narrative must not have a DOCTYPE", location)
         return
     try:
         root = ElementTree.fromstring(value)
     except (ElementTree.ParseError, ValueError):
-        run.error("invalid", "the narrative is no well-formed XHTML", place)
+        run.error("invalid", "the narrative is not well-formed XHTML", location)
         return
     if root.tag != _XHTML + "div":
-        run.error("invariant", "txt-1: the narrative must be one div of XHTML", place)
+        run.error("invariant", "txt-1: the narrative must be a single XHTML div", location)
     content = False
     for element in root.iter():
         content = content or _has_content(element)
-        _check_element(element, place, run)
+        _check_element(element, location, run)
     if not content:
-        run.error("invariant", "txt-2: the narrative must have some content", place)
+        run.error("invariant", "txt-2: the narrative must not be empty", location)
 
 
 def _has_content(element: ElementTree.Element) -> bool:
     return bool((element.text or "").strip() or (element.tail or "").strip()) or element.tag == _XHTML + "img"
 
 
-def _check_element(element: ElementTree.Element, place: str, run: Run) -> None:
+def _check_element(element: ElementTree.Element, location: str, run: Run) -> None:
     name = str(element.tag).removeprefix(_XHTML)
     if name not in HTML_ELEMENTS:
-        run.error("invariant", f"txt-1: the narrative must not have the element '{name[:40]}'", place)
+        run.error("invariant", f"txt-1: the narrative must not have the element '{name[:40]}'", location)
     for attribute in element.attrib:
         if not is_html_attribute(attribute):
-            run.error("invariant", f"txt-1: the narrative must not have the attribute '{attribute[:40]}'", place)
+            run.error("invariant", f"txt-1: the narrative must not have the attribute '{attribute[:40]}'", location)
     if run.policy.dead_links and element.attrib.get("href", "").startswith("urn:"):
-        run.error("invalid", "a link of the narrative leads nowhere: urn:", place)
+        run.error("invalid", "a link in the narrative is a urn:, which a browser cannot follow", location)
 
 
 _XHTML = "{http://www.w3.org/1999/xhtml}"

@@ -1,9 +1,8 @@
 """The validator: a resource in, findings out.
 
-A resource is checked by its type, by the profiles in its `meta.profile`, and by those that the caller names; what is in
-it (contained, entries of a Bundle) likewise.  Everything needed is compiled when it is first met, so the first resource
-of a type costs milliseconds, the next ones a fraction of one.  Nothing is read from elsewhere: references to what is
-not in the resource are checked by their form.
+A resource is validated against its type, the profiles in its `meta.profile` and the profiles that the caller names.
+Contained resources and entries of a Bundle are validated too.  Profiles are compiled on first use.  The validator reads
+nothing from the store: of a reference to another resource it checks the type that the text names.
 
 Source: https://hl7.org/fhir/R4/validation.html
 """
@@ -18,7 +17,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation.bundles import Index, check_bundle
+from ipf.fhir.validation.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.compiler import Compiler
 from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
 
@@ -26,7 +25,7 @@ R4_ONLY = Policy()
 
 
 class Validator:
-    """Validates against what `structures` and `terminology` know.  Made once, used for the life of the process."""
+    """Validates against `structures` and `terminology`.  One instance serves the process."""
 
     def __init__(self, structures: Structures | None = None, terminology: Terminology | None = None) -> None:
         self.structures = structures or Structures()
@@ -34,25 +33,25 @@ class Validator:
         self.compiler = Compiler(self.structures, self.terminology, self)
 
     def validate(self, resource: Json, profiles: Sequence[str] = (), policy: Policy = R4_ONLY) -> list[Finding]:
-        """What is wrong with a resource, each thing once.  `profiles`: canonicals that it must conform to as well."""
-        place = str(resource.get("resourceType"))
-        run = Run(Scope(resource, resource, lambda reference: None, place), policy)
-        self._resource(resource, place, run, profiles, None, None)
+        """The findings about a resource, without duplicates.  `profiles`: more canonicals that it must conform to."""
+        location = str(resource.get("resourceType"))
+        run = Run(Scope(resource, resource, lambda reference: None, location), policy)
+        self._resource(resource, location, run, profiles, None, None)
         return list(dict.fromkeys(run.findings))
 
-    def nested(self, value: Any, place: str, run: Run, profiles: Sequence[str]) -> None:
-        """Check a resource inside another: contained, in a Bundle, in Parameters."""
+    def validate_nested(self, value: Any, location: str, run: Run, profiles: Sequence[str]) -> None:
+        """Validate a resource within another: contained, in a Bundle, in Parameters."""
         outer = run.scope
-        contained = place.startswith(".contained[", len(outer.place))
+        contained = location.startswith(".contained[", len(outer.location))
         if contained and not run.policy.contained:
             return
         try:
-            self._resource(value, place, run, profiles, outer.root if contained else None, outer)
+            self._resource(value, location, run, profiles, outer.root if contained else None, outer)
         finally:
             run.scope = outer
 
     def conforms(self, value: Json, profile: str, run: Run) -> bool | None:
-        """Whether a value is valid by a profile; None when the profile is not known.  Asked again meanwhile: True."""
+        """Whether a value conforms to a profile; None for an unknown profile.  A recursive call gives True."""
         key = (id(value), profile)
         if key not in run.conforming:
             run.conforming[key] = True
@@ -60,14 +59,14 @@ class Validator:
             if check is None:
                 return None
             scope = run.scope
-            inside = Scope(value, value, scope.resolve, "") if "resourceType" in value else scope
-            silent = Run(inside, run.policy, conforming=run.conforming, depth=run.depth)
-            check(value, None, "", silent)
-            run.conforming[key] = not failed(silent.findings)
+            inner_scope = Scope(value, value, scope.resolve, "") if "resourceType" in value else scope
+            inner_run = Run(inner_scope, run.policy, conforming=run.conforming, depth=run.depth)
+            check(value, None, "", inner_run)
+            run.conforming[key] = not failed(inner_run.findings)
         return run.conforming[key]
 
     def host(self, run: Run) -> Host:
-        """The host of FHIRPath: resources of the same document, value sets, profiles."""
+        """The FHIRPath host functions: references within the document, value sets, profiles."""
         return Host(
             resolve=run.scope.resolve,
             member_of=self._member_of,
@@ -77,56 +76,56 @@ class Validator:
     def _resource(
         self,
         value: Any,
-        place: str,
+        location: str,
         run: Run,
         profiles: Sequence[str],
         root: Json | None,
         outer: Scope | None,
     ) -> None:
-        said = value.get("resourceType") if isinstance(value, dict) else None
-        kind = said if isinstance(said, str) else None
+        declared_type = value.get("resourceType") if isinstance(value, dict) else None
+        kind = declared_type if isinstance(declared_type, str) else None
         check = self.compiler.profile(canonical(kind)) if kind in definitions().resource_types else None
         if check is None or kind is None:
-            run.error("structure", "resourceType names no resource of R4", place)
+            run.error("structure", "resourceType is not a resource type of R4", location)
             return
-        index = Index(value) if kind in ("Bundle", "Parameters") else None
-        run.scope = Scope(value, root or value, _resolver(value, root or value, index, outer), place, index)
-        check(value, None, place, run)
+        index = BundleIndex(value) if kind in ("Bundle", "Parameters") else None
+        run.scope = Scope(value, root or value, _resolver(value, root or value, index, outer), location, index)
+        check(value, None, location, run)
         if kind == "Bundle" and index is not None:
-            check_bundle(value, index, place, run)
-        for profile in dict.fromkeys([*self._claimed(value, place, run), *map(canonical, profiles)]):
+            check_bundle(value, index, location, run)
+        for profile in dict.fromkeys([*self._declared_profiles(value, location, run), *map(canonical, profiles)]):
             if profile != canonical(kind):
-                self._profile(profile, kind, value, place, run)
+                self._profile(profile, kind, value, location, run)
 
-    def _profile(self, profile: str, kind: str, value: Json, place: str, run: Run) -> None:
+    def _profile(self, profile: str, kind: str, value: Json, location: str, run: Run) -> None:
         of_type = self.compiler.base_type(profile)
         check = self.compiler.profile(profile)
         if of_type is None or check is None:
-            run.warn("not-found", f"not checked: the profile {profile[:200]} is not known here", place)
+            run.warn("not-found", f"not checked: the profile {profile[:200]} is unknown to this server", location)
         elif of_type != kind and not definitions().is_a(kind, of_type):
-            run.error("structure", f"{profile} is a profile on {of_type}, not on {kind}", place)
+            run.error("structure", f"{profile} is a profile on {of_type}, not on {kind}", location)
         else:
-            check(value, None, place, run)
+            check(value, None, location, run)
 
-    def _claimed(self, value: Json, place: str, run: Run) -> list[str]:
+    def _declared_profiles(self, value: Json, location: str, run: Run) -> list[str]:
         meta = value.get("meta")
-        claimed = meta.get("profile") if isinstance(meta, dict) else None
-        return [one for one in claimed if isinstance(one, str)] if isinstance(claimed, list) else []
+        declared = meta.get("profile") if isinstance(meta, dict) else None
+        return [one for one in declared if isinstance(one, str)] if isinstance(declared, list) else []
 
     def _member_of(self, value: Any, value_set: str) -> bool | None:
         if isinstance(value, str):
             return self.terminology.contains(value_set, None, value)
         codings = value.get("coding", [value]) if isinstance(value, dict) else []
         pairs = [(one.get("system"), one.get("code")) for one in codings if isinstance(one, dict)]
-        answers = [
+        results = [
             self.terminology.contains(value_set, system, code) for system, code in pairs if isinstance(code, str)
         ]
-        return True if True in answers else None if None in answers else False
+        return True if True in results else None if None in results else False
 
 
-def _resolver(value: Json, root: Json, index: Index | None, outer: Scope | None) -> Callable[[str], Json | None]:
-    """How references in a resource are resolved: contained in `root`, or an entry of the Bundle around."""
-    around: Index | None = outer.index if outer is not None else None
+def _resolver(value: Json, root: Json, index: BundleIndex | None, outer: Scope | None) -> Callable[[str], Json | None]:
+    """The resolver of references in a resource: to contained resources of `root` and entries of the same Bundle."""
+    enclosing: BundleIndex | None = outer.index if outer is not None else None
 
     def resolve(reference: str) -> Json | None:
         if reference[:1] == "#":
@@ -135,8 +134,8 @@ def _resolver(value: Json, root: Json, index: Index | None, outer: Scope | None)
             found = index.find(reference, None)
             if found:
                 return found[0]
-        if around is not None:
-            found = around.find(reference, around.url_of(value))
+        if enclosing is not None:
+            found = enclosing.find(reference, enclosing.url_of(value))
             return found[0] if found else None
         return outer.resolve(reference) if outer is not None else None
 

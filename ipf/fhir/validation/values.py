@@ -1,4 +1,4 @@
-"""fixed[x], pattern[x], lengths and limits: whether a value is as it must be.
+"""Checks of fixed[x], pattern[x], maxLength, minValue[x] and maxValue[x].
 
 Source: https://hl7.org/fhir/R4/elementdefinition-definitions.html#ElementDefinition.pattern_x_
 """
@@ -14,30 +14,34 @@ from ipf.fhir.validation.findings import Check, Run
 from ipf.fhir.validation.tree import Node
 
 
-def is_fixed(value: Any, fixed: Any) -> bool:
-    """Exactly the same, member by member."""
+def matches_fixed(value: Any, fixed: Any) -> bool:
+    """Whether a value equals the fixed value, member by member."""
     if isinstance(fixed, dict):
         return (
             isinstance(value, dict)
             and value.keys() == fixed.keys()
-            and all(is_fixed(value[k], fixed[k]) for k in fixed)
+            and all(matches_fixed(value[k], fixed[k]) for k in fixed)
         )
     if isinstance(fixed, list):
-        return isinstance(value, list) and len(value) == len(fixed) and all(map(is_fixed, value, fixed))
-    return same(value, fixed)
+        return isinstance(value, list) and len(value) == len(fixed) and all(map(matches_fixed, value, fixed))
+    return equal_primitives(value, fixed)
 
 
-def fits(value: Any, pattern: Any) -> bool:
-    """At least what the pattern has: each of its members, each item of its lists somewhere."""
+def matches_pattern(value: Any, pattern: Any) -> bool:
+    """Whether a value has every member of the pattern, and in its lists every item of the pattern's lists."""
     if isinstance(pattern, dict):
-        return isinstance(value, dict) and all(name in value and fits(value[name], pattern[name]) for name in pattern)
+        return isinstance(value, dict) and all(
+            name in value and matches_pattern(value[name], pattern[name]) for name in pattern
+        )
     if isinstance(pattern, list):
-        return isinstance(value, list) and all(any(fits(each, wanted) for each in value) for wanted in pattern)
-    return same(value, pattern)
+        return isinstance(value, list) and all(
+            any(matches_pattern(each, wanted) for each in value) for wanted in pattern
+        )
+    return equal_primitives(value, pattern)
 
 
-def same(value: Any, other: Any) -> bool:
-    """One primitive like the other: numbers by their value, true only like true."""
+def equal_primitives(value: Any, other: Any) -> bool:
+    """Whether two primitives are equal.  Numbers compare by value; a boolean never equals a number."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     if isinstance(value, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
@@ -46,15 +50,15 @@ def same(value: Any, other: Any) -> bool:
 
 
 def value_test(node: Node) -> Callable[[Any], bool] | None:
-    """Whether a value has the node's fixed or pattern value; None when it has neither."""
+    """The test for the node's fixed or pattern value; None when the node has neither."""
     fixed = node.value("fixed")
     if fixed is not None:
         wanted = fixed[1]
-        return lambda value: is_fixed(value, wanted)
+        return lambda value: matches_fixed(value, wanted)
     pattern = node.value("pattern")
     if pattern is not None:
         part = pattern[1]
-        return lambda value: fits(value, part)
+        return lambda value: matches_pattern(value, part)
     return None
 
 
@@ -79,15 +83,15 @@ def _equal(test: Callable[[Any], bool], wanted: tuple[str, Any], fixed: bool) ->
     shown = shorten(wanted[1])
     text = f"the value must be {shown}" if fixed else f"the value must have {shown}"
 
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if value is not None and not test(value):
-            run.error("value", text, place)
+            run.error("value", text, location)
 
     return check
 
 
 def shorten(value: Any) -> str:
-    """A value of a definition for a sentence."""
+    """A value of a definition as text for a message."""
     if isinstance(value, dict):
         codings = value.get("coding", [value])
         parts = [
@@ -102,9 +106,9 @@ def shorten(value: Any) -> str:
 
 
 def _length(longest: int) -> Check:
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if type(value) is str and len(value) > longest:
-            run.error("too-long", f"the text has more than {longest} characters", place)
+            run.error("too-long", f"the text has more than {longest} characters", location)
 
     return check
 
@@ -112,15 +116,15 @@ def _length(longest: int) -> Check:
 def _limit(limit: Any, sign: int) -> Check:
     words = "at most" if sign > 0 else "at least"
 
-    def check(value: Any, extra: Any, place: str, run: Run) -> None:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
         if _compare(value, limit) == sign:
-            run.error("value", f"the value must be {words} {shorten(limit)}", place)
+            run.error("value", f"the value must be {words} {shorten(limit)}", location)
 
     return check
 
 
 def _compare(value: Any, limit: Any) -> int:
-    """-1, 0, 1; 0 also for what cannot be compared."""
+    """-1, 0 or 1; 0 also for values that cannot be compared."""
     if isinstance(value, dict) and isinstance(limit, dict):
         return _compare(value.get("value"), limit.get("value")) if value.get("code") == limit.get("code") else 0
     if isinstance(value, str) and isinstance(limit, str):

@@ -77,8 +77,10 @@ class Published(TestCase):
         brought = {one["url"]: one for one in published().values()}
         by_package, by_tables = Validator(Structures(brought.get)), Validator()
         for resource, profile in judged():
-            ours = {(one.severity, one.code, one.place) for one in by_tables.validate(resource, [US_CORE + profile])}
-            theirs = {(one.severity, one.code, one.place) for one in by_package.validate(resource, [US_CORE + profile])}
+            ours = {(one.severity, one.code, one.location) for one in by_tables.validate(resource, [US_CORE + profile])}
+            theirs = {
+                (one.severity, one.code, one.location) for one in by_package.validate(resource, [US_CORE + profile])
+            }
             self.assertEqual(ours, theirs, profile)
             self.assertIn("error", {severity for severity, _, _ in ours})
 
@@ -90,8 +92,8 @@ class Published(TestCase):
         for entry in bundle["entry"]:
             resource = entry["resource"]
             if resource["resourceType"] != "Provenance":  # see NOT_INHERITED_BY_SLICES
-                ours = {(one.severity, one.code, one.place) for one in by_tables.validate(resource)}
-                theirs = {(one.severity, one.code, one.place) for one in by_package.validate(resource)}
+                ours = {(one.severity, one.code, one.location) for one in by_tables.validate(resource)}
+                theirs = {(one.severity, one.code, one.location) for one in by_package.validate(resource)}
                 self.assertEqual(ours, theirs, resource["id"])
 
 

@@ -24,7 +24,7 @@ NOT_CARRIED = {
 def errors(resource: Json, profile: str) -> list[tuple[str, str]]:
     """(code, place) of the errors."""
     found = Validator().validate(resource, [BACKPORT + profile])
-    return [(one.code, one.place) for one in found if one.severity == "error"]
+    return [(one.code, one.location) for one in found if one.severity == "error"]
 
 
 class Tables(TestCase):

@@ -26,7 +26,7 @@ def with_(resource: Json, **members: Any) -> Json:
 
 def found(resource: Json, severity: str = "error", **more: Any) -> list[tuple[str, str]]:
     """(code, place) of the findings of one severity."""
-    return [(one.code, one.place) for one in VALIDATOR.validate(resource, **more) if one.severity == severity]
+    return [(one.code, one.location) for one in VALIDATOR.validate(resource, **more) if one.severity == severity]
 
 
 class Base(TestCase):

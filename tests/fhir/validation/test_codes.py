@@ -48,7 +48,7 @@ class Codes(Base):
         }
         validator = Validator(Structures(lambda url: profile if url == "http://x.test/p" else None))
         findings = validator.validate(OBSERVATION, ["http://x.test/p"])
-        self.assertIn(("information", "Observation.code"), {(one.severity, one.place) for one in findings})
+        self.assertIn(("information", "Observation.code"), {(one.severity, one.location) for one in findings})
         self.assertNotIn("error", {one.severity for one in findings})
 
     def test_codings(self) -> None:

@@ -52,7 +52,7 @@ DISAGREEMENTS = {
 def errors(resource: Any, policy: Policy) -> list[str]:
     """What is wrong with a resource."""
     return [
-        f"{one.place}: {one.text}" for one in VALIDATOR.validate(resource, policy=policy) if one.severity == "error"
+        f"{one.location}: {one.text}" for one in VALIDATOR.validate(resource, policy=policy) if one.severity == "error"
     ]
 
 

@@ -41,7 +41,7 @@ def errors(definition: Json, resource: Json) -> list[tuple[str, str]]:
     """(code, place) of the errors, by a profile alone."""
     validator = Validator(Structures(lambda url: definition if url == "http://x.test/p" else None))
     found = validator.validate(resource, ["http://x.test/p"])
-    return [(one.code, one.place) for one in found if one.severity == "error"]
+    return [(one.code, one.location) for one in found if one.severity == "error"]
 
 
 def category(*codes: str) -> Json:
