@@ -288,7 +288,7 @@ class KeyTests(TestCase):
             (jwk("rsa", key_ops="verify"), "not for signatures"),
             (jwk("rsa", alg="RSA-OAEP"), "algorithm"),
             (jwk("rsa", alg="HS256"), "algorithm"),
-            (jwk("rsa", alg="ES256"), "cannot be used"),
+            (jwk("rsa", alg="ES256"), "does not fit its alg"),
             (jwk("rsa", alg=["RS256"]), "algorithm"),
             (jwk("rsa", kid=7), "kid"),
             (jwk("P-256", x="AAAA"), ""),
