@@ -91,12 +91,12 @@ class SoakTests(TestCase):
         self.assertGreater(min(delivered, dead, codes["AR"], codes["duplicate"]), 0)
         self.assertEqual(delivered + dead, codes["AA"] + codes["CA"] - codes["duplicate"])
         self.assertEqual(int(rejects), codes["AR"])
-        ingested, delivered = "interface_engine_ingested_messages_total", "fhir_subscription_delivery_total"
+        ingested, deliveries = "interface_engine_ingested_messages_total", "fhir_subscription_delivery_total"
         seen = self._compare_deliveries(scenario, failing)
         await self._metrics_say(scenario, {
             (ingested, "RECEIVED"): delivered + dead, (ingested, "DELIVERED"): delivered,
             (ingested, "DEAD_LETTER"): dead, ("interface_engine_dlq_current_size", ""): dead,
-            (delivered, "success"): seen, (delivered, "failure"): failing.answers[503],
+            (deliveries, "success"): seen, (deliveries, "failure"): failing.answers[503],
         })  # fmt: skip
         for status, count in (("DELIVERED", delivered), ("DEAD_LETTER", dead)):
             _, page = await asyncio.to_thread(scenario.service.get, f"/admin/messages?status={status}&limit=1")
