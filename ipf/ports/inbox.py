@@ -1,4 +1,4 @@
-"""The inbox: messages as they came, and what becomes of them."""
+"""The inbox: received messages and their states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN_STATES = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 
 @dataclass(slots=True)
 class Received:
-    """A message that was read from a sender and is about to be stored.  `raw` is what came, byte for byte."""
+    """A received message to be stored.  `raw`: the bytes from the sender, unchanged."""
 
     correlation_id: str
     received_at: datetime
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A frame that is no message of ours, kept for the operator; `raw` is cut to a bound, `size` is not."""
+    """A refused frame, stored for operators.  `raw` is truncated; `size` is the full size in bytes."""
 
     received_at: datetime
     correlation_id: str
@@ -66,10 +66,10 @@ class Rejected:
 
 @dataclass(slots=True)
 class Claimed:
-    """A message that this worker holds: status TRANSFORMING, committed.  `fence` proves the lease when it ends.
+    """A message leased by this worker, in status TRANSFORMING.  `fence`: fencing token of the lease.
 
-    `original_id`: the message that is converted again; None: this is its first conversion.  `mapping_epoch`: what
-    operators answered up to then must be known to a further conversion.
+    `original_id`: the message that is converted again; None: its first conversion.  `mapping_epoch`: a further
+    conversion requires the overrides and maps of this epoch.
     """
 
     id: int
@@ -91,7 +91,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class UnmappedCode:
-    """A code that a ConceptMap did not have.  `code` is data of a message: it goes to operators, not to logs."""
+    """A code that a ConceptMap does not contain.  `code` is message data and must not be logged."""
 
     concept_map: str
     code: str
@@ -99,11 +99,11 @@ class UnmappedCode:
 
 @dataclass(slots=True)
 class Settlement:
-    """How a claimed message ended.
+    """The result of a claimed message.
 
     status DELIVERED: done.  FAILED: `attempt_count`, `error` and `next_attempt_at` are written.  DEAD_LETTER: as
-    FAILED, never claimed again.  RECEIVED: handed back untried (no attempt counted), e.g. at shutdown.
-    `unmapped`: codes of it that no table had; they are recorded together with the end.
+    FAILED, never claimed again.  RECEIVED: returned without an attempt, e.g. at shutdown.
+    `unmapped`: unmapped codes of the message, recorded in the same transaction.
     """
 
     id: int
@@ -119,7 +119,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class StaleRecovery:
-    """A message that a lost worker held; it was settled as a failed attempt.  `settled` is FAILED or DEAD_LETTER."""
+    """A message of a lost worker, settled as a failed attempt.  `settled`: FAILED or DEAD_LETTER."""
 
     id: int
     correlation_id: str
@@ -132,7 +132,7 @@ class StaleRecovery:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`delay = min(base_ms * factor ** (n - 1), max_ms)` after the n-th failure; `max_attempts` ends it."""
+    """`delay = min(base_ms * factor ** (n - 1), max_ms)` after failure number n; dead letter after `max_attempts`."""
 
     base_ms: int
     factor: float
@@ -146,7 +146,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A stored message as the admin API shows it; the last five fields are None in lists."""
+    """A stored message in the admin API.  The last five fields are None in lists."""
 
     id: int
     received_at: datetime
@@ -177,8 +177,8 @@ class MessageFilter:
     """Filters of `GET /admin/messages`; None = not filtered.  They combine with AND.
 
     The first five are exact.  `patient`: an identifier of PID-3 or MRG-1, `value` or `authority|value`.  `text`: words
-    that stand in the message (`hl7/words.py`).  `error`: a part of the last error.  Times: from included, to excluded.
-    `tenant`: EVERY_TENANT for those of all.
+    in the message (`hl7/words.py`).  `error`: a substring of the last error.  Times: from inclusive, to exclusive.
+    `tenant`: EVERY_TENANT = messages of all tenants.
     """
 
     status: Status | None = None
@@ -196,10 +196,10 @@ class MessageFilter:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """One page, newest first by (received_at, id); `total` counts all rows that the filter matches.
+    """One page, newest first by (received_at, id); `total`: number of all matching rows.
 
-    `is_exact` False: a search that finds very many was broken off; there may be more.  `index_lag`: of a search inside
-    messages, how many of the newest were looked at one by one, since they are not in the index yet.
+    `is_exact` False: the search stopped at its limit; there may be more matches.  `index_lag`: number of the newest
+    messages that a full-text search read one by one, because they are not indexed yet.
     """
 
     total: int
@@ -209,61 +209,62 @@ class MessagePage:
 
 
 class Inbox(Protocol):
-    """The durable inbound store.  Every method is one committed transaction; StoreUnreachable: PostgreSQL is away."""
+    """The durable inbound store.  Every method is one transaction.  StoreUnreachable: no connection to PostgreSQL."""
 
     async def store(self, batch: Sequence[Received]) -> list[Outcome]:
-        """Insert all in one transaction, in order; durable when this returns.  One outcome a message, same order.
+        """Insert all in one transaction, in order; durable on return.  One outcome for each message, in the same order.
 
-        The pair (source_system, source_id) is unique within a tenant: a repeat (also inside `batch`) makes no row.
+        (source_system, source_id) is unique within a tenant: a repeat, also within `batch`, creates no row.
         """
 
     async def reject(self, rejected: Rejected) -> None:
-        """Keep a refused frame for the operator."""
+        """Store a refused frame."""
 
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
-        """Take up to `limit` messages that are due, oldest first, and commit them as TRANSFORMING (SKIP LOCKED).
+        """Lease up to `limit` due messages, oldest first, and commit them as TRANSFORMING (SKIP LOCKED).
 
-        A message is not taken while an earlier open one with its ordering_key is not in the same claim.  Messages of
-        one key come in order of id.  Replicas and processes get disjoint rows.
+        A message is claimed only in the same claim as all earlier open messages of its ordering_key.  Messages of one
+        key are in order of id.  Replicas and processes get disjoint rows.
         """
 
     async def release_except(self, worker: str, held: Sequence[int]) -> int:
-        """Make RECEIVED again what `worker` has claimed but does not hold: the answer to its claim was lost with the
-        connection.  No attempt is counted.  How many there were.  Not while a claim of that worker is under way.
+        """Reset to RECEIVED, without an attempt, all messages of `worker` except `held`.  Returns their number.
+
+        For a claim with a lost result, after a lost connection.  Not during another claim of that worker.
         """
 
     async def renew(self, claims: Sequence[Claimed]) -> None:
-        """Put off staleness of rows still held; rows lost meanwhile are left alone."""
+        """Renew the leases; leases lost meanwhile do not change."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the ends; False where the lease was lost (fence differs): that row is not touched."""
+        """Write the results.  False: the lease was lost (the fence differs), and the row does not change."""
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
-        """Settle as a failed attempt every TRANSFORMING row not claimed or renewed for so long."""
+        """Settle as a failed attempt every TRANSFORMING row not claimed or renewed for this time."""
 
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
-        """The same, at once, for all rows held by a worker that is known to be dead."""
+        """Settle as a failed attempt all rows of a dead worker."""
 
     async def holders(self) -> list[str]:
-        """Names of the workers that hold rows now."""
+        """Names of the workers that hold rows."""
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
-        """One page of the admin list (limit and offset already clamped and aligned)."""
+        """One page of the admin list (limit and offset are already validated)."""
 
     async def get(self, message_id: int) -> MessageRow | None:
-        """The full row with its original bytes."""
+        """The full row with its original bytes; None when there is none."""
 
     async def retry(self, message_id: int) -> MessageRow:
-        """FAILED or DEAD_LETTER back to RECEIVED, counters cleared.  Problem NOT_FOUND; WrongState otherwise."""
+        """Reset FAILED or DEAD_LETTER to RECEIVED and clear counters.  Problem NOT_FOUND; WrongState otherwise."""
 
     async def delete(self, message_id: int) -> None:
-        """Remove a DEAD_LETTER row.  Problem NOT_FOUND; WrongState otherwise."""
+        """Delete a DEAD_LETTER row.  Problem NOT_FOUND; WrongState otherwise."""
 
     async def counts(self) -> dict[Status, int]:
-        """How many rows are in each state (all five keys present).  Reads an entry of every row: not for polling."""
+        """Number of rows in each of the five states.  Reads an index entry of every row: not for polling."""
 
     async def unfinished(self) -> dict[Status, int]:
-        """How many rows are in each state but DELIVERED; costs nothing for delivered ones."""
+        """Number of rows in each state except DELIVERED.  Does not read delivered rows."""
 
 
 class WrongState(Exception):

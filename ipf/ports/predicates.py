@@ -1,8 +1,8 @@
-"""The condition that a search puts to one resource, as records.
+"""The conditions of a search on one resource, as records.
 
 `ipf/fhir/search` builds them from search parameters, `ipf/fhir/search/match.py` evaluates them against index entries
 in memory, `ipf/store/resources/search_conditions.py` writes them as SQL.  All rules of FHIR search (prefixes,
-precision, modifiers) are applied before: a test is an equality, a prefix, a substring, or a comparison of numbers.
+precision, modifiers) are already applied: a test is an equality, a prefix, a substring, or a comparison of numbers.
 
 There are three kinds of index, one table each: `text` (code, value), `date` (code, lo, hi) and `quantity` (code, lo,
 hi, unit); `ipf/ports/index.py` describes the values.  A test is true of a resource when at least one of its entries
@@ -28,7 +28,7 @@ Operator = Literal["<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class TextEquals:
-    """Some text entry of `code` has one of these `values` (sorted, without repeats, at least one)."""
+    """Some text entry of `code` has one of these `values` (sorted, unique, at least one)."""
 
     code: str
     values: tuple[str, ...]
@@ -52,7 +52,7 @@ class TextSuffix:
 
 @dataclass(frozen=True, slots=True)
 class TextContains:
-    """Some text entry of `code` holds `part` anywhere before its first tab."""
+    """Some text entry of `code` contains `part` before its first TAB."""
 
     code: str
     part: str
@@ -68,7 +68,7 @@ class Bound:
 
 
 Bounds = tuple[tuple[Bound, ...], ...]
-"""Alternatives (or) of conjunctions (and), all about one and the same entry.  No alternative at all is never true."""
+"""Alternatives (OR) of conjunctions (AND) on the same entry.  An empty tuple is never true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class DateRange:
 
 @dataclass(frozen=True, slots=True)
 class QuantityRange:
-    """Some quantity entry of `code` satisfies `bounds` (Decimal), and its unit text begins with / holds what is given.
+    """Some quantity entry of `code` satisfies `bounds` (Decimal), and its unit matches.
 
-    `unit_prefix`: `unit` begins with it ("" = any).  `unit_part`: `unit` holds it anywhere ("" = any).
+    `unit_prefix`: `unit` begins with it ("" = any).  `unit_part`: `unit` contains it ("" = any).
     """
 
     code: str
@@ -94,8 +94,8 @@ class QuantityRange:
 
 @dataclass(frozen=True, slots=True)
 class QuantityIn:
-    """Some quantity entry of `code` in UCUM units satisfies `bounds`, which are in the UCUM unit `unit`: units of the
-    same dimension are converted."""
+    """Some quantity entry of `code` in UCUM units satisfies `bounds`, given in the UCUM unit `unit`.  Units of the same
+    dimension are converted."""
 
     code: str
     bounds: Bounds
@@ -115,7 +115,7 @@ class TextParts:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """Some reference under `code` points at a live resource of `resource_type` that passes all `tests`: a chain."""
+    """Some reference under `code` refers to a live resource of `resource_type` that passes all `tests`: a chain."""
 
     code: str
     resource_type: str
@@ -124,7 +124,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Some live resource of `resource_type` refers here under `code` and passes all `tests`: `_has`."""
+    """Some live resource of `resource_type` refers to this resource under `code` and passes all `tests`: `_has`."""
 
     resource_type: str
     code: str
@@ -133,7 +133,7 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class CodeIn:
-    """Some token of these `codes` is in a set that a terminology knows.
+    """Some token of these `codes` is in a set of the terminology.
 
     `relation`: `in` (a value set, `value` is its URL), `above` or `below` (`value` is `system|code`).  `systems`: the
     tokens have systems.
@@ -154,7 +154,7 @@ class ListMember:
 
 @dataclass(frozen=True, slots=True)
 class CodedText:
-    """In a value of the token or reference parameter `code`, a text or display has a word that `text` begins at."""
+    """In a value of the token or reference parameter `code`, a text or display has a word that begins with `text`."""
 
     resource_type: str
     code: str
@@ -181,7 +181,7 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """There is any entry of `code` in that index.  `:missing=true` is `Not(Present(...))`."""
+    """The index has an entry of `code`.  `:missing=true` is `Not(Present(...))`."""
 
     code: str
     kind: Kind
@@ -189,7 +189,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class IdIn:
-    """The resource's logical id is one of these (sorted, without repeats)."""
+    """The resource's logical id is one of these (sorted, unique)."""
 
     ids: tuple[str, ...]
 
@@ -203,7 +203,7 @@ class LastUpdated:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of the tests (there are two or more) is true: values separated by a comma."""
+    """At least one of the tests (two or more) is true: values separated by a comma."""
 
     tests: tuple[Test, ...]
 

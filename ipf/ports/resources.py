@@ -1,4 +1,4 @@
-"""The FHIR store: resources, their versions, and the events that a change fires."""
+"""The FHIR store: resources, versions, and the events of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipf.ports.topics import Topic
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
 
-    `rid` is the internal, never reused, growing number of the resource; it never leaves the service.
+    `rid`: internal number of the resource, increasing, never reused, never shown to clients.
     """
 
     rid: int
@@ -34,7 +34,7 @@ class Version:
 
 @dataclass(slots=True)
 class Change:
-    """A version to be written, with what it changes in the index.
+    """A version to be written, and its changes of the index.
 
     `before` and `after` are index entries of the version replaced and of this one (empty when there is none, or when
     deleted); the store writes only the difference.  `resource` is the parsed form of `version.body` (None = deleted).
@@ -60,7 +60,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """The row of the service for a Subscription, written in the transaction that writes the resource."""
+    """The state row of a Subscription, written in the same transaction as the resource."""
 
     tenant: str
     rid: int
@@ -74,7 +74,7 @@ class SubscriptionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The row of the service for a SubscriptionTopic, or a Basic that holds one; `served` is false once it does not."""
+    """The state row of a SubscriptionTopic, or of a Basic that contains one.  `served`: subscriptions may use it."""
 
     tenant: str
     rid: int
@@ -97,7 +97,7 @@ class SubscriptionCreator:
 
 @dataclass(slots=True)
 class Receipt:
-    """Marks a conversion as done, in the transaction that stores its resources, so that a repeat changes nothing."""
+    """Marks a conversion as done, in the transaction that stores its resources: a repeat has no effect."""
 
     tenant: str
     key: str
@@ -106,9 +106,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class ReindexRequest:
-    """Resources of these types are to be indexed anew, after the entries of `stale` (type, code) were removed.
+    """A request to reindex resources of these types after deleting the entries of `stale` (type, code).
 
-    `is_definition`: a search parameter changed, so that the epoch grows.
+    `is_definition`: a search parameter changed; increases the epoch.
     """
 
     tenant: str
@@ -120,7 +120,7 @@ class ReindexRequest:
 
 @dataclass(slots=True)
 class Writes:
-    """All that one database transaction writes, for one or many FHIR transactions."""
+    """All writes of one database transaction, for one or many FHIR transactions."""
 
     changes: Sequence[Change] = ()
     events: Sequence[NewEvent] = ()
@@ -133,7 +133,7 @@ class Writes:
 
 @dataclass(slots=True)
 class Lookup:
-    """What a transaction reads before it is planned, in one round trip."""
+    """The reads of a transaction before planning, in one round trip."""
 
     ids: Sequence[tuple[str, str, str]] = ()  # (tenant, resource type, id)
     conditions: Sequence[tuple[str, Query]] = ()  # (tenant, query)
@@ -142,10 +142,10 @@ class Lookup:
 
 @dataclass(slots=True)
 class LookupResult:
-    """The answers, in the order of the `Lookup`.
+    """The results, in the order of the `Lookup`.
 
     `by_id`: the current version (possibly a deletion) or None.  `by_condition`: at most two live matches each.
-    `receipts`: those keys that are there.  `epoch` grows with every change of any Subscription.
+    `receipts`: the existing keys.  `epoch` increases with every change of a Subscription.
     """
 
     by_id: Sequence[Version | None]
@@ -156,7 +156,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSubscription:
-    """A subscription that fires (status requested, active or error); `resource` None: it does not, or no longer."""
+    """A subscription that fires (status requested, active or error); `resource` None: it does not fire."""
 
     tenant: str
     rid: int
@@ -166,7 +166,7 @@ class ActiveSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ServedTopic:
-    """A SubscriptionTopic (or Basic) that subscriptions may use; `resource` None: they may not, or no longer."""
+    """A SubscriptionTopic (or Basic) that subscriptions may use; `resource` None: they may not."""
 
     tenant: str
     rid: int
@@ -175,7 +175,7 @@ class ServedTopic:
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of subscriptions, topics and search parameters that every writer must take in.
+    """Changes of subscriptions, topics and search parameters that every writer must apply.
 
     `subscriptions` are read lazily, once.  `search_parameters`: all SearchParameter resources of the
     default tenant, oldest first; None when none changed.
@@ -196,10 +196,10 @@ class FhirTransaction(Protocol):
         """Lock these match keys until commit and look them up again, after the locks are held."""
 
     async def changes_since(self, since: int = -1) -> Changes:
-        """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all that fires."""
+        """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all active ones."""
 
     async def commit(self, writes: Writes) -> None:
-        """Write and commit in one round trip; durable when it returns.  WriteConflict when another was first."""
+        """Write and commit in one round trip; durable on return.  WriteConflict: another transaction was first."""
 
 
 class FhirStore(Protocol):
@@ -209,13 +209,13 @@ class FhirStore(Protocol):
         """The only way to write; rolled back unless committed."""
 
     async def new_rid(self) -> int:
-        """A fresh internal number, from a block that this process holds: almost never a round trip."""
+        """A new internal number from a block that this process has reserved: rarely a round trip."""
 
     async def read(self, tenant: str, resource_type: str, id: str) -> Version | None:
         """The current version, a deletion included."""
 
     async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
-        """One version."""
+        """One version; None when there is none."""
 
     async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
         """Versions of one resource, newest first; only those with version_id < `before` when it is given."""
@@ -224,10 +224,10 @@ class FhirStore(Protocol):
         """One page of matches (query.count at most).  `after` is the token of the page before."""
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
-        """The current versions of these (resource type, id) that are there and not deleted, in order."""
+        """The current versions of these (resource type, id) in order, without missing and deleted resources."""
 
     async def types(self, tenant: str) -> list[str]:
-        """The resource types of which the tenant has, or had, any; in order."""
+        """The resource types of which the tenant has or had resources, sorted."""
 
     async def counts(self) -> dict[str, int]:
         """Live resources by type, all tenants (for `bin/demo`, health and tests)."""
@@ -237,7 +237,7 @@ class FhirStore(Protocol):
 class SearchPage:
     """Matches of one page in order; `total` is None unless it was requested; `next` continues, None at the end.
 
-    `ends`: when `Query.each_token` is set, the token behind each match.
+    `ends`: with `Query.each_token`, the page token after each match.
     """
 
     total: int | None
@@ -247,23 +247,23 @@ class SearchPage:
 
 
 class Matcher(Protocol):
-    """Which subscriptions a change fires: a cache of rows, brought to the epoch of each transaction that writes."""
+    """Finds the subscriptions that a change fires.  A cache of rows, updated to the epoch of each write transaction."""
 
     @property
     def epoch(self) -> int:
         """Epoch of the rows it was built from; -1 before the first load."""
 
     async def update_to(self, epoch: int, read: Callable[[int], Awaitable[Changes]]) -> None:
-        """Take in what changed until `epoch`; `read(since)` says what, from -1 everything.
+        """Apply the changes until `epoch`; `read(since)` returns them, all from -1.
 
-        For the transaction that sees this epoch, and holds off changes of it; several at once wait for one another.
-        Other work goes on meanwhile, when there is much to take in.
+        Called in a transaction that sees this epoch and blocks changes of it.  Concurrent calls wait for each other.
+        Large updates let the reactor run.
         """
 
     def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
         """Problem BUSINESS_RULE when the topic of a Subscription is not served, or does not allow its filters.
 
-        `also`: topics that are being written together with it.
+        `also`: topics written in the same transaction.
         """
 
     def topic(self, tenant: str, canonical: str) -> Topic | None:

@@ -1,6 +1,6 @@
-"""A FHIR search as a record: what is searched for, and how the result is wanted.
+"""A FHIR search as a record: conditions, order, paging and includes.
 
-`ipf/fhir/search/query.py` makes a `Query` of search parameters; the store and the in-memory match answer it.
+`ipf/fhir/search/query.py` builds a `Query` from search parameters; the store and the in-memory matcher execute it.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -24,9 +24,9 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """One sort key.  `kind`: where the values are, an index or the columns `_id` and `_lastUpdated`.
+    """One sort key.  `kind`: source of the values, an index or the columns of `_id` and `_lastUpdated`.
 
-    `others`: further codes under which values are indexed, besides `code`.
+    `others`: further codes under which values are indexed.
     """
 
     code: str
@@ -37,10 +37,10 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """`source`: the type that refers.  `code`: its parameter, or `*` for all.  `target`: only this type.  "" = any.
+    """An `_include` or `_revinclude`.  `source`: the referring type.  `code`: its parameter, `*` = all.  `target`: only
+    this type, "" = any.
 
-    `reverse`: those that refer to a match are wanted, not those that it refers to.  `iterate`: also for what was
-    included.
+    `reverse`: include the resources that refer to a match (`_revinclude`).  `iterate`: also for included resources.
     """
 
     source: str
@@ -55,9 +55,9 @@ class Query:
     """A search on one resource type: all `terms` must hold.
 
     `count`: the page size, None = the default of the server.  `total`: none, estimate or accurate, None = not given.
-    `summary_count`: only the total is wanted.  `ignored`: names of parameters that lenient parsing left out.
-    `canonical`: a text that is equal for equal terms in any order; the key of locks.  `each_token`: return a page token
-    for each match, not only for the page.
+    `summary_count`: return the total only.  `ignored`: names of parameters that lenient parsing ignored.
+    `canonical`: equal for equal terms in any order; the key of locks.  `each_token`: return a page token
+    for each match.
     """
 
     resource_type: str

@@ -13,7 +13,7 @@ from ipf.ports.inbox import MessageRow, Status
 
 @dataclass(frozen=True, slots=True)
 class TracedMessage:
-    """A stored message, or a further conversion of one (`original_id`), with what converted it."""
+    """A stored message, or a further conversion of one (`original_id`), and its map."""
 
     row: MessageRow
     listener: str
@@ -24,7 +24,7 @@ class TracedMessage:
 
 @dataclass(frozen=True, slots=True)
 class TracedResource:
-    """One version of a resource; `method`: the HTTP method that made it."""
+    """One version of a resource; `method`: the HTTP method that created it."""
 
     tenant: str
     resource_type: str
@@ -48,7 +48,7 @@ class TracedEvent:
 
 @dataclass(frozen=True, slots=True)
 class TracedDelivery:
-    """One attempt to hand events to a subscriber; `to_event_number`: the last of several in one notification."""
+    """One attempt to send events to a subscriber.  `to_event_number`: the last event of the notification."""
 
     subscription_id: str
     event_number: int
@@ -72,10 +72,10 @@ class Trace:
 
 
 class MessageStatistics(Protocol):
-    """Reads both databases, all tenants together.  StoreUnreachable: PostgreSQL cannot be reached."""
+    """Reads both databases, over all tenants.  StoreUnreachable: no connection to PostgreSQL."""
 
     async def queue(self) -> Mapping[Status, int]:
-        """How many messages are in each state (all five); delivered ones are not counted one by one."""
+        """Number of messages in each of the five states.  Does not read every delivered message."""
 
     async def oldest_waiting(self) -> datetime | None:
         """Receipt of the oldest message that is neither delivered nor a dead letter."""
@@ -83,44 +83,44 @@ class MessageStatistics(Protocol):
     async def throughput(
         self, since: datetime, source_system: str | None, unit: str
     ) -> Sequence[tuple[datetime, Status, int]]:
-        """(beginning, state, messages received then that are in that state now), from `since` on.
+        """(start of the interval, state, number of messages received in it that are in that state), from `since` on.
 
-        `unit`: `hour`, or `day` (UTC); `since` is the beginning of one.
+        `unit`: `hour`, or `day` (UTC); `since` is the start of an interval.
         """
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
-        """How many there are, and the newest by receipt."""
+        """Number of dead letters, and the newest by time of receipt."""
 
     async def trace(self, correlation_id: str) -> Trace:
-        """Everything that carries this id (a UUID); empty when nothing does."""
+        """All rows with this correlation id (a UUID); may be empty."""
 
     async def count_received(self) -> bool:
-        """Bring the counts of `throughput` up to date, one step; True: there is more to be counted."""
+        """Update the counts of `throughput` by one step.  True: there is more to count."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days that rows are kept after they are finished; 0 = for ever."""
+    """Days to keep rows after they are finished; 0 = without limit."""
 
     delivered_days: int = 0
     dead_letter_days: int = 0
     history_days: int = 0
 
     def days(self, kind: str) -> int:
-        """How long this kind is kept (`Pruner.kinds`)."""
+        """Days to keep rows of this kind (`Pruner.kinds`)."""
         if kind in ("dead_letters", "rejects"):
             return self.dead_letter_days
         return self.history_days if kind == "versions" else self.delivered_days
 
     @property
     def prunes(self) -> bool:
-        """Whether anything is removed at all."""
+        """Whether the policy removes anything."""
         return bool(self.delivered_days or self.dead_letter_days or self.history_days)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionState:
-    """The last run of retention, which one replica at a time holds; `ended_at` None: it runs, or was interrupted."""
+    """The last retention run; one replica at a time holds it.  `ended_at` None: running or interrupted."""
 
     held_by: str | None
     began_at: datetime | None
@@ -129,31 +129,31 @@ class RetentionState:
 
 
 class Pruner(Protocol):
-    """Removes what the policy does not keep, in small batches, each a transaction of its own."""
+    """Deletes expired rows in small batches; each batch is one transaction."""
 
     kinds: Sequence[str]
-    """What can be removed, in the order in which it should be."""
+    """Kinds of rows, in the order of deletion."""
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
-        """Remove one batch of `kind` older than `before`, looking from cursor `after` (empty at first) on.
+        """Delete one batch of `kind` older than `before`, from cursor `after` ("" at first) on.
 
-        How many went, and the cursor for the next batch; None: there is nothing more.
+        Returns the number of deleted rows and the cursor of the next batch; None: no more rows.
         """
 
     async def count(self, kind: str, before: datetime) -> int:
-        """How many would go."""
+        """Number of rows that would be deleted."""
 
     async def hold_run(self, worker: str, seconds: float, result: Json | None) -> bool:
-        """Begin a run (`result` None) or extend it, for so long, and write its result so far.
+        """Start a run (`result` None), or renew its lease and write its interim result.
 
-        False: another worker holds it, or the last run ended too recently to begin another.
+        False: another worker holds the run, or the last run ended too recently.
         """
 
     async def end_run(self, worker: str, result: Json) -> None:
-        """The run is complete."""
+        """End the run with its result."""
 
     async def request_run(self) -> None:
-        """Allow the next run to begin at once, however recently the last one ended."""
+        """Allow the next run to start at once."""
 
     async def last_run(self) -> RetentionState:
         """The last run."""

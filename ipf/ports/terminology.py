@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Terminology(Protocol):
-    """Sets of codes.  A Problem says why there is no answer: an unknown value set, too many codes."""
+    """Sets of codes.  Problem: unknown value set, or too many codes."""
 
     async def expand(self, tenant: str, url: str) -> frozenset[tuple[str, str]]:
         """(system, code) of all members of the value set with this canonical URL."""
 
     async def related(self, tenant: str, system: str, code: str, relation: str) -> frozenset[str]:
-        """The code and those above it (`relation` is `above`: its ancestors) or below it (`below`)."""
+        """The code and its ancestors (`relation` `above`) or descendants (`below`)."""

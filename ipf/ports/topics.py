@@ -1,6 +1,6 @@
-"""A subscription topic as records: the changes that fire it, the filters that it allows, and what is sent along.
+"""A subscription topic as records: triggers, allowed filters, and notification shapes.
 
-`ipf/fhir/topics` reads them from a SubscriptionTopic and decides whether a change fires a trigger.
+`ipf/fhir/topics` reads them from a SubscriptionTopic and evaluates triggers.
 
 Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5/subscriptiontopic.html
 """
@@ -17,10 +17,10 @@ INTERACTIONS = frozenset({"create", "update", "delete"})
 
 
 class ResourceTest(Protocol):
-    """A FHIRPath expression that is true or false of a resource."""
+    """A FHIRPath expression with a Boolean result."""
 
     def test(self, focus: Any, variables: Mapping[str, Any] = ..., /) -> bool:
-        """Whether it is true, with these `%variables`."""
+        """The result for `focus` with these `%variables`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A search parameter that subscribers may narrow by; `resource_type` "" = of every type that has it.
+    """A search parameter that subscriptions may filter by; `resource_type` "" = every type that has it.
 
-    `modifiers`, `comparators`: those allowed; None = not said, so all are.
+    `modifiers`, `comparators`: the allowed ones; None = all.
     """
 
     resource_type: str
@@ -57,7 +57,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic that is served.  `shapes`: by resource type, what goes along with a resource that fired."""
+    """A served topic.  `shapes`: by resource type, the includes of its notification shape."""
 
     url: str
     version: str
@@ -68,10 +68,10 @@ class Topic:
 
     @property
     def resource_types(self) -> tuple[str, ...]:
-        """The types that it is about, each once."""
+        """The resource types of its triggers, each once."""
         return tuple(dict.fromkeys(trigger.resource_type for trigger in self.triggers))
 
     def matches_canonical(self, canonical: str) -> bool:
-        """Whether a canonical, with or without a version, names it."""
+        """Whether a canonical, with or without version, refers to this topic."""
         url, bar, version = canonical.partition("|")
         return url == self.url and (not bar or version == self.version)

@@ -1,6 +1,5 @@
-"""The ports on PostgreSQL: the only SQL and the only driver of the house.
+"""The ports on PostgreSQL.  Only this package contains SQL and uses the PostgreSQL driver.
 
-`quoting` writes values into SQL, `connection` is one wire, `database` the pool and its transactions; `migrate` and
-`embedded` bring the databases into being; `notifier` wakes.  On them stand `inbox` (messages), `resources` (FHIR, with
-`asks`, `writes` and `search`) and `deliveries` (events to subscribers).  Nothing here knows sockets of ours or HTTP.
+`postgres`: driver, connection pool, transactions, quoting, migration, embedded server, notifier.  `schema`: the tables.
+`inbox`: messages.  `resources`: FHIR resources.  `deliveries`: events for subscribers.  `audit`: the audit trail.
 """

@@ -1,4 +1,4 @@
-"""The operator's view of the inbox: one row, retry, delete, counts.  Pages: `pages.py`."""
+"""Inbox queries of the admin API: one row, retry, delete, counts.  Pages: `pages.py`."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def is_of(tenant: str, column: str = "tenant") -> str:
 
 
 async def get(database: Database, message_id: int) -> MessageRow | None:
-    """The full row."""
+    """The full row; None when there is none."""
     row = await database.maybe(GET.call(message_id)) if _is_id(message_id) else None
     return None if row is None else message(row)
 
 
 async def retry(database: Database, message_id: int) -> MessageRow:
-    """Back to RECEIVED, counters cleared."""
+    """Reset to RECEIVED and clear the counters."""
     row = await database.maybe(RETRY.call(message_id)) if _is_id(message_id) else None
     if row is None:
         raise await _refusal(database, message_id)
@@ -78,19 +78,19 @@ async def retry(database: Database, message_id: int) -> MessageRow:
 
 
 async def delete(database: Database, message_id: int) -> None:
-    """Remove a dead-lettered message, body and state."""
+    """Delete a dead-lettered message, body and state."""
     if not _is_id(message_id) or await database.maybe(DELETE.call(message_id)) is None:
         raise await _refusal(database, message_id)
 
 
 async def counts(database: Database) -> dict[Status, int]:
-    """Rows in each state; reads the whole list index, so call it at most every few seconds."""
+    """Rows in each state.  Reads the whole list index: call it at most every few seconds."""
     found = {Status(name): int(count) for name, count in await database.many(COUNTS.call())}
     return {status: found.get(status, 0) for status in Status}
 
 
 async def unfinished(database: Database) -> dict[Status, int]:
-    """Rows in each state but DELIVERED; reads only those."""
+    """Rows in each state except DELIVERED; reads no delivered rows."""
     found = {Status(name): int(count) for name, count in await database.many(UNFINISHED.call())}
     return {status: found.get(status, 0) for status in Status if status is not Status.DELIVERED}
 

@@ -1,9 +1,8 @@
-"""The inbox on PostgreSQL: acknowledged messages, and their state.
+"""The inbox on PostgreSQL: acknowledged messages and their states.
 
-Arrives: batches of messages from `pipeline/receive`, claims and settlements from `pipeline/convert`.  Leaves: rows that
-a worker holds, and pages for the operator (`pages.py`).  Each call is one committed transaction and one round trip (a
-batch with repeats: two).  What survives a crash: everything that returned.  A worker that dies leaves rows in
-TRANSFORMING; `recover_stale` and `recover_worker` settle them as failed attempts.
+Each call is one committed transaction and one round trip (two for a batch with repeats).  The effect of a call survives
+a crash once the call has returned.  A dead worker leaves rows in TRANSFORMING; `recover_stale` and `recover_worker`
+settle them as failed attempts.
 
 `statements.py` holds the SQL and the reasons why it is correct under concurrency.
 """
@@ -40,7 +39,7 @@ STATEMENTS = (
 
 _Key = tuple[str, str, str]
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
-_SEPARATORS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between fields: the first that occurs in none
+_SEPARATORS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between fields: the first one that no field contains
 _SEPARATORS_IN_LINE = 11
 _RETRIES = 3
 _DEFER_ROUNDS = 40
@@ -77,7 +76,7 @@ class PostgresInbox:
                 new.discard(id_)
                 outcomes.append(Outcome.STORED)
             else:
-                same = not digest or digest == sha256(message.raw).digest()  # without: the row was removed meanwhile
+                same = not digest or digest == sha256(message.raw).digest()  # no digest: the row was deleted meanwhile
                 outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
         return outcomes
 
@@ -96,7 +95,7 @@ class PostgresInbox:
         await self._database.many(call)
 
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
-        """See `ports.Inbox.claim`.  Repeats, within a bound, while every row it found had to be deferred."""
+        """See `ports.Inbox.claim`.  Retries, up to a limit, while all found rows are deferred."""
         for _ in range(_DEFER_ROUNDS):
             rows = await self._database.many(statements.CLAIM.call(worker, limit))
             deferred = [row[0] for row in rows if row[1] is None]
@@ -107,7 +106,7 @@ class PostgresInbox:
         return []
 
     async def _recheck_deferred(self, ids: Sequence[int]) -> None:
-        """Make deferred rows ready again if their predecessor has ended meanwhile; see `statements`."""
+        """Make deferred rows due if their predecessor has ended meanwhile; see `statements`."""
         call = statements.RECHECK_DEFERRED.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
@@ -132,7 +131,7 @@ class PostgresInbox:
         return [(settlement.id, settlement.fence) in settled for settlement in settlements]
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
-        """See `ports.Inbox.recover_stale`.  Also reschedules rows that wait too long because the clock was set back."""
+        """See `ports.Inbox.recover_stale`.  Also reschedules rows due too late because the clock was set back."""
         longest = max(backoff.max_ms / 1000, DEFER_SECONDS) + _CLOCK_SECONDS
         call = script(
             statements.RESCHEDULE.call(longest), statements.RECOVER_STALE.call(older_than_seconds, *_backoff(backoff))
@@ -178,7 +177,7 @@ def _key(message: Received) -> _Key:
 
 
 def _store_call(batch: Sequence[Received]) -> str:
-    """The statement that stores a batch: a line and a payload for each message.  MALFORMED: a name prevents that."""
+    """The statement that stores a batch: a line and a payload for each message.  MALFORMED: invalid name."""
     if len(batch) == 1:
         return _store_one_call(batch[0])
     kinds, payloads = _payloads(batch)
@@ -199,7 +198,7 @@ def _store_call(batch: Sequence[Received]) -> str:
 
 
 def _store_one_call(message: Received) -> str:
-    """The statement that stores one message.  Its rules for text are those of a batch."""
+    """The statement that stores one message, with the same rules for text as a batch."""
     kinds, payload = _payloads((message,))
     return statements.STORE_ONE.call_texts(
         message.tenant, message.received_at.isoformat(), message.source_protocol, message.source_system,
@@ -260,7 +259,7 @@ def _backoff(backoff: Backoff) -> tuple[float, float, float, int]:
 
 
 async def _retried(work: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
-    """Repeat a statement after a write conflict (a deadlock); only for statements that may be repeated."""
+    """Retry an idempotent statement after a write conflict (a deadlock)."""
     for _ in range(_RETRIES):
         try:
             return await work()

@@ -1,8 +1,8 @@
 """The statements of jobs on many messages: selection, and the batches of replay, retry and discard.
 
-A replay makes further conversions, as a requeue does (`unmapped_codes_sql`): a delivered row is not changed, the
-conversion is ordered after all messages known of its patient, and later messages of the patient are converted again
-after it (`following`), except those that the same job has yet to reach.
+A replay creates further conversions, like a requeue (`unmapped_codes_sql`).  A delivered row does not change.  The
+conversion is ordered after all stored messages of its patient.  Later messages of the patient are converted again
+after it (`following`), except those that the same job has not processed yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ipf.store.postgres.quoting import Statement, Value, array, literal, script
 COLUMNS = """id, kind, selection, following, per_second, status, total, done_count, changed_count, following_count,
     skipped_count, error, created_at, updated_at, tenant"""
 
-# The tenant of a job on all tenants: that of its messages, if they all belong to one.
+# The tenant of a job on all tenants: the tenant of its messages if they have the same one.
 _TENANT_OF_ALL = r"""CASE WHEN $1 <> '*' THEN $1 ELSE (
         SELECT CASE WHEN min(s.tenant) = max(s.tenant) THEN min(s.tenant) ELSE '*' END
         FROM unnest(string_to_array($6, E'\x1f')::bigint[]) AS i(id) JOIN message_states s ON s.id = i.id) END"""
@@ -100,7 +100,7 @@ _PARAMETER = re.compile(r"\$[1-5]")
 
 
 def replay(tenant: str, job: int, ids: str, last_id: int, following: bool) -> str:
-    """The script that converts these messages again, inside a transaction.  Result: (how many, how many following)."""
+    """The script that converts these messages again, inside a transaction.  Result: (messages, following messages)."""
     values: dict[str, Value] = {"$1": tenant, "$2": job, "$3": array([ids]), "$4": last_id, "$5": following}
     query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REPLAY)
     return script("SET LOCAL enable_hashjoin = on", "SET LOCAL enable_seqscan = on", query)
@@ -125,7 +125,7 @@ WITH met AS MATERIALIZED (
       AND NOT (s.status::text IN ('DELIVERED', 'TRANSFORMING') AND s.id > $4 AND EXISTS (
           SELECT 1 FROM admin_job_messages j WHERE j.job_id = $2 AND j.message_id = s.id))
 ), again AS MATERIALIZED (
-    SELECT id, true AS asked FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
+    SELECT id, true AS requested FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
     UNION ALL
     SELECT id, false FROM following f WHERE NOT EXISTS (
         SELECT 1 FROM met m WHERE m.id = f.id AND m.status IN ('DELIVERED', 'TRANSFORMING'))
@@ -138,5 +138,5 @@ WITH met AS MATERIALIZED (
         SELECT * FROM message_states o WHERE o.id = a.id
     ) s ON true
 )
-SELECT (SELECT count(*) FROM again WHERE asked) + (SELECT count(*) FROM retried),
-       (SELECT count(*) FROM again WHERE NOT asked)"""
+SELECT (SELECT count(*) FROM again WHERE requested) + (SELECT count(*) FROM retried),
+       (SELECT count(*) FROM again WHERE NOT requested)"""

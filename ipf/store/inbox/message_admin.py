@@ -1,7 +1,7 @@
-"""Rejects, groups of errors, and jobs on many messages, on PostgreSQL (the inbox database).
+"""Rejects, error groups, and jobs on many messages, on PostgreSQL (the inbox database).
 
-A batch of a job is one transaction with the progress of the job.  So a crash loses nothing and repeats nothing; another
-process can continue the job.
+One transaction commits a batch of a job and the progress of the job.  After a crash another process continues the job
+without loss or repetition.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PostgresMessageAdmin:
             else:
                 ids = await found.ids(self._database, _MOST_FOUND)
                 if ids is None:
-                    text = f"more than {_MOST_FOUND} messages hold this text: narrow the selection"
+                    text = f"more than {_MOST_FOUND} messages contain this text: narrow the selection"
                     raise Problem(Category.COSTLY, text)
         if ids is not None:
             conditions.append(f"b.id = ANY({bigints(ids)})")

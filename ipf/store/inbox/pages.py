@@ -1,12 +1,12 @@
 """Pages of the admin list, newest first, and their totals.
 
-Queries are composed of literal fragments, one for each filter that is set, so that each combination gets a plan of its
-own.  What keeps a page fast on millions of rows:
+A query has a literal condition for each filter that is set, so PostgreSQL plans each combination separately.  A page is
+fast on millions of rows, because:
 
-* Totals of the list are sums over `message_totals` and a count of the few messages that are not indexed yet.  Delivered
-  ones are all but those in the other states, which are few.
-* Words, patients, and rare senders and types are found by the full-text index.  Few matches are looked up; for many the
-  list is read from the newest message on, each row tested, where it soon has enough.
+* Totals are sums over `message_totals` plus a count of the few unindexed messages.  The number of delivered messages is
+  the total minus the few in other states.
+* The full-text index finds words, patients, and rare senders and types.  Few matches are looked up by id; for many, the
+  list is read from the newest message on and each row tested until the page is full.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ipf.store.inbox.text_search import TAIL, Matches, of_tenant, search
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import bigints, literal
 
-_FEW = 2_000  # messages that are looked up one by one
+_FEW = 2_000  # matches that are looked up by id
 _MANY = 20_000  # rows that are tested one by one
 _UNDELIVERED = tuple(status for status in Status if status is not Status.DELIVERED)
 _FIELDS = ("source_system", "message_type")
@@ -31,7 +31,7 @@ _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.origin
 
 
 async def page(database: Database, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
-    """One page, newest first.  A correlation id that is no UUID matches nothing.  Problem VALUE: the text."""
+    """One page, newest first.  A correlation id that is not a UUID matches nothing.  Problem VALUE: invalid text."""
     if wanted.correlation_id is not None and not _is_uuid(wanted.correlation_id):
         return MessagePage(0, ())
     if wanted.text or wanted.patient:
@@ -70,7 +70,7 @@ async def _searched(database: Database, wanted: MessageFilter, found: Matches, l
 
 
 async def _of_ids(database: Database, wanted: MessageFilter, ids: list[int], limit: int, offset: int) -> MessagePage:
-    """A page of those among these messages that pass the rest of the filter."""
+    """A page of the messages with these ids that match the other conditions of the filter."""
     if not ids:
         return MessagePage(0, ())
     among = f"b.id = ANY({bigints(ids)})"
@@ -136,7 +136,7 @@ async def _rows(database: Database, wanted: MessageFilter, limit: int, offset: i
 
 
 async def _total(database: Database, wanted: MessageFilter) -> int:
-    """How many messages a filter without words and patient matches."""
+    """Number of matches of a filter without words and patient."""
     if wanted.status is Status.DELIVERED and not _is_selective(replace(wanted, status=None)):
         everything = await _total(database, replace(wanted, status=None))
         others = [await _counted(database, replace(wanted, status=status)) for status in _UNDELIVERED]
@@ -147,10 +147,10 @@ async def _total(database: Database, wanted: MessageFilter) -> int:
 
 
 async def _all(database: Database, wanted: MessageFilter) -> int:
-    """How many messages there are of a tenant, sender and type.
+    """Number of messages of a tenant, sender and type.
 
-    The end of the index is a number in the query, so that the planner knows that few messages come after it.  When it
-    moved meanwhile, the query runs again.
+    The query contains the last indexed id as a literal, so that the planner knows that few messages follow it.  If it
+    has changed meanwhile, the query runs again.
     """
     fields = [of_tenant(wanted)]
     fields += [f"{name} = {literal(value)}" for name in _FIELDS if (value := getattr(wanted, name)) is not None]
@@ -167,7 +167,7 @@ async def _all(database: Database, wanted: MessageFilter) -> int:
 
 
 async def _counted(database: Database, wanted: MessageFilter) -> int:
-    """Count rows; only those of `message_states` where its columns are enough."""
+    """Count rows, of `message_states` only if its columns suffice."""
     if wanted.status is None and not wanted.error:
         return int((await database.one(f"SELECT count(*) FROM message_bodies b WHERE {where(wanted)}"))[0])
     if any(getattr(wanted, name) is not None for name in _EXACT):
@@ -177,7 +177,7 @@ async def _counted(database: Database, wanted: MessageFilter) -> int:
 
 
 def where(wanted: MessageFilter, leading: str = "b") -> str:
-    """The conditions without words and patient; `leading`: the table of the index that is used."""
+    """The conditions without words and patient; `leading`: the table with the index to use."""
     conditions = [of_tenant(wanted, f"{leading}.tenant")]
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]
     if wanted.status is not None:
@@ -185,7 +185,7 @@ def where(wanted: MessageFilter, leading: str = "b") -> str:
     if wanted.error:
         pattern = wanted.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         conditions.append(f"s.last_error ILIKE {literal('%' + pattern + '%')}")
-        if wanted.status is None:  # delivered ones have none; said so that the index of the states is used
+        if wanted.status is None:  # delivered messages have no error; lets PostgreSQL use the index of states
             conditions.append("s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER')")
     conditions += _times(leading, wanted.received_from, wanted.received_to)
     return " AND ".join(conditions)
@@ -201,7 +201,7 @@ def _has_fields(wanted: MessageFilter) -> bool:
 
 
 def _is_selective(wanted: MessageFilter) -> bool:
-    """Whether an index of a table finds few rows by itself."""
+    """Whether an index finds few rows for one of these conditions."""
     names = (wanted.source_id, wanted.correlation_id, wanted.error, wanted.received_from, wanted.received_to)
     few = any(value is not None for value in names)
     return few or (wanted.status is not None and wanted.status is not Status.DELIVERED)

@@ -1,11 +1,11 @@
-"""Retention on PostgreSQL: removal of old rows in batches, and the state of the run.
+"""Retention on PostgreSQL: deletion of old rows in batches, and the state of the run.
 
-Each batch reads some rows in the order of their ids, removes those that are finished and old enough, and is a
-transaction of its own, so that locks are short and vacuum keeps up.  Never removed are: a message that is not DELIVERED
-(dead letters have a policy of their own) or has an open conversion, an event that its subscriber has not acknowledged,
-the current version of a resource, and a version that such an event refers to.
+A batch reads rows in the order of their ids and deletes those that are finished and old enough, in one transaction, so
+that locks are short and vacuum keeps up.  Retention never deletes: messages that are not DELIVERED (dead letters have
+their own policy) or that have an open conversion, events that the subscriber has not acknowledged, the current version
+of a resource, and versions that such events refer to.
 
-The receipts of a message in the FHIR database are removed before its row: without the row it is never converted again.
+The receipts of a message in the FHIR database are deleted before its row: a message without a row is never converted.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ class PostgresPruner:
         limit = literal(before)
         query = MESSAGES.format(status=literal(status), ended=ended, before=limit, after=literal(int(after or 0)))
         rows = await self._inbox.many(query)
-        doomed = [row for row in rows if row[1] is not None]
-        if doomed:
-            tenants, correlations = joined(row[1] for row in doomed), joined(row[2] for row in doomed)
+        expired = [row for row in rows if row[1] is not None]
+        if expired:
+            tenants, correlations = joined(row[1] for row in expired), joined(row[2] for row in expired)
             await self._fhir.many(RECEIPTS.format(tenants=literal(tenants), ids=literal(correlations)))
-            ids = joined(row[0] for row in doomed)
+            ids = joined(row[0] for row in expired)
             remove = REMOVE_MESSAGES.format(ids=literal(ids), status=literal(status), ended=ended, before=limit)
             await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
         is_more = bool(rows) and any(row[3] for row in rows)
-        return len(doomed), str(rows[-1][0]) if is_more else None
+        return len(expired), str(rows[-1][0]) if is_more else None
 
     async def _rejects(self, before: datetime, after: str) -> tuple[int, str | None]:
         return await _in_order(self._inbox, "rejects", "received_at", before, after)
@@ -95,7 +95,7 @@ class PostgresPruner:
         return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after)
 
     async def _events(self, before: datetime, after: str) -> tuple[int, str | None]:
-        """The cursor is the last subscription that is done with; a batch looks at the next ones."""
+        """The cursor is the rid of the last completed subscription."""
         start = literal(int(after or 0))
         last, removed = await self._fhir.one(EVENTS.format(after=start, before=literal(before)))
         if removed:
@@ -103,10 +103,10 @@ class PostgresPruner:
         return 0, None if last is None else str(last)
 
     async def _versions(self, before: datetime, after: str) -> tuple[int, str | None]:
-        """The cursor is (partition, time, rid, version) of the last version that was looked at."""
+        """The cursor is (partition, time, rid, version) of the last scanned version."""
         if not after:
             awaited = await self._fhir.many(AWAITED.format(before=literal(before)))
-            if len(awaited) > MOST_AWAITED:  # deliveries are far behind: versions wait for them
+            if len(awaited) > MOST_AWAITED:  # too many pending events: versions are kept
                 return 0, None
             self._awaited = joined(f"{row[0]}/{row[1]}" for row in awaited)
             after = f"{await self._partition_after(0)} 1970-01-01T00:00:00+00:00 0 0"
@@ -118,7 +118,7 @@ class PostgresPruner:
             version=literal(int(version)), before=literal(before), awaited=literal(self._awaited),
         )  # fmt: skip
         removed, time, last_rid, last_version = await self._fhir.one(query)
-        if time is None:  # nothing that is old enough is left in this partition
+        if time is None:  # no old versions left in this partition
             return int(removed), f"{await self._partition_after(int(partition))} 1970-01-01T00:00:00+00:00 0 0"
         return int(removed), f"{partition} {time.astimezone(UTC).isoformat()} {last_rid} {last_version}"
 
@@ -160,7 +160,7 @@ async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:
 
 
 async def _in_order(database: Executor, table: str, time: str, before: datetime, after: str) -> tuple[int, str | None]:
-    """A table whose ids grow with time."""
+    """A batch of a table with ids that increase with time."""
     call = IN_ORDER.format(table=table, time=time, before=literal(before), after=literal(int(after or 0)))
     last, removed = await database.one(call)
     return int(removed), None if last is None else str(last)

@@ -1,11 +1,11 @@
-"""The statements of retention, each for one batch.  `retention.py` inserts the values as literals."""
+"""The SQL statements of retention, one batch each.  `retention.py` inserts the values as literals."""
 
 from __future__ import annotations
 
 from ipf.store.postgres.quoting import literal
 
 BATCH = 500
-SUBSCRIPTIONS = 200  # read at once
+SUBSCRIPTIONS = 200  # of one batch
 MOST_AWAITED = 20_000
 RUN_HOURS = 6
 
@@ -13,24 +13,24 @@ _DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {be
     AND NOT EXISTS (SELECT 1 FROM message_states c WHERE c.original_id = s.id
                     AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))"""
 
-# Ids grow in order of receipt.  (id, tenant, correlation id, whether it is old); no tenant: it is kept.
+# Ids increase in order of receipt.  (id, tenant, correlation id, whether it is old); tenant NULL: the row is kept.
 MESSAGES = f"""
-WITH walked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT * FROM message_states WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
-), doomed AS MATERIALIZED (SELECT s.id FROM walked s WHERE {_DONE})
+), expired AS MATERIALIZED (SELECT s.id FROM scanned s WHERE {_DONE})
 SELECT w.id, b.tenant, b.correlation_id::text, w.received_at < {{before}}
-FROM walked w LEFT JOIN doomed d ON d.id = w.id LEFT JOIN message_bodies b ON b.id = d.id ORDER BY w.id"""
+FROM scanned w LEFT JOIN expired d ON d.id = w.id LEFT JOIN message_bodies b ON b.id = d.id ORDER BY w.id"""
 
 REMOVE_MESSAGES = rf"""
 WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),
-gone AS (
+deleted AS (
     DELETE FROM message_states s USING chosen c WHERE s.id = c.id AND {_DONE} RETURNING s.id
 ), again AS (
-    DELETE FROM message_states c USING gone g WHERE c.original_id = g.id
+    DELETE FROM message_states c USING deleted g WHERE c.original_id = g.id
 ), unmapped AS (
-    DELETE FROM unmapped_messages u USING gone g WHERE u.message_id = g.id
+    DELETE FROM unmapped_messages u USING deleted g WHERE u.message_id = g.id
 ), bodies AS (
-    DELETE FROM message_bodies b USING gone g WHERE b.id = g.id RETURNING b.received_at
+    DELETE FROM message_bodies b USING deleted g WHERE b.id = g.id RETURNING b.received_at
 )
 UPDATE received_counted r SET kept = r.kept - n.count
 FROM (SELECT count(*) FROM bodies, received_counted c
@@ -44,29 +44,29 @@ USING unnest(string_to_array({tenants}, E'\x1f'), string_to_array({ids}, E'\x1f'
 WHERE p.name = m.tenant AND r.partition_id = p.id
   AND r.key >= 'message/' || m.id AND r.key < 'message/' || m.id || '0'"""
 
-# The last id that was looked at (NULL: nothing old is left), and how many went.
+# (last scanned id, NULL = no old rows left; number of deleted rows)
 IN_ORDER = f"""
-WITH walked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT id, {{time}} < {{before}} AS old FROM {{table}} WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
-), gone AS (
-    DELETE FROM {{table}} t USING walked w WHERE t.id = w.id AND w.old RETURNING t.id
+), deleted AS (
+    DELETE FROM {{table}} t USING scanned w WHERE t.id = w.id AND w.old RETURNING t.id
 )
-SELECT (SELECT max(id) FROM walked WHERE EXISTS (SELECT 1 FROM walked WHERE old)), (SELECT count(*) FROM gone)"""
+SELECT (SELECT max(id) FROM scanned WHERE EXISTS (SELECT 1 FROM scanned WHERE old)), (SELECT count(*) FROM deleted)"""
 
 EVENTS = f"""
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT rid, CASE WHEN status = 'deleted' THEN last_event_number ELSE delivered_number END AS done
     FROM subscription_states WHERE rid > {{after}} ORDER BY rid LIMIT {SUBSCRIPTIONS}
-), doomed AS MATERIALIZED (
-    SELECT e.subscription_rid, e.event_number FROM looked l CROSS JOIN LATERAL (
+), expired AS MATERIALIZED (
+    SELECT e.subscription_rid, e.event_number FROM scanned l CROSS JOIN LATERAL (
         SELECT e.* FROM subscription_events e
         WHERE e.subscription_rid = l.rid AND e.event_number <= l.done ORDER BY e.event_number LIMIT 50
     ) e WHERE e.occurred_at < {{before}}
-), gone AS (
-    DELETE FROM subscription_events e USING doomed d
+), deleted AS (
+    DELETE FROM subscription_events e USING expired d
     WHERE e.subscription_rid = d.subscription_rid AND e.event_number = d.event_number RETURNING 1
 )
-SELECT (SELECT max(rid) FROM looked), (SELECT count(*) FROM gone)"""
+SELECT (SELECT max(rid) FROM scanned), (SELECT count(*) FROM deleted)"""
 
 AWAITED = f"""
 SELECT e.resource_rid, e.version_id
@@ -77,24 +77,25 @@ LIMIT {MOST_AWAITED + 1}"""
 
 PARTITIONS = "SELECT min(id) FROM partitions WHERE id > {after}"
 
-# A former version is as old as the version that replaced it.
+# The age of a former version counts from the version that replaced it.
 VERSIONS = rf"""
-WITH walked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT rid, version_id, last_updated FROM resource_versions
     WHERE partition_id = {{partition}} AND (last_updated, rid, version_id) > ({{time}}, {{rid}}, {{version}})
       AND last_updated < {{before}}
     ORDER BY last_updated, rid, version_id LIMIT {BATCH}
-), doomed AS MATERIALIZED (
-    SELECT w.rid, w.version_id FROM walked w JOIN resources r ON r.rid = w.rid
+), expired AS MATERIALIZED (
+    SELECT w.rid, w.version_id FROM scanned w JOIN resources r ON r.rid = w.rid
     LEFT JOIN resource_versions n ON n.rid = w.rid AND n.version_id = w.version_id + 1
     WHERE w.version_id < r.version_id AND coalesce(n.last_updated, w.last_updated) < {{before}}
       AND w.rid || '/' || w.version_id NOT IN (SELECT unnest(string_to_array({{awaited}}, E'\x1f')))
-), gone AS (
-    DELETE FROM resource_versions v USING doomed d WHERE v.rid = d.rid AND v.version_id = d.version_id RETURNING 1
+), deleted AS (
+    DELETE FROM resource_versions v USING expired d WHERE v.rid = d.rid AND v.version_id = d.version_id RETURNING 1
 ), last AS (
-    SELECT last_updated, rid, version_id FROM walked ORDER BY last_updated DESC, rid DESC, version_id DESC LIMIT 1
+    SELECT last_updated, rid, version_id FROM scanned ORDER BY last_updated DESC, rid DESC, version_id DESC LIMIT 1
 )
-SELECT (SELECT count(*) FROM gone), l.last_updated, l.rid, l.version_id FROM (VALUES (1)) v LEFT JOIN last l ON true"""
+SELECT (SELECT count(*) FROM deleted), l.last_updated, l.rid, l.version_id
+FROM (VALUES (1)) v LEFT JOIN last l ON true"""
 
 _FORMER = """
 SELECT count(*) FROM resource_versions w JOIN resources r ON r.rid = w.rid

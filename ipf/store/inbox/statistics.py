@@ -1,11 +1,11 @@
 """Statistics of messages: queue sizes, counts over time, dead letters, traces.
 
-Counts by hour never read bodies.  A background stage (`count_received`) counts the messages of each hour once and keeps
-the result in `received_hours`; a query counts only the newest minutes, from an index.  Undelivered messages are counted
-from the index of the list, which holds few such rows; the rest is delivered.
+Queries never read message bodies.  A background stage (`count_received`) counts the messages of each hour once into
+`received_hours`; a query counts only the last minutes, from an index.  Undelivered messages are counted from the list
+index, which has few such rows; all others are delivered.
 
-A row may be committed later than it was received, at most by the timeout of the inbox, so hours are counted up to
-`LAG_SECONDS` ago.  Messages that retention removed stay counted; those that an operator removed do not (a trigger).
+A row may be committed later than it was received, at most by the timeout of the inbox, so the stage counts up to
+`LAG_SECONDS` ago.  Messages deleted by retention stay counted; messages deleted by an operator do not (a trigger).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ipf.ports.statistics import MessageStatistics, Trace, TracedDelivery, Trace
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 
-LAG_SECONDS = 90  # longer than the timeouts of a statement and of the inbox together
-STEP_DAYS = 1  # counted at once, where there is much to be counted
+LAG_SECONDS = 90  # longer than the sum of the timeouts of a statement and of the inbox
+STEP_DAYS = 1  # counted in one step
 LONGEST_TRACE = 1000  # rows of each kind
 ROLLUP_DAYS = 100  # longer than the longest window of a query
 
 _OPEN = "('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED'), ('DEAD_LETTER')"
-# The list index begins with the tenant: its values are found by jumping from one to the next.
+# A loose index scan: the list index begins with the tenant.
 _TENANTS = """WITH RECURSIVE tenants AS (
     (SELECT tenant FROM message_states WHERE original_id IS NULL ORDER BY tenant LIMIT 1)
     UNION ALL
@@ -66,7 +66,7 @@ WITH state AS MATERIALIZED (
 ), added AS (
     INSERT INTO received_hours AS h SELECT * FROM counted
     ON CONFLICT (hour, tenant, source_system) DO UPDATE SET count = h.count + excluded.count
-), forgotten AS (
+), removed AS (
     DELETE FROM received_hours WHERE hour < now() - interval '{ROLLUP_DAYS} days'
         AND hour < (SELECT until FROM state)
 )
@@ -142,11 +142,11 @@ def message(row: Row) -> MessageRow:
 
 
 def _throughput(since: datetime, source_system: str | None, unit: str) -> str:
-    """(beginning, NULL, received) and (beginning, state, messages received then that are not delivered)."""
+    """(start, NULL, received) and (start, state, messages received in the interval that are not delivered)."""
     start, of = literal(since), "" if source_system is None else literal(source_system)
     cut = f"date_trunc({literal(unit)},"
     sender = f"AND source_system = {of}" if of else ""
-    # A subquery, not a join: the few rows that are open are looked up, however the planner counts them.
+    # A subquery, not a join, so that the planner always looks up the few open rows by id.
     is_of = f"WHERE (SELECT b.source_system FROM message_bodies b WHERE b.id = o.id) = {of}" if of else ""
     return f"""{_TENANTS}, open AS MATERIALIZED (
     SELECT s.id, s.received_at, s.status FROM known k CROSS JOIN (VALUES {_OPEN}) AS w(status)

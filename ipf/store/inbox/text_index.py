@@ -1,14 +1,14 @@
-"""The full-text index of messages, written behind the inbox.
+"""The full-text index of messages, which lags behind the inbox.
 
-Messages are indexed in the order of their ids.  Each gets a row of `message_text`: a `tsvector` of its words
+Messages are indexed in the order of their ids.  Each has a row of `message_text`: a `tsvector` of its words
 (`hl7.words`), its patient identifiers, and its tenant, sender and type.  `message_totals` counts the indexed messages
 of each sender and type.
 
-A batch is one transaction, which locks the one row of `message_index_state`: one process indexes at a time, and the
-deletion of a message waits (`message_index_forget`).  All committed batches survive a crash.
+A batch is one transaction and locks the single row of `message_index_state`: one process indexes at a time, and the
+deletion of a message waits (`message_index_forget`).  Committed batches survive a crash.
 
-Ids are drawn before their transactions commit, so an id may appear after greater ones.  A batch therefore never goes
-beyond a *horizon*: an id that was drawn before transactions began that have all ended by now.
+Ids are assigned before their transactions commit, so an id may become visible after greater ones.  A batch therefore
+ends at a *horizon*: an id assigned before the start of transactions that have all ended by now.
 
 Source: https://www.postgresql.org/docs/current/datatype-textsearch.html,
 https://www.postgresql.org/docs/current/textsearch-limitations.html
@@ -26,12 +26,12 @@ from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, joined, script
 
 BATCH = 500
-"""Messages of one transaction."""
+"""Maximum number of messages in one transaction."""
 BATCH_BYTES = 4_000_000
-"""Their size; a batch has at least one message."""
+"""Maximum size of a batch; it has at least one message."""
 
 MOST_BYTES = 1_000_000
-"""Bytes of all lexemes of one message; a tsvector holds less than 1 MiB.  What comes after them is not indexed."""
+"""Bytes of all lexemes of one message; a tsvector holds less than 1 MiB.  Further lexemes are not indexed."""
 LONGEST_LEXEME = 2_000
 """Bytes of one lexeme; a tsvector holds at most 2,046."""
 
@@ -82,7 +82,7 @@ STATEMENTS = (HORIZON, STATE, TAKE, NEXT, ADD, ADD_TOTALS, ADVANCE)
 
 @dataclass(slots=True)
 class _Mark:
-    """An id that had been drawn at a moment; `xmax`: first transaction id not yet given out a while later."""
+    """An id that was assigned at `seen_at`; `xmax`: first unassigned transaction id some time later."""
 
     id: int
     seen_at: float
@@ -92,8 +92,8 @@ class _Mark:
 class PostgresMessageIndex:
     """`ports.MessageIndex`.
 
-    `seconds` is a clock; `settle_seconds`: how long after an id was drawn its transaction surely has written something;
-    `batch`: messages of one transaction.
+    `seconds`: a clock.  `settle_seconds`: time after which the transaction of an assigned id has a transaction id.
+    `batch`: maximum number of messages in one transaction.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class PostgresMessageIndex:
         return max(0, int(last) - int(indexed))
 
     async def _move_horizon(self) -> int:
-        """Move the horizon when it may be moved.  Returns the last indexed id."""
+        """Advance the horizon if possible.  Returns the last indexed id."""
         last, xmin, xmax, indexed = (int(value) for value in await self._database.one(HORIZON.call()))
         now, mark = self._seconds(), self._mark
         if mark is not None and mark.xmax is None and now - mark.seen_at >= self._settle_seconds:
@@ -156,7 +156,7 @@ async def _words(rows: Iterable[Row], pause: Callable[[], Awaitable[object]]) ->
 
 
 def bounded(lexemes: Iterable[str], most: int = MOST_BYTES) -> list[str]:
-    """As many of the lexemes, from the first one on, as a tsvector can hold."""
+    """The first lexemes, as many as a tsvector can hold."""
     found, size = [], 0
     for lexeme in lexemes:
         size += len(lexeme) if lexeme.isascii() else len(lexeme.encode())
@@ -181,7 +181,7 @@ def _lexeme(field: str, value: str) -> str:
 
 
 async def indexed_to(database: Database) -> int:
-    """Every message up to this id is indexed."""
+    """The last indexed id."""
     return int((await database.one(STATE.call()))[0])
 
 

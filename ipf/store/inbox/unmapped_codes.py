@@ -66,7 +66,7 @@ class PostgresUnmappedCodes:
 
     async def set_override(self, override: Override) -> Override:
         """See `ports.UnmappedCodes.set_override`."""
-        call = unmapped_codes_sql.ANSWER.call(
+        call = unmapped_codes_sql.SET_OVERRIDE.call(
             override.tenant, override.source_system, override.concept_map, override.code, override.target_system,
             override.target_code, override.target_display,
         )  # fmt: skip

@@ -1,11 +1,11 @@
 """The statements of unmapped codes, their overrides, further conversions, and the state of mapping processes.
 
-`RECORD` precedes the settle statement in the same script, so both are one transaction and one round trip.  It locks
-codes in their order and settle locks messages after it, so that no deadlock arises.
+`RECORD` and the settle statement are one script: one transaction and one round trip.  `RECORD` locks codes in key
+order, settle locks messages after it, so there is no deadlock.
 
-A further conversion never replaces newer facts with older ones.  Its row gets a new id, so it is ordered after every
-message known of its patient, and every later message after it (`statements`).  Messages that were converted after the
-original are therefore converted again after it, too (`following`).
+A further conversion must not replace newer data with older data.  Its row gets a new id, so it is ordered after all
+stored messages of its patient, and before all later ones (`statements`).  Messages that were converted after the
+original are therefore converted again after it (`following`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from ipf.ports import Settlement
 from ipf.store.postgres.quoting import Statement, Value, joined, literal, printable, script
 
-MOST_MESSAGES = 10_000  # messages that are remembered for one code, so that they can be converted again
-_LONGEST = 200  # characters of a code that are kept
-_MOST = 200  # codes of one message that are recorded
+MOST_MESSAGES = 10_000  # message ids kept for one code, for a requeue
+_LONGEST = 200  # characters kept of a code
+_MOST = 200  # codes recorded of one message
 
 RECORD = Statement(
     "codes_record",
@@ -47,7 +47,7 @@ ON CONFLICT DO NOTHING""",
 
 
 def record(settlements: Sequence[Settlement]) -> str:
-    """The statement that records the unmapped codes of these messages; empty when every code was mapped."""
+    """The statement that records the unmapped codes of these messages; "" when there are none."""
     found = [(end.id, one) for end in settlements if end.unmapped for one in end.unmapped[:_MOST]]
     if not found:
         return ""
@@ -68,7 +68,7 @@ MESSAGES = Statement(
 def requeue(number: int, following: bool, reason: str) -> str:
     """The script that converts the messages of a code again, inside a transaction.
 
-    It reads every later row to find those of the same patients, so it may use hash joins.
+    It allows hash joins, because it reads all later rows to find those of the same patients.
     """
     values: dict[str, Value] = {"$1": number, "$2": following, "$3": reason}
     query = _PARAMETER.sub(lambda found: literal(values[found.group()]), _REQUEUE)
@@ -95,7 +95,7 @@ WITH code AS (
     WHERE s.id > (SELECT min(id) FROM first) AND s.original_id IS NULL AND s.status::text <> 'DEAD_LETTER'
       AND s.tenant = (SELECT tenant FROM code)
 ), again AS MATERIALIZED (
-    SELECT id, true AS asked FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
+    SELECT id, true AS requested FROM met WHERE status IN ('DELIVERED', 'TRANSFORMING')
     UNION ALL
     SELECT id, false FROM following f WHERE NOT EXISTS (
         SELECT 1 FROM met m WHERE m.id = f.id AND m.status IN ('DELIVERED', 'TRANSFORMING'))
@@ -107,10 +107,10 @@ WITH code AS (
     FROM (SELECT id FROM again ORDER BY id) a JOIN LATERAL (
         SELECT * FROM message_states o WHERE o.id = a.id
     ) s ON true
-), forgotten AS (
+), removed AS (
     DELETE FROM unmapped_messages m USING code c WHERE m.unmapped_id = c.id
 )
-SELECT (SELECT count(*) FROM again WHERE asked), (SELECT count(*) FROM again WHERE NOT asked),
+SELECT (SELECT count(*) FROM again WHERE requested), (SELECT count(*) FROM again WHERE NOT requested),
        (SELECT count(*) FROM retried)
 FROM code"""
 
@@ -120,8 +120,8 @@ OVERRIDE_COLUMNS = """id, tenant, source_system, concept_map, code, target_syste
 _BUMP = "UPDATE mapping_state SET epoch = epoch + 1 WHERE single"
 _BUMP_MAPS = "UPDATE mapping_state SET epoch = epoch + 1, maps_epoch = epoch + 1 WHERE single"
 
-ANSWER = Statement(
-    "codes_answer",
+SET_OVERRIDE = Statement(
+    "codes_set_override",
     "text, text, text, text, text, text, text",
     f"""
 WITH bumped AS ({_BUMP})
@@ -198,6 +198,6 @@ REMOVE = Statement(
 )
 
 STATEMENTS = (
-    RECORD, MESSAGES, ANSWER, OVERRIDE, DELETE_OVERRIDE, ALL_OVERRIDES, CONVERSION_STATUS, RETRY_CONVERSION,
+    RECORD, MESSAGES, SET_OVERRIDE, OVERRIDE, DELETE_OVERRIDE, ALL_OVERRIDES, CONVERSION_STATUS, RETRY_CONVERSION,
     DELETE_CONVERSION, EPOCHS, MAPS_CHANGED, INSTALLED, INSTALL, REMOVE,
 )  # fmt: skip
