@@ -1,6 +1,6 @@
-"""`bin/bench`: each bench starts a service of its own, loads it from this process, and prints a small table.
+"""`bin/bench`: each bench starts its own service, puts load on it from this process, and prints a table.
 
-Every figure stands beside a limit of the machine or a peer, measured in the same run on the same server.
+Each figure has a reference, a limit of the machine or a peer, measured in the same run on the same server.
 """
 
 from __future__ import annotations

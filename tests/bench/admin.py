@@ -69,7 +69,7 @@ def admin(folder: Path) -> None:
         psql(postgres_socket(one), "VACUUM ANALYZE")
         for statement in _RESOURCES:
             psql(postgres_socket(one), statement.replace(":rows", str(ROWS)), "fhir")
-        line(f"{ROWS:,} messages and resources filled in", f"{time.perf_counter() - began:.0f} s")
+        line(f"{ROWS:,} messages and resources inserted", f"{time.perf_counter() - began:.0f} s")
         _index(one)
         run_load(_measured(one))
 
@@ -130,7 +130,7 @@ async def _measured(one: ServiceProcess) -> None:
 
 
 def _ask(one: ServiceProcess, path: Callable[[], str]) -> list[float]:
-    """Milliseconds of each request, one after another on one connection."""
+    """Milliseconds of each of several sequential requests on one connection."""
     connection, waits = http.client.HTTPConnection("127.0.0.1", one.http_port), []
     for number in itertools.count():
         began = time.perf_counter()

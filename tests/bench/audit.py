@@ -20,7 +20,7 @@ from tests.bench.messages import adt
 from tests.bench.receive import fresh_messages, service
 from tests.bench.senders import closed_loop
 from tests.bench.senders import run as run_load
-from tests.bench.turns import CLIENTS, asking, compare
+from tests.bench.turns import CLIENTS, compare, requests
 from tests.service_process import ServiceProcess
 
 STORED = 300
@@ -46,7 +46,7 @@ def bench(folder: Path) -> None:
             ("search, 20 hits", lambda _: get(f"/fhir/Observation?patient=b{numbers.randrange(9)}"), 200),
             ("create", lambda _: post("/fhir/Patient", json.dumps(patient(next(new))).encode()), 201),
         ):
-            compare(what, off, on, asking(make, status), "target under +10 %; ")
+            compare(what, off, on, requests(make, status), "target under +10 %; ")
 
 
 def _ingest(off: ServiceProcess, on: ServiceProcess) -> None:

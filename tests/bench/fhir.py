@@ -1,6 +1,6 @@
 """The FHIR server over HTTP: reads, searches, creates, and the import of Synthea patients.
 
-The load generator and PostgreSQL run on the same cores.  Beside each figure stands what PostgreSQL alone does in the
+The load generator and PostgreSQL run on the same cores.  Each figure has a reference, PostgreSQL alone in the
 same run, and the processor time that the service spent for one request.
 """
 
@@ -51,7 +51,7 @@ def patient(number: int) -> dict[str, object]:
 
 @contextmanager
 def processor(one: ServiceProcess) -> Iterator[Callable[[], float]]:
-    """Seconds of processor time that the service itself has spent since."""
+    """Processor seconds of the service since then."""
     process = psutil.Process(one.pid)
 
     def spent() -> float:
@@ -62,7 +62,7 @@ def processor(one: ServiceProcess) -> Iterator[Callable[[], float]]:
     yield lambda: spent() - began
 
 
-def measured(one: ServiceProcess, what: str, make: Callable[[], bytes], beside: str, *statuses: int) -> None:
+def measured(one: ServiceProcess, what: str, make: Callable[[], bytes], reference: str, *statuses: int) -> None:
     """One line: rate, latencies, processor time of the service."""
     run_load(load(one.http_port, CLIENTS, make, 1))
     with processor(one) as spent:
@@ -70,7 +70,7 @@ def measured(one: ServiceProcess, what: str, make: Callable[[], bytes], beside: 
         cost = spent() / sum(result.statuses.values()) * 1e6
     figures = f"{result.rate:,.0f}/s"
     waits = f"p50 {result.percentile(0.5):.1f} p99 {result.percentile(0.99):.1f} ms, {cost:.0f} us of one core"
-    line(what, figures, f"{beside}; {waits}")
+    line(what, figures, f"{reference}; {waits}")
 
 
 def interactions(folder: Path) -> None:
@@ -153,9 +153,9 @@ def _stored(one: ServiceProcess) -> list[str]:
 
 
 def synthea(folder: Path) -> None:
-    """Import of 20 Synthea patients as transactions: resources per second, and where the time goes."""
+    """Import of 20 Synthea patients as transactions: resources per second, and the processor time of each part."""
     if not SYNTHEA.exists():
-        line("the reference folder with Synthea patients is not here", "-")
+        line("the reference folder with Synthea patients does not exist", "-")
         return
     files = [bz2.decompress(path.read_bytes()) for path in sorted(SYNTHEA.glob("*.bz2"))]
     first, patients = files[:2], files[2:]

@@ -1,6 +1,6 @@
 """Import of Synthea patients into an empty store, and into one of 2,000,000 resources.
 
-The resources are put into the store's own tables by SQL (`search.py`): 200,000 Patients and nine Observations of each.
+The resources are inserted into the store's tables by SQL (`search.py`): 200,000 Patients and nine Observations of each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENTS = 200_000
 def growth(folder: Path) -> None:
     """Import of Synthea patients into an empty store, and into one of 2,000,000 resources."""
     if not SYNTHEA.exists():
-        line("the reference folder with Synthea patients is not here", "-")
+        line("the reference folder with Synthea patients does not exist", "-")
         return
     files = [bz2.decompress(path.read_bytes()) for path in sorted(SYNTHEA.glob("*.bz2"))]
     empty = full = 0.0
@@ -38,17 +38,19 @@ def growth(folder: Path) -> None:
         for statement in fill(PATIENTS):
             psql(postgres_socket(one), statement, DATABASE)
         psql(postgres_socket(one), "CHECKPOINT", DATABASE)
-        one.stop()  # it holds internal numbers that the fill has used
+        one.stop()  # it has reserved internal numbers that the fill uses
         one.start()
         one.wait_ready()
-        line("2,000,000 resources put into the store", f"{time.perf_counter() - began:.0f} s")
+        line("2,000,000 resources inserted", f"{time.perf_counter() - began:.0f} s")
         full = _rate(one, files)
     line("entries per second, empty store", f"{empty:,.0f}/s")
-    line("entries per second, 2,000,000 resources", f"{full:,.0f}/s", f"{full / empty:.2f} of the former; target 0.75")
+    line(
+        "entries per second, 2,000,000 resources", f"{full:,.0f}/s", f"{full / empty:.2f} x the empty one; target 0.75"
+    )
 
 
 def _rate(one: ServiceProcess, files: list[bytes]) -> float:
-    """Entries per second, after two patients that nobody counts."""
+    """Entries per second, after two patients as warm-up."""
     first, patients = files[:2], files[2:]
     run_load(load(one.http_port, 1, requests_of(first))).must_be(200)
     result: Load = run_load(load(one.http_port, 1, requests_of(patients))).must_be(200)

@@ -1,4 +1,4 @@
-"""The whole way: MLLP to stored resources to the web hook, load generator and PostgreSQL on the same cores."""
+"""End to end: MLLP to stored resources to the web hook.  Load generator and PostgreSQL run on the same cores."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def throughput(folder: Path) -> None:
                 rate = run_load(_drain(one, 6000, fresh_messages("F", make)))
                 versions = psql(postgres_socket(one), "SELECT count(*) FROM resource_versions", "fhir").strip()
                 what = f"{processes} converters, {name} ADT^A01, {len(make('X', 'P1'))} bytes"
-                beside = f"target {target}; {versions} resource versions; plain inserts {peer:,.0f}/s"
-                line(what, f"{rate:,.0f}/s", beside)
+                reference = f"target {target}; {versions} resource versions; plain inserts {peer:,.0f}/s"
+                line(what, f"{rate:,.0f}/s", reference)
 
 
 async def _drain(one: ServiceProcess, count: int, message: Callable[[], bytes], subscribed: bool = True) -> float:
-    """Send `count` messages as fast as they are taken; per second until the last notification arrived."""
+    """Send `count` messages as fast as they are accepted; rate per second until the last notification."""
     sink = Sink()
     if subscribed:
         await subscribe(one, await sink.start())
@@ -154,7 +154,7 @@ SELECT id, tenant, 'DELIVERED', received_at, ordering_key, received_at, received
 def memory(folder: Path) -> None:
     """Resident memory of the service's processes: idle, after a first message, and after 100,000."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
-        run_load(asyncio.sleep(4))  # the converter process is still starting
+        run_load(asyncio.sleep(4))  # until the converter process has started
         _print_memory(one, "idle", "target 150 MiB")
         run_load(_many(one, 1))
         _print_memory(one, "after a first ADT^A01", "its maps are compiled")
@@ -167,8 +167,8 @@ def _print_memory(one: ServiceProcess, when: str, target: str) -> None:
     values = [memory_mib(pid) for pid in (one.pid, *converters)]
     each = " + ".join(f"{value:.0f}" for value in values)
     shared = sum(memory_mib(pid, "Pss") for pid in (one.pid, *converters))
-    beside = f"{target}; together {sum(values):.0f} MiB, {shared:.0f} with shared pages counted once"
-    line(f"{when}: main + converters", f"{each} MiB", beside)
+    reference = f"{target}; total {sum(values):.0f} MiB, {shared:.0f} with shared pages counted once"
+    line(f"{when}: main + converters", f"{each} MiB", reference)
 
 
 def _command(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""A plain HTTP/1.1 load generator: kept connections, one request at a time each, answers counted."""
+"""An HTTP/1.1 load generator: persistent connections, one request at a time each; counts responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 @dataclass
 class Load:
-    """The answers by status, the seconds of the run, and the latency of each request."""
+    """Responses by status, duration of the run in seconds, and latency of each request."""
 
     seconds: float = 0.0
     statuses: dict[int, int] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers per second."""
+        """Responses per second."""
         return sum(self.statuses.values()) / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -31,14 +31,14 @@ class Load:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
 
     def must_be(self, *allowed: int) -> Load:
-        """Stop the bench when there were other answers."""
+        """Stop the bench if there were other statuses."""
         if set(self.statuses) - set(allowed) or not self.statuses:
             raise SystemExit(f"answers: {self.statuses}: {self.first_refused[:2000]!r}")
         return self
 
 
 class _Client(asyncio.Protocol):
-    """One connection; the next request goes out when the answer to the one before is complete."""
+    """One connection.  The next request is sent when the response to the previous one is complete."""
 
     def __init__(self, load: Load, next_request: Callable[[], bytes | None]) -> None:
         self._load = load
@@ -64,7 +64,7 @@ class _Client(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: a piece of an answer."""
+        """asyncio: part of a response."""
         self._buffer = self._buffer + data if self._buffer else data
         if self._need < 0:
             end = self._buffer.find(b"\r\n\r\n")
@@ -88,7 +88,7 @@ class _Client(asyncio.Protocol):
 
 
 async def load(port: int, clients: int, make: Callable[[], bytes | None], seconds: float = 0) -> Load:
-    """Requests of `clients` connections until `make` gives None, or for `seconds` when that is not 0."""
+    """Requests of `clients` connections until `make` returns None, or for `seconds` unless that is 0."""
     result, began = Load(), time.perf_counter()
 
     def next_request() -> bytes | None:

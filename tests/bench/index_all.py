@@ -19,7 +19,7 @@ reactor: Any = _reactor
 
 
 async def index_all(url: str) -> None:
-    """Until nothing is left."""
+    """Index until all messages are indexed."""
     database = Database(url, reactor=reactor, size=1, statements=STATEMENTS)
     await database.start()
     index = PostgresMessageIndex(database, reactor.seconds)

@@ -1,4 +1,4 @@
-"""A FHIR transaction of ten thousand entries beside senders of messages: how long these wait, and its memory."""
+"""FHIR transactions of 10,000 entries during HL7 load: latency of acknowledgements, and memory."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ SECONDS = 4.0
 
 
 def bundle(count: int, first: int, kind: str) -> bytes:
-    """A transaction that creates so many Patients; `kind`: `POST`, `PUT`, or `If-None-Exist`."""
+    """A transaction that creates `count` Patients; `kind`: `POST`, `PUT`, or `If-None-Exist`."""
     entries = []
     for number in range(first, first + count):
         resource = patient(number)
-        asked = {"method": "PUT" if kind == "PUT" else "POST", "url": "Patient"}
+        request = {"method": "PUT" if kind == "PUT" else "POST", "url": "Patient"}
         if kind == "PUT":
             resource["id"] = f"large{number}"
-            asked["url"] = f"Patient/large{number}"
+            request["url"] = f"Patient/large{number}"
         elif kind == "If-None-Exist":
-            asked["ifNoneExist"] = f"identifier=urn:mrn|B{number}"
-        entries.append({"fullUrl": f"urn:uuid:{number:032}", "resource": resource, "request": asked})
+            request["ifNoneExist"] = f"identifier=urn:mrn|B{number}"
+        entries.append({"fullUrl": f"urn:uuid:{number:032}", "resource": resource, "request": request})
     return json.dumps({"resourceType": "Bundle", "type": "transaction", "entry": entries}).encode()
 
 
 @dataclass
-class Beside:
-    """What was seen while a transaction was carried out."""
+class Concurrent:
+    """Measurements during a transaction."""
 
     senders: Run
     seconds: float
@@ -56,9 +56,11 @@ def waits(run: Run) -> str:
     return f"p50 {run.percentile(0.5):.1f} p99 {run.percentile(0.99):.1f} max {run.percentile(1):.1f} ms"
 
 
-async def beside(one: ServiceProcess, body: bytes, message: Callable[[], bytes], status: int = 200) -> Beside:
-    """Send messages while the Bundle is carried out; it begins a fifth of a second after them."""
-    found = Beside(Run(), 0.0, 0.0, memory_mib(one.pid))
+async def run_concurrently(
+    one: ServiceProcess, body: bytes, message: Callable[[], bytes], status: int = 200
+) -> Concurrent:
+    """Send messages while the service runs the transaction, which starts 0.2 s after them."""
+    found = Concurrent(Run(), 0.0, 0.0, memory_mib(one.pid))
     waiting = iter([post("/fhir", body, "Prefer: return=minimal\r\n")])
 
     async def send() -> None:
@@ -80,28 +82,28 @@ async def beside(one: ServiceProcess, body: bytes, message: Callable[[], bytes],
 
 
 def large(folder: Path) -> None:
-    """Acknowledgements of 200 messages a second, alone and beside transactions of 10,000 entries; memory."""
+    """Acknowledgements of 200 messages a second, without and with transactions of 10,000 entries; memory."""
     with service(folder / "default", IPF_LOG_LEVEL="WARN", IPF_WORKER_ENABLED="false") as one:
         message = fresh_messages("L")
         run_load(open_loop(one.mllp_port, RATE, 8, 1, message))
         for number, kind in enumerate(("POST", "If-None-Exist", "PUT", "PUT")):
             alone = run_load(open_loop(one.mllp_port, RATE, 8, SECONDS / 2, message))
             body = bundle(ENTRIES, min(number, 2) * ENTRIES, kind)
-            found = run_load(beside(one, body, message))
+            found = run_load(run_concurrently(one, body, message))
             must_be_accepted(found.senders)
-            what = f"{ENTRIES:,} entries by {kind}" + (", all there" if number == 3 else "")
-            line(f"{what}: acknowledgements beside it", found.waits(), f"alone {waits(alone)}")
+            what = f"{ENTRIES:,} entries by {kind}" + (", all existing" if number == 3 else "")
+            line(f"{what}: acknowledgements during it", found.waits(), f"alone {waits(alone)}")
             memory = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
             line(
                 f"  {len(body) / 1e6:.1f} MB in",
                 f"{found.seconds:.1f} s",
                 f"service {found.cpu:.1f} s of CPU; {memory}",
             )
-        refused = run_load(beside(one, bundle(25_000, 0, "POST"), message, 413))
+        refused = run_load(run_concurrently(one, bundle(25_000, 0, "POST"), message, 413))
         line("25,000 entries, refused (413) in", f"{refused.seconds:.2f} s", f"memory at most {refused.peak:.0f} MiB")
     environment = {"IPF_FHIR_MAX_BUNDLE_ENTRIES": "25000", "IPF_LOG_LEVEL": "WARN", "IPF_WORKER_ENABLED": "false"}
     with service(folder / "raised", **environment) as one:
         for number in range(2):
-            found = run_load(beside(one, bundle(25_000, number * 25_000, "POST"), message))
+            found = run_load(run_concurrently(one, bundle(25_000, number * 25_000, "POST"), message))
             memory = f"memory {found.before:.0f}, at most {found.peak:.0f}, then {memory_mib(one.pid):.0f} MiB"
             line("25,000 entries, with the limit raised", f"{found.seconds:.1f} s", f"{found.waits()}; {memory}")

@@ -1,4 +1,4 @@
-"""The machine's own limits, measured in the same run as the figures that stand beside them."""
+"""Limits of the machine, measured in the same run as the figures of a bench."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The mapping engine alone, in processor time: bytes to transaction Bundle, compilation of all maps, FHIRPath.
 
 One process, one core, no service and no database.  The same run measures python-hl7 (parse of the same message) and
-fhirpathpy (the same expressions).  The best of several rounds counts, since other load only adds.
+fhirpathpy (the same expressions).  The result is the best of several rounds, because other load only adds time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.bench.report import line
 
 ROUNDS = 9
 WARM = 5
-"""Rounds before those that count."""
+"""Warm-up rounds."""
 EXPRESSIONS = (
     "Patient.name.family",
     "Patient.identifier.where(system = 'urn:a').value",
@@ -61,7 +61,7 @@ def _plain(number: int) -> bytes:
 
 
 def _best(work: Callable[[], Any], times: int, rounds: int = ROUNDS) -> float:
-    """Milliseconds of processor time for one of `times` pieces of work: the best of several rounds."""
+    """Milliseconds of processor time for one of `times` operations: the best of several rounds."""
     found = []
     for _ in range(rounds):
         began = time.process_time()
@@ -81,7 +81,7 @@ def _compile() -> None:
 
 
 def _messages(what: str, library: Library, make: Callable[[int], bytes], count: int, target: str = "") -> None:
-    """`make`: the message of a number; each is mapped once, since results are memoized."""
+    """`make`: returns message number n; each is mapped once, because results are memoized."""
     first = make(0)
     if not library.has_map(Message.parse(first).message_type):
         line(what, "no map")

@@ -39,7 +39,7 @@ def bench(folder_of_bench: Path) -> None:
         first = first or micros
         note = f"{micros / first:.2f} times that of one (target 2); {fired} events of {CHANGES} changes"
         line(f"{count:>7,} subscriptions, one changed resource", f"{micros:.1f} us", note)
-    line("  loading all of them, once at start", f"{load_seconds:.2f} s")
+    line("  loading all subscriptions at start", f"{load_seconds:.2f} s")
     line("  one subscription changes", f"{_one_changes(index):.0f} us")
     line("  the triggers of a topic of 33,334 change", f"{_topic_changes(index, _topic('amended')) * 1e6:.0f} us")
     rules = _topic() | {"canFilterBy": [{"filterParameter": "subject"}, {"filterParameter": "code"}]}

@@ -21,7 +21,7 @@ _TESTS = (
 
 
 def oru(observations: int = 30, control_id: str = "R1", patient: str = "P1") -> bytes:
-    """An ORU^R01 of one order with so many OBX, a note to every tenth, and a specimen: 35 segments for 30 OBX."""
+    """An ORU^R01 of one order with `observations` OBX, an NTE after every tenth, and an SPM: 35 segments for 30."""
     lines = []
     for number in range(1, observations + 1):
         code, name, kind, value, unit, normal, flag = _TESTS[number % len(_TESTS)]

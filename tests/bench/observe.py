@@ -36,7 +36,7 @@ _STATES = (
     " SELECT id, tenant, (CASE WHEN id % 200 = 0 THEN 'DEAD_LETTER' ELSE 'DELIVERED' END)::message_status, received_at,"
     " received_at, CASE WHEN id % 200 <> 0 THEN received_at END, received_at, 'matchbox: no map' FROM message_bodies"
 )
-# These rows are older than their insertion, which messages never are.
+# These rows are older than their insertion, unlike messages.
 _UNCOUNTED = "TRUNCATE received_hours; UPDATE received_counted SET until = '-infinity', kept = 0"
 _TENTH = f"FROM generate_series(10, {MESSAGES}, 10) n"
 _FHIR = (
@@ -60,7 +60,7 @@ def observe(folder: Path) -> None:
             psql(postgres_socket(one), statement)
         for statement in _FHIR:
             psql(postgres_socket(one), statement, "fhir")
-        line("1,000,000 messages put into the store", f"{time.perf_counter() - began:.0f} s")
+        line("1,000,000 messages inserted", f"{time.perf_counter() - began:.0f} s")
         ask(one, "throughput over 90 days before anything was counted", lambda n: "throughput?window=90d", 3)
         _counted(one)
         feed = threading.Thread(target=_feed, args=(one.mllp_port,), daemon=True)

@@ -1,4 +1,4 @@
-"""A read without sockets and without a database: from the bytes of a request to those of its answer.
+"""A read without sockets and without a database: from the bytes of a request to those of its response.
 
 Processor time of one process that serves reads with and without bearer tokens, in turns.  It varies less with the load
 of the machine than a comparison of two services.

@@ -1,4 +1,4 @@
-"""Receiving: MLLP in, durable row, acknowledgement out.  The workers are off."""
+"""Receiving: MLLP message, durable row, acknowledgement.  The workers are off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.service_process import ServiceProcess
 
 @contextmanager
 def service(folder: Path, **environment: str) -> Iterator[ServiceProcess]:
-    """A service that is ready, stopped at the end."""
+    """A ready service; stops at the end."""
     one = ServiceProcess(folder / "service", **environment)
     one.start()
     try:
@@ -34,7 +34,7 @@ def postgres_socket(one: ServiceProcess) -> Path:
 
 
 def fresh_messages(prefix: str, make: Callable[[str, str], bytes] = adt) -> Callable[[], bytes]:
-    """A source of messages with control ids that were never used, about 20,000 patients of its own."""
+    """A source of messages with unused control ids and about 20,000 patients."""
     numbers = itertools.count()
 
     def next_message() -> bytes:
@@ -51,7 +51,7 @@ def must_be_accepted(run: Run) -> None:
 
 
 def closed(folder: Path) -> None:
-    """Closed loop: messages per second at 1, 16 and 64 stop-and-wait senders, beside plain single-row inserts."""
+    """Closed loop: messages per second at 1, 16 and 64 stop-and-wait senders, and of plain single-row inserts."""
     with service(folder, IPF_WORKER_ENABLED="false") as one:
         sample = adt("X", "P1")
         line("message size", f"{len(sample)} bytes")
@@ -79,7 +79,7 @@ def scheduled(folder: Path) -> None:
 
 
 def stall(folder: Path) -> None:
-    """A 500 kB ORU^R01 among small messages: how long the others wait."""
+    """A 500 kB ORU^R01 among small messages: latency of the small ones."""
     with service(folder) as one:
         run_load(_stall(one))
 
@@ -91,7 +91,7 @@ async def _stall(one: ServiceProcess) -> None:
     others, big = await asyncio.gather(open_loop(one.mllp_port, 200, 8, 4, fresh_messages("S")), large)
     line("small messages alone", f"p99 {quiet.percentile(0.99):.1f} max {quiet.percentile(1):.1f} ms")
     line(
-        f"small messages beside {len(big.latencies)} of 500 kB",
+        f"small messages with {len(big.latencies)} of 500 kB",
         f"p99 {others.percentile(0.99):.1f} max {others.percentile(1):.1f} ms",
         "target: no more than 50 ms longer",
     )

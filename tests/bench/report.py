@@ -1,4 +1,4 @@
-"""How a bench prints: a heading, then lines of name, figure and what it is compared with."""
+"""Output of a bench: a heading, then lines with name, figure and reference."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ def heading(name: str, doc: str) -> None:
     print(f"\n== {name}: {doc.splitlines()[0]}", flush=True)
 
 
-def line(what: str, figure: str, beside: str = "") -> None:
-    """One result; `beside` is the limit or target it is to be read against."""
-    print(f"  {what:<52} {figure:>22}   {beside}", flush=True)
+def line(what: str, figure: str, reference: str = "") -> None:
+    """One result; `reference`: the limit or target to compare it with."""
+    print(f"  {what:<52} {figure:>22}   {reference}", flush=True)

@@ -1,7 +1,7 @@
 """Searches on 1,000,000 resources: by identifier, by patient, code and date, by a chained identifier, and in order.
 
-The resources are put into the store's own tables by SQL: 100,000 Patients and nine Observations of each.  Beside each
-figure stands what a plain indexed SELECT of as many bodies takes through psycopg2 on the same server.
+The resources are inserted into the store's tables by SQL: 100,000 Patients and nine Observations of each.  The
+reference is a plain indexed SELECT of as many bodies through psycopg2 on the same server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _param(resource_type: str, code: str) -> str:
 
 
 def fill(patients: int) -> tuple[str, ...]:
-    """The statements that put so many Patients, and nine Observations of each, into the store's tables."""
+    """The statements that insert Patients, and nine Observations of each, into the store's tables."""
     persons = f"FROM generate_series(1, {patients}) n"
     observations = f"FROM generate_series({patients + 1}, {patients * 10}) n"
     subject = f"(n % {patients} + 1)"
@@ -83,7 +83,7 @@ def search(folder: Path) -> None:
         began = time.perf_counter()
         for statement in fill(PATIENTS):
             psql(postgres_socket(one), statement, DATABASE)
-        line("1,000,000 resources put into the store", f"{time.perf_counter() - began:.0f} s")
+        line("1,000,000 resources inserted", f"{time.perf_counter() - began:.0f} s")
         chosen = random.Random(7)
 
         def anyone() -> int:
@@ -109,7 +109,7 @@ def search(folder: Path) -> None:
 
 
 def _measured(one: ServiceProcess, make: Callable[[], str]) -> tuple[float, float]:
-    """Median and p99 milliseconds of one request after another on one connection; every page has a match."""
+    """Median and p99 in milliseconds of sequential requests on one connection; every page has a match."""
     connection = http.client.HTTPConnection("127.0.0.1", one.http_port, timeout=60)
     times = []
     for _ in range(TIMES):

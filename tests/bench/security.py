@@ -14,7 +14,7 @@ from tests.bench import reads_in_memory
 from tests.bench.audit import STORED, SWITCHES, fill
 from tests.bench.http_load import get
 from tests.bench.receive import service
-from tests.bench.turns import Turn, asking, compare
+from tests.bench.turns import Turn, compare, requests
 from tests.flows.idp import AUDIENCE, OwnProvider
 from tests.service_process import ServiceProcess
 
@@ -25,7 +25,7 @@ WITH_SEARCH = "system/Patient.rs?gender=male,female"
 def bench(folder: Path) -> None:
     """Processor time of reads and searches without and with bearer tokens, and with the audit trail as well."""
     provider = OwnProvider()
-    asked = {
+    authentication = {
         "SUBSCRIPTION_SERVICE_AUTH_ENABLED": "true",
         "SUBSCRIPTION_SERVICE_AUTH_ISSUER": provider.issuer,
         "SUBSCRIPTION_SERVICE_AUTH_AUDIENCE": AUDIENCE,
@@ -35,8 +35,8 @@ def bench(folder: Path) -> None:
     try:
         with (
             service(folder / "open", **quiet, **unrecorded) as plain,
-            service(folder / "asked", **quiet, **asked, **unrecorded) as guarded,
-            service(folder / "both", **quiet, **asked, **SWITCHES) as recorded,
+            service(folder / "tokens", **quiet, **authentication, **unrecorded) as guarded,
+            service(folder / "both", **quiet, **authentication, **SWITCHES) as recorded,
         ):
             token, limited = (provider.signed("bench", scope) for scope in (EVERYTHING, WITH_SEARCH))
             for one, bearer in ((plain, ""), (guarded, token), (recorded, token)):
@@ -53,7 +53,7 @@ def _compare(name: str, plain: ServiceProcess, other: ServiceProcess, token: str
 
     def turn(path: str, among: int, bearer: str) -> Turn:
         header = f"Authorization: Bearer {bearer}\r\n"
-        return asking(lambda one: get(path.format(numbers.randrange(among)), "" if one is plain else header), 200)
+        return requests(lambda one: get(path.format(numbers.randrange(among)), "" if one is plain else header), 200)
 
     read, found = "/fhir/Patient/b{}", "/fhir/Observation?patient=b{}"
     compare(f"{name}: read", plain, other, turn(read, STORED, token), target)

@@ -1,7 +1,7 @@
-"""Senders for load, on asyncio in a process of their own, so that the service's figures are its own.
+"""HL7 senders on asyncio, in a separate process from the service.
 
 Closed loop: each sender waits for the acknowledgement before it sends again.  Open loop: arrivals are scheduled, and a
-latency counts from the scheduled time, so that a stall is seen by all that should have arrived meanwhile.
+latency counts from the scheduled time, so that a stall delays all arrivals during it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END = b"\x1c\r"
 
 @dataclass
 class Run:
-    """What a run saw.  Latencies in seconds; `codes` counts MSA-1 values."""
+    """The result of a run.  Latencies in seconds; `codes` counts MSA-1 values."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -52,13 +52,13 @@ class Connection(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Cut out acknowledgements."""
+        """Split acknowledgements."""
         *whole, self._rest = (self._rest + data).split(END) if self._rest else data.split(END)
         for one in whole:
             self._acknowledged(self, one)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who wait."""
+        """Complete `lost`."""
         if not self.lost.done():
             self.lost.set_result(exc)
 
@@ -71,8 +71,8 @@ async def connect(port: int, count: int, acknowledged: Callable[[Connection, byt
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a load on a loop whose timers are exact: epoll would round each wait up to a millisecond, and arrivals that
-    are late by the generator's fault would count against the service.
+    """Run a load on a select loop.  epoll rounds each timer up to a millisecond, and late arrivals would count against
+    the service.
     """
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         return runner.run(work)
@@ -84,7 +84,7 @@ def _code(ack: bytes) -> str:
 
 
 async def closed_loop(port: int, senders: int, seconds: float, message: Callable[[], bytes]) -> Run:
-    """`senders` stop-and-wait senders for so long."""
+    """`senders` stop-and-wait senders for `seconds`."""
     run = Run()
     clock = time.perf_counter
     end = clock() + seconds
@@ -117,7 +117,7 @@ async def closed_loop(port: int, senders: int, seconds: float, message: Callable
 
 
 async def open_loop(port: int, rate: float, connections: int, seconds: float, message: Callable[[], bytes]) -> Run:
-    """Arrivals every 1/rate seconds, dealt to the connections in turn; latency counts from the schedule."""
+    """Arrivals every 1/rate seconds, distributed over the connections in turn; latency counts from the schedule."""
     run = Run()
     clock = time.perf_counter
     wanted = int(rate * seconds)

@@ -1,11 +1,10 @@
-"""What one way of running the service costs beside another: processor time for one operation, in turns.
+"""Compares two configurations of the service: processor time for one operation, in turns.
 
-Two services run side by side, each with its own PostgreSQL and the same content, and are loaded one after the other, a
-second each, in an order that is turned round every time, so that whatever else the machine does falls on both.  Counted
-is the time that the kernel gave to the service (all its threads) and to its PostgreSQL (all its processes), to the
-nanosecond; the first turn warms up, and of the others the lower quartile counts: what else a shared machine does, be it
-that its processor runs slower for a while, only adds.  Two services that are set up alike differ by up to 2 % in this
-way of measuring on a quiet machine, and by ten times as much on one that is not.
+Two services run at the same time, each with its own PostgreSQL and the same content.  They are loaded alternately for a
+second each, in changing order, so that other load on the machine affects both.  The figure is the CPU time of the
+service (all threads) and of its PostgreSQL (all processes) from the kernel's scheduler statistics.  The first turn is a
+warm-up; the result is the lower quartile of the others, because other load only adds time.  Two services with equal
+settings differ by up to 2 % on a quiet machine, and by up to 20 % on a busy one.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from tests.service_process import ServiceProcess
 
 CLIENTS = 8
 TURNS = 8
-_SETTLING = 0.2  # seconds, until what is written behind an answer is written
+_SETTLING = 0.2  # seconds, until writes after the response are done
 
 Turn = Callable[[ServiceProcess], int]
-"""Does something to a service, and how often."""
+"""Puts load on a service; returns the number of operations."""
 
 
-def asking(make: Callable[[ServiceProcess], bytes], status: int) -> Turn:
-    """A turn of one kind of request, for a second."""
+def requests(make: Callable[[ServiceProcess], bytes], status: int) -> Turn:
+    """A turn that sends one kind of request for a second."""
 
     def turn(one: ServiceProcess) -> int:
         return sum(run_load(load(one.http_port, CLIENTS, lambda: make(one), 1)).must_be(status).statuses.values())
@@ -40,7 +39,7 @@ def asking(make: Callable[[ServiceProcess], bytes], status: int) -> Turn:
 
 
 def compare(what: str, off: ServiceProcess, on: ServiceProcess, turn: Turn, target: str = "") -> None:
-    """One line: what `turn` costs `on` beside what it costs `off`."""
+    """Print one line: cost of `turn` on `on` compared with `off`."""
     costs: dict[int, list[tuple[float, float]]] = {off.pid: [], on.pid: []}
     for number in range(TURNS + 1):
         for one in (off, on) if number % 2 else (on, off):
@@ -59,7 +58,7 @@ def compare(what: str, off: ServiceProcess, on: ServiceProcess, turn: Turn, targ
 
 
 def spent(one: ServiceProcess) -> tuple[float, float]:
-    """Seconds of processor time so far: of the service, and of all processes of its PostgreSQL, ended ones included."""
+    """Processor seconds so far: of the service, and of all processes of its PostgreSQL, including ended ones."""
     data = one.environment["IPF_DATA_DIR"]
     main = next(
         each for each in psutil.process_iter(["cmdline"]) if any(data in part for part in each.info["cmdline"] or ())
