@@ -1,7 +1,7 @@
-"""The strict check: what can be known to be wrong from the types alone, before any data.
+"""The strict check of an expression against its types, without data.
 
-Walks the tree once with the type of each step where it is known.  Unknown types (resources in a Bundle, `resolve()`,
-variables) are let pass.  Source: http://hl7.org/fhirpath/N1/#type-safety-and-strict-evaluation
+Walks the tree once with the type of each step.  Steps of unknown type (resources in a Bundle, `resolve()`, variables)
+are accepted.  Source: http://hl7.org/fhirpath/N1/#type-safety-and-strict-evaluation
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEEDS_ORDER = frozenset(("first", "last", "tail", "skip", "take"))
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a collection: its possible types (empty = nothing is known), and whether it has an order."""
+    """The static type of a collection: its possible types (empty = unknown), and whether it is ordered."""
 
     types: frozenset[str] = frozenset()
     ordered: bool = True
@@ -35,18 +35,18 @@ _NOTHING = Known()
 
 
 def check(node: ast.Node, kind: str, model: Model) -> None:
-    """FhirPathError (`semantic`) when the expression cannot be right on a focus of type `kind`."""
+    """Raise FhirPathError (`semantic`) when the expression is wrong on a focus of type `kind`."""
     _Checker(model).infer(node, Known(frozenset((kind,))))
 
 
 class _Checker:
-    """Infers types bottom up; `this` is what `$this` is known to be."""
+    """Infers types bottom up; `this` is the static type of `$this`."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
     def infer(self, node: ast.Node, this: Known) -> Known:
-        """What is known of the answer of a tree."""
+        """The static type of the result of a tree."""
         match node:
             case ast.This("this"):
                 return this
@@ -75,7 +75,7 @@ class _Checker:
         if not (name[:1].isupper() and self.model.is_known(name)):
             return self.member(this, name)
         if this.types and not any(self.model.is_a(each, name) or self.model.is_a(name, each) for each in this.types):
-            raise FhirPathError(f"the context is no {name}", kind="semantic")
+            raise FhirPathError(f"the context is not a {name}", kind="semantic")
         return Known(frozenset((name,)))
 
     def member(self, known: Known, name: str) -> Known:
@@ -93,7 +93,7 @@ class _Checker:
         return _NOTHING if open_end else Known(frozenset(found))
 
     def function(self, focus: Known, name: str, args: tuple[ast.Node, ...], this: Known) -> Known:
-        """Functions that keep, narrow or give a type; of the others nothing is known."""
+        """The static type of a function; unknown unless the function keeps, narrows or defines it."""
         if name in _NEEDS_ORDER and not focus.ordered:
             raise FhirPathError(f"{name}() of a collection that has no order", kind="semantic")
         if name in ("as", "ofType", "is"):

@@ -16,7 +16,7 @@ from ipf.fhir.fhirpath.registry import plain_function
 
 @plain_function("empty")
 def empty(context: Context, focus: Items) -> Items:
-    """Whether there is no item."""
+    """Whether the collection is empty."""
     return [not focus]
 
 
@@ -29,19 +29,19 @@ def negation(context: Context, focus: Items) -> Items:
 
 @plain_function("count")
 def count(context: Context, focus: Items) -> Items:
-    """How many items."""
+    """The number of items."""
     return [len(focus)]
 
 
 @plain_function("distinct")
 def distinct(context: Context, focus: Items) -> Items:
-    """Without repeats."""
+    """The items without duplicates."""
     return op.distinct(focus)
 
 
 @plain_function("isDistinct")
 def is_distinct(context: Context, focus: Items) -> Items:
-    """Whether nothing repeats."""
+    """Whether there are no duplicates."""
     return [len(op.distinct(focus)) == len(focus)]
 
 
@@ -60,7 +60,7 @@ def all_true(context: Context, focus: Items) -> Items:
 
 @plain_function("anyTrue")
 def any_true(context: Context, focus: Items) -> Items:
-    """Whether some boolean is true."""
+    """Whether any boolean is true."""
     return [any(_booleans(focus, "anyTrue"))]
 
 
@@ -72,7 +72,7 @@ def all_false(context: Context, focus: Items) -> Items:
 
 @plain_function("anyFalse")
 def any_false(context: Context, focus: Items) -> Items:
-    """Whether some boolean is false."""
+    """Whether any boolean is false."""
     return [not all(_booleans(focus, "anyFalse"))]
 
 
@@ -148,20 +148,20 @@ def intersect(context: Context, focus: Items, other: Items) -> Items:
 
 @plain_function("exclude", 1)
 def exclude(context: Context, focus: Items, other: Items) -> Items:
-    """The items that are not in the other collection, repeats kept."""
+    """The items that are not in the other collection, with duplicates."""
     keys = _keys(other)
     return [item for item in focus if op.key_of(item) not in keys]
 
 
 @plain_function("union", 1)
 def union(context: Context, focus: Items, other: Items) -> Items:
-    """Both, without repeats."""
+    """Both collections, without duplicates."""
     return op.distinct(combine(context, focus, other))
 
 
 @plain_function("combine", 1)
 def combine(context: Context, focus: Items, other: Items) -> Items:
-    """Both, repeats kept."""
+    """Both collections, with duplicates."""
     context.spend(len(focus) + len(other))
     if len(focus) + len(other) > MAX_ITEMS:
         raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")

@@ -1,7 +1,7 @@
-"""Syntax tree to closures: the general engine, right for every expression on every kind of data.
+"""Compiles syntax trees into closures: the general engine, for every expression and every kind of data.
 
-Each node becomes one function `run(context) -> items`, made once.  Common shapes on JSON of a known type are compiled
-by `fast.py` instead; this module defines what they must answer.
+Each node becomes one function `run(context) -> items`.  `fast.py` compiles frequent expressions on JSON of a known
+type; this module defines their results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ipf.fhir.fhirpath.values import Quantity
 
 
 class Compiler:
-    """Compiles trees against one model.  `strict`: names the types do not have are errors, not empty."""
+    """Compiles trees against one model.  `strict`: names that the types do not have are errors."""
 
     def __init__(self, model: Model, strict: bool = False) -> None:
         self.model = model
@@ -61,7 +61,7 @@ class Compiler:
         raise FhirPathError(f"no such syntax: {type(node).__name__}", kind="syntax")
 
     def _first_name(self, name: str) -> Run:
-        """The first name of a path: a type that the focus must be of, or an element of the focus."""
+        """The first name of a path: the type of the focus, or an element of the focus."""
         model = self.model
         if not (name[:1].isupper() and model.is_known(name)):
             return lambda context: member(context.this, name, model)

@@ -1,4 +1,4 @@
-"""The state of one evaluation, and what the surroundings lend to it."""
+"""The state of one evaluation, and the functions of its host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Host:
 
 
 class Context:
-    """What `$this`, `%name` and the functions see.  Made anew for each evaluation; bounded in steps."""
+    """The values of `$this` and `%name`, and the step limit.  One instance per evaluation."""
 
     __slots__ = ("focus", "host", "index", "model", "moment", "steps", "this", "total", "variables")
 
@@ -60,7 +60,7 @@ class Context:
         self.moment: datetime | None = None
 
     def spend(self, steps: int = 1) -> None:
-        """Count work, so that no expression runs for ever."""
+        """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""
         self.steps -= steps
         if self.steps < 0:
             raise FhirPathError(f"more than {MAX_STEPS} steps")

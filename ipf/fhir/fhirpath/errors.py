@@ -1,13 +1,13 @@
-"""What goes wrong with a FHIRPath expression: one exception class, whatever the stage."""
+"""The exception of FHIRPath: one class for parsing, checks and evaluation."""
 
 from __future__ import annotations
 
 
 class FhirPathError(Exception):
-    """An expression that cannot be read, makes no sense for its types, or cannot be evaluated on its input.
+    """An expression that cannot be parsed, is wrong for its types, or cannot be evaluated on its input.
 
-    `kind` is `syntax` (with `line` and `column`, both from 1), `semantic` (names or types that cannot be right
-    whatever the data) or `execution` (this data).  The text holds names and positions, never values of the data.
+    `kind` is `syntax` (with `line` and `column`, both from 1), `semantic` (names or types that are wrong for any data)
+    or `execution` (this data).  The text contains names and positions, never values of the data.
     """
 
     def __init__(self, text: str, *, kind: str = "execution", line: int = 0, column: int = 0) -> None:

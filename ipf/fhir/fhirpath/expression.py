@@ -55,7 +55,7 @@ class Expression:
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
     ) -> list[Any]:
-        """The answer on `focus`: JSON values as they stand in it, and computed values.
+        """The result on `focus`: JSON values of the focus, unchanged, and computed values.
 
         focus: a resource, an element (its type is `base_type`), a list of items, or an HL7 v2 node.  variables: `%name`
         -> value or list.  `resolve` is short for a Host with only that.  FhirPathError when it cannot be evaluated.
@@ -67,7 +67,7 @@ class Expression:
                 try:
                     return fast(focus)
                 except _NOT_THAT_SHAPE:
-                    pass  # data of another shape than its type says: the general engine takes it as it comes
+                    pass  # the data does not have the form of its type: the general engine handles it
         return unwrap(self.items(focus, variables, resolve=resolve, host=host))
 
     def items(
@@ -78,7 +78,7 @@ class Expression:
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
     ) -> Items:
-        """The answer with its types: FhirNode for elements of the data."""
+        """The result with types: FhirNode for elements of the data."""
         if resolve is not None:
             host = replace(host, resolve=resolve)
         items = [focus] if type(focus) is FhirNode else self._wrap(focus)
@@ -97,7 +97,7 @@ class Expression:
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
     ) -> bool:
-        """Whether the answer is true (a single value that is no boolean counts as true, no answer as false)."""
+        """Whether the result is true; a single value that is not a boolean counts as true, an empty result as false."""
         return operators.truth(self.evaluate(focus, variables, resolve=resolve, host=host)) is True
 
     def _wrap(self, focus: Any) -> Items:
@@ -107,7 +107,7 @@ class Expression:
         return wrap_all(focus, self.base_type)
 
     def _specialise(self, kind: str) -> Fast | None:
-        """The fast form for this type of focus, made when it is first met; None when there is none."""
+        """The fast form for this type of focus, compiled on first use; None when there is none."""
         if kind in self._fast:
             return self._fast[kind]
         if self.strict or not self._model.is_known(kind):

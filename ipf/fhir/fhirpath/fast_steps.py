@@ -71,25 +71,25 @@ def _next_objects(source: Fast, key: str) -> Fast:
 
 
 def leaf(source: Fast, root: bool, key: str, many: bool, exact: bool) -> Fast:
-    """A primitive.  `exact`: give up where one has extensions, since it may have nothing else and would still count."""
-    beside = "_" + key
+    """A primitive.  `exact`: raise when one has extensions, since it counts even without a value."""
+    sibling = "_" + key
     if many:
-        return _leaf_lists(source, key, beside, exact)
-    return _first_leaf(key, beside, exact) if root else _next_leaves(source, key, beside, exact)
+        return _leaf_lists(source, key, sibling, exact)
+    return _first_leaf(key, sibling, exact) if root else _next_leaves(source, key, sibling, exact)
 
 
-def _first_leaf(key: str, beside: str, exact: bool) -> Fast:
+def _first_leaf(key: str, sibling: str, exact: bool) -> Fast:
     def run(json: Any) -> list[Any]:
         value = json.get(key)
         kind = type(value)
-        if kind is list or kind is dict or (exact and beside in json):
+        if kind is list or kind is dict or (exact and sibling in json):
             raise TypeError(key)
         return [] if value is None else [value]
 
     return run
 
 
-def _next_leaves(source: Fast, key: str, beside: str, exact: bool) -> Fast:
+def _next_leaves(source: Fast, key: str, sibling: str, exact: bool) -> Fast:
     def run(json: Any) -> list[Any]:
         found: list[Any] = []
         for each in source(json):
@@ -98,14 +98,14 @@ def _next_leaves(source: Fast, key: str, beside: str, exact: bool) -> Fast:
                 if type(value) is list:
                     raise TypeError(key)
                 found.append(value)
-            if exact and beside in each:
+            if exact and sibling in each:
                 raise TypeError(key)
         return found
 
     return run
 
 
-def _leaf_lists(source: Fast, key: str, beside: str, exact: bool) -> Fast:
+def _leaf_lists(source: Fast, key: str, sibling: str, exact: bool) -> Fast:
     def run(json: Any) -> list[Any]:
         found: list[Any] = []
         for each in source(json):
@@ -114,7 +114,7 @@ def _leaf_lists(source: Fast, key: str, beside: str, exact: bool) -> Fast:
                 if type(values) is not list or None in values:
                     raise TypeError(key)
                 found += values
-            if exact and beside in each:
+            if exact and sibling in each:
                 raise TypeError(key)
         return found
 
@@ -122,7 +122,7 @@ def _leaf_lists(source: Fast, key: str, beside: str, exact: bool) -> Fast:
 
 
 def read_choice(source: Fast, choices: Mapping[str, str]) -> Fast:
-    """An element with a choice of types: whichever is there."""
+    """An element with a choice of types: the property that is present."""
 
     def run(json: Any) -> list[Any]:
         found: list[Any] = []

@@ -1,6 +1,6 @@
 """The functions that FHIR adds: extensions, references, terminology, profiles, narrative.
 
-What an expression cannot know by itself (other resources, value sets, profiles) is asked of the `Host`.
+The `Host` provides other resources, value sets and profiles.
 Source: https://hl7.org/fhir/R4/fhirpath.html#functions
 """
 
@@ -36,7 +36,7 @@ _ATTRIBUTES = frozenset(_HTML_ATTRIBUTES.split())
 
 @plain_function("extension", 1)
 def extension(context: Context, focus: Items, url: Items) -> Items:
-    """The extensions with this url, also those beside a primitive."""
+    """The extensions with this url, including those of a primitive (`_name`)."""
     wanted = text_of(url, "extension")
     if wanted is None:
         return []
@@ -52,7 +52,7 @@ def has_extension(context: Context, focus: Items, url: Items) -> Items:
 
 @plain_function("hasValue")
 def has_value(context: Context, focus: Items) -> Items:
-    """Whether there is one primitive with a value (not only extensions)."""
+    """Whether the focus is one primitive that has a value."""
     return [bool(get_value(context, focus))]
 
 
@@ -70,7 +70,7 @@ def get_value(context: Context, focus: Items) -> Items:
 
 @plain_function("resolve")
 def resolve(context: Context, focus: Items) -> Items:
-    """The resources that References and uris point at: contained, in the Bundle, or as the host finds them."""
+    """The targets of References and uris: contained, in the Bundle, or resolved by the host."""
     found: Items = []
     for item in focus:
         reference = _reference(item)
@@ -114,7 +114,7 @@ def _is_entry(entry: dict[str, Any], reference: str) -> bool:
 
 @plain_function("memberOf", 1)
 def member_of(context: Context, focus: Items, value_set: Items) -> Items:
-    """Whether the one code, Coding or CodeableConcept is in the value set; empty when the host cannot know."""
+    """Whether the one code, Coding or CodeableConcept is in the value set; empty when the host cannot decide."""
     url = text_of(value_set, "memberOf")
     if len(focus) != 1 or url is None:
         return []
@@ -125,7 +125,7 @@ def member_of(context: Context, focus: Items, value_set: Items) -> Items:
 
 @plain_function("conformsTo", 1)
 def conforms_to(context: Context, focus: Items, profile: Items) -> Items:
-    """Whether the one item is valid by the profile; without a host only R4's own types are known."""
+    """Whether the one item conforms to the profile; without a host only R4's own types are known."""
     url = text_of(profile, "conformsTo")
     if len(focus) != 1 or url is None:
         return []
@@ -166,7 +166,7 @@ def _answer(known: bool | None) -> Items:
 
 @shaped_function("checkModifiers", 0, 20)
 def check_modifiers(compiler: Compiling, source: Run, args: tuple[ast.Node, ...]) -> Run:
-    """The focus; an error when an item has a modifier extension that is not among those understood."""
+    """The focus; an error when an item has a modifier extension that the argument does not list."""
     understood = [compiler.compile(arg) for arg in args]
 
     def run(context: Context) -> Items:
@@ -182,7 +182,7 @@ def check_modifiers(compiler: Compiling, source: Run, args: tuple[ast.Node, ...]
 
 @plain_function("htmlChecks")
 def html_checks(context: Context, focus: Items) -> Items:
-    """Whether the one xhtml is a narrative as R4 allows it (txt-1 and txt-2): known elements only, and some content."""
+    """Whether the one xhtml is a valid narrative (txt-1 and txt-2): permitted elements only, and not empty."""
     text = text_of(focus, "htmlChecks")
     return [] if text is None else [_is_narrative(text)]
 
@@ -214,16 +214,16 @@ def _is_allowed_attribute(name: str) -> bool:
 
 @plain_function("elementDefinition")
 def element_definition(context: Context, focus: Items) -> Items:
-    """Not offered: the compact definitions have no ElementDefinition to hand out."""
+    """Not supported: the compact definitions contain no ElementDefinition."""
     raise FhirPathError("elementDefinition() is not supported")
 
 
 @plain_function("slice", 2)
 def slice_function(context: Context, focus: Items, structure: Items, name: Items) -> Items:
-    """Not offered: slices are decided by the validator."""
+    """Not supported: the validator decides about slices."""
     raise FhirPathError("slice() is not supported")
 
 
 def boolean_of(items: Items) -> bool:
-    """Whether an answer counts as true: used by invariants and `where` clauses of maps."""
+    """Whether a result counts as true: used by invariants and `where` clauses of maps."""
     return op.truth(items) is True

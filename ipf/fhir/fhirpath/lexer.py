@@ -1,7 +1,7 @@
-"""FHIRPath text to tokens, one at a time from any position.
+"""The FHIRPath lexer: one token at a time, from any position.
 
-Tokens are cut on demand, so that an expression inside another language (a `where` clause of a FHIR map) can be read
-without knowing where it ends.  Nothing here backtracks: each token is one regular expression match of bounded shape.
+Tokens are read on demand, so that an expression within another language (a `where` clause of a FHIR map) can be parsed
+without a known end.  Each token is one regular expression match without backtracking.
 Grammar: http://hl7.org/fhirpath/N1/grammar.html (lexer rules).
 """
 
@@ -66,7 +66,7 @@ def read_token(text: str, position: int) -> Token:
     if start >= len(text):
         return Token(END, "", start, start)
     if text.startswith("/*", start):
-        raise error_at(text, start, "a comment is not closed")
+        raise error_at(text, start, "a comment is not terminated")
     match = _TOKEN.match(text, start)
     if match is not None:
         kind = match.lastgroup or SYMBOL
@@ -91,10 +91,10 @@ def _read_quoted(text: str, start: int) -> Token:
         return Token(VARIABLE, inner.value, start, inner.end)
     pattern = _QUOTED.get(mark)
     if pattern is None:
-        raise error_at(text, start, f"{mark!r} cannot start anything here")
+        raise error_at(text, start, f"{mark!r} is not valid here")
     match = pattern.match(text, start + 1)
     if match is None:
-        raise error_at(text, start, f"the text that starts with {mark} is not closed")
+        raise error_at(text, start, f"the text that starts with {mark} is not terminated")
     value = _unescape(text, start + 1, match.end() - 1)
     return Token(STRING if mark != "`" else QUOTED_NAME, value, start, match.end())
 

@@ -45,7 +45,7 @@ RESOURCE_ROOTS = frozenset(("Resource", "DomainResource"))
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How a name is read from the JSON of one type: from `key`, or (a choice) from whichever of `choices` is there.
+    """How a name is read from the JSON of one type: from `key`, or (a choice) from the present one of `choices`.
 
     `type` is the type of what is found (None: not known); `choices` maps each JSON name to its type.
     """
@@ -57,7 +57,7 @@ class Step:
 
 
 class Model:
-    """The definitions as FHIRPath sees them, with every answer remembered."""
+    """The definitions for FHIRPath, with a cache of all results."""
 
     def __init__(self, source: Definitions) -> None:
         self._source = source
@@ -68,7 +68,7 @@ class Model:
     def step(self, type_name: str, name: str) -> Step | None:
         """How to read element `name` of the type; None when the type has no such element.
 
-        `valueQuantity` is found too, as the plain property that JSON has; `is_json_name` tells it apart.
+        Also finds `valueQuantity`, the JSON property; see `is_json_name`.
         """
         key = (type_name, name)
         try:

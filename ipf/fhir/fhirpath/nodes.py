@@ -1,7 +1,7 @@
-"""What an expression works on: typed views of JSON, and plain values.
+"""The items of FHIRPath collections: typed views of JSON, and plain values.
 
-An item of a collection is one of: a `FhirNode` (an element of a resource: its JSON, its FHIR type, and what stands
-beside a primitive under `_name`), a plain value (str, bool, int, Decimal, a class of `values.py`), or a node of another
+An item of a collection is one of: a `FhirNode` (an element of a resource: its JSON, its FHIR type and, of a primitive,
+its sibling property `_name`), a plain value (str, bool, int, Decimal, a class of `values.py`), or a node of another
 tree with `.children(name)` and `.text` (HL7 v2).  JSON is never copied or changed.
 Sources: http://hl7.org/fhirpath/N1/#data-types, https://hl7.org/fhir/R4/json.html#primitive
 """
@@ -33,7 +33,7 @@ class FhirNode:
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """What `type()` answers."""
+    """The result of `type()`."""
 
     namespace: str
     name: str
@@ -41,13 +41,13 @@ class TypeInfo:
 
 
 def resource_type(value: dict[str, Any]) -> str | None:
-    """What a JSON object says it is; None when it does not say, or says nonsense."""
+    """The resourceType of a JSON object; None when it has none or it is not a type."""
     kind = value.get("resourceType")
     return kind if isinstance(kind, str) else None
 
 
 def wrap(value: Any, type_name: str | None = None) -> Any:
-    """Data from outside as an item: a JSON object becomes a node, typed by its resourceType when it has one."""
+    """Input data as an item: a JSON object becomes a node, typed by its resourceType when it has one."""
     if isinstance(value, dict):
         return FhirNode(value, resource_type(value) or type_name)
     if type_name is not None and isinstance(value, (str, bool, int, float, Decimal)):
@@ -56,7 +56,7 @@ def wrap(value: Any, type_name: str | None = None) -> Any:
 
 
 def wrap_all(value: Any, type_name: str | None = None) -> Items:
-    """The same for one value, a list of values or nothing (None)."""
+    """Input data as a collection: one value, a list of values, or None for an empty collection."""
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
@@ -65,7 +65,7 @@ def wrap_all(value: Any, type_name: str | None = None) -> Items:
 
 
 def unwrap(items: Items) -> Items:
-    """Items as the caller wants them: the JSON itself; elements that have only extensions are left out."""
+    """Items as JSON values; primitives that have only extensions are omitted."""
     return [
         item.value if type(item) is FhirNode else item
         for item in items
@@ -79,7 +79,7 @@ def is_foreign(item: Any) -> bool:
 
 
 def plain(item: Any) -> Any:
-    """The value of an item as the operators want it: dates and quantities as their classes; None when it has no value.
+    """The value of an item for the operators: dates and quantities as their classes; None when it has no value.
 
     A structure stays a FhirNode.
     """
@@ -99,7 +99,7 @@ def _plain_node(node: FhirNode) -> Any:
     if kind is dict:
         return (to_quantity(value) or node) if node.type in QUANTITY_TYPES else node
     if kind is list:
-        return node  # no FHIR, but it may arrive
+        return node  # not FHIR, but input may contain it
     if kind is float or (kind is int and node.type == "decimal"):
         return Decimal(repr(value))
     return value
@@ -223,9 +223,9 @@ def _append_list(found: Items, raw: Any, extra: Any, kind: str | None) -> None:
     extra = extra if type(extra) is list else [extra]
     for i in range(max(len(raw), len(extra))):
         value = raw[i] if i < len(raw) else None
-        beside = extra[i] if i < len(extra) else None
-        if value is not None or beside is not None:
-            found.append(_node(value, kind, beside))
+        sibling = extra[i] if i < len(extra) else None
+        if value is not None or sibling is not None:
+            found.append(_node(value, kind, sibling))
 
 
 def _node(value: Any, kind: str | None, extra: Any) -> FhirNode:
@@ -244,7 +244,7 @@ def all_children(items: Items, model: Model) -> Items:
                 for key in _names(value):
                     found.extend(_child(item, value, key, model))
         elif is_foreign(item):
-            for number in range(1, len(getattr(item, "parts", ())) + 1):  # HL7 v2: what is empty has no node
+            for number in range(1, len(getattr(item, "parts", ())) + 1):  # HL7 v2: empty elements have no node
                 found.extend(item.children(str(number)))
     return found
 

@@ -1,6 +1,6 @@
 """Equality, equivalence, order, arithmetic and logic, on items.
 
-Three-valued: None (or an empty list) is "no answer".  Source: http://hl7.org/fhirpath/N1/#operations.
+Three-valued: None (or an empty list) is an empty result.  Source: http://hl7.org/fhirpath/N1/#operations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Number = int | Decimal
 
 
 def is_number(value: Any) -> bool:
-    """An int or a Decimal, but no bool."""
+    """Whether a value is an int or a Decimal, not a bool."""
     kind = type(value)
     return kind is int or (kind is not bool and isinstance(value, (int, Decimal)))
 
@@ -28,8 +28,8 @@ def is_number(value: Any) -> bool:
 def single(items: Items, what: str) -> Any:
     """The one value of a collection, None when it has none; more than one is an error.
 
-    Of a field of HL7 v2 that is repeated where the standard has one value, the first repetition counts: what a sender
-    writes must not keep a message from being converted.
+    Of a repeated HL7 v2 field the first repetition counts, also where the standard allows one, so that the message can
+    be converted.
     """
     if len(items) != 1:
         if not items:
@@ -66,7 +66,7 @@ def equal(left: Items, right: Items) -> bool | None:
 
 
 def equal_items(left: Any, right: Any) -> bool | None:
-    """Equality of two items; None when precision or units leave it open."""
+    """Equality of two items; None when precision or units do not decide it."""
     a, b = plain(left), plain(right)
     if type(a) is str and type(b) is str:
         return bool(a == b)
@@ -268,7 +268,7 @@ def _loose_json(value: Any) -> Any:
 
 
 def order(left: Items, right: Items, operator: str) -> int | None:
-    """-1, 0 or 1 for `<`, `<=`, `>`, `>=`; None when open; an error for types that have no common order."""
+    """-1, 0 or 1 for `<`, `<=`, `>`, `>=`; None when undecided; an error for types without a common order."""
     a, b = single(left, operator), single(right, operator)
     if a is None or b is None:
         return None
@@ -310,7 +310,7 @@ def arithmetic(operator: str, a: Any, b: Any) -> Items:
 
 
 def bounded(value: Number) -> Items:
-    """A number as a result: integers keep 64 bits, decimals the range of the context; beyond that there is none."""
+    """A number as a result; empty beyond 64 bits for integers, beyond the range of the context for decimals."""
     if isinstance(value, int):
         return [value] if -_MAX_INTEGER <= value < _MAX_INTEGER else []
     return [value] if value.is_finite() else []
@@ -357,7 +357,7 @@ def _shift(moment: values.Temporal, quantity: Quantity, operator: str) -> Items:
     if unit is None and quantity.unit.removesuffix("s") in ("year", "month", *units.CALENDAR_OF.values()):
         unit = quantity.unit.removesuffix("s")
     if unit is None:
-        raise FhirPathError(f"'{quantity.unit}' is no duration that can be added to a date")
+        raise FhirPathError(f"'{quantity.unit}' is not a duration that can be added to a date")
     moved = values.add(moment, quantity.value if operator == "+" else -quantity.value, unit)
     return [] if moved is None else [moved]
 

@@ -1,8 +1,8 @@
-"""FHIRPath text to syntax tree: precedence climbing over tokens that are cut on demand.
+"""The FHIRPath parser: precedence climbing over tokens that are read on demand.
 
-What arrives: the text of an expression, or a text of another language with an expression inside it.  What leaves: an
-`ast.Node`.  A text that is no FHIRPath raises FhirPathError with line, column and what was expected.  Depth is bounded
-(`MAX_NESTING` brackets, `MAX_DEPTH` levels of the tree), so no input exhausts the stack here or later.
+Input: the text of an expression, or a text of another language that contains one.  Output: an `ast.Node`.  Invalid text
+raises FhirPathError with line, column and the expected token.  Depth is bounded (`MAX_NESTING` brackets, `MAX_DEPTH`
+levels of the tree), so no input exhausts the stack.
 Grammar: http://hl7.org/fhirpath/N1/grammar.html
 """
 
@@ -42,7 +42,7 @@ CALENDAR_UNITS = {word: unit for unit in _CALENDAR for word in (unit, unit + "s"
 def parse(text: str) -> ast.Node:
     """The tree of a whole text; FhirPathError (kind `syntax`) when it is not exactly one expression.
 
-    The compiler of a map asks for the tree of a condition several times; trees do not change.
+    Trees are cached: the map compiler parses a condition several times.
     """
     parser = _Parser(text, 0)
     node = parser.expression()
@@ -72,7 +72,7 @@ class _Parser:
         self.token = lex.read_token(text, start)
 
     def take(self) -> lex.Token:
-        """Consume the next token.  A bad character after it is reported when somebody looks at it."""
+        """Consume the next token.  An invalid character after it is reported when the parser reaches it."""
         taken = self.token
         self.end = taken.end
         self.token = self._look(taken.end)
@@ -87,7 +87,7 @@ class _Parser:
             return lex.Token("unreadable", self.text[start], start, start)
 
     def expected(self, what: str) -> FhirPathError:
-        """The error for the token that is there."""
+        """The syntax error at the current token."""
         if self.token.kind == "unreadable" and self.failure is not None:
             return self.failure
         found = "the end" if self.token.kind == lex.END else repr(self.text[self.token.start : self.token.end][:40])
@@ -104,13 +104,13 @@ class _Parser:
         self.take()
 
     def operator(self) -> str | None:
-        """The binary operator that comes next, if one does."""
+        """The binary operator at the current token, if any."""
         if self.token.kind in (lex.SYMBOL, lex.NAME) and self.token.value in _PRECEDENCE:
             return self.token.value
         return None
 
     def expression(self) -> ast.Node:
-        """A full expression; the bound on nesting is counted here."""
+        """A full expression; counts the nesting."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             raise lex.error_at(self.text, self.token.start, f"more than {MAX_NESTING} levels of nesting")
@@ -144,7 +144,7 @@ class _Parser:
         return node
 
     def path(self) -> ast.Node:
-        """A term and what is invoked on it."""
+        """A term and its invocations."""
         node = self.term()
         while self.token.kind == lex.SYMBOL:
             if self.is_symbol("."):
@@ -208,7 +208,7 @@ class _Parser:
         read = {lex.DATE: values.parse_date, lex.DATETIME: values.parse_datetime, lex.TIME: values.parse_time}
         value: values.Temporal | None = read[token.kind](token.value)
         if value is None:
-            raise lex.error_at(self.text, token.start, f"{token.value} is no {token.kind}")
+            raise lex.error_at(self.text, token.start, f"{token.value} is not a valid {token.kind}")
         return value
 
     def invocation(self, focus: ast.Node | None) -> ast.Node:

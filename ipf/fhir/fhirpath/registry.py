@@ -1,7 +1,7 @@
-"""The tables of functions.  A function module adds to them; the compiler looks names up in them.
+"""The tables of functions.  Function modules register their functions; the compiler looks them up by name.
 
-A *plain* function gets its focus and its arguments already evaluated.  A *shaped* one gets the syntax of its arguments
-and builds its own closure: those that evaluate an argument once per item (`where`), or read it as a type (`ofType`).
+A *plain* function gets its focus and its arguments evaluated.  A *shaped* function gets the syntax trees of its
+arguments and builds a closure, to evaluate an argument once per item (`where`) or to read it as a type (`ofType`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Run = Callable[[Context], Items]
 
 
 class Compiling(Protocol):
-    """What a shaped function needs of the compiler."""
+    """The interface of the compiler for shaped functions."""
 
     model: Model
     strict: bool

@@ -1,7 +1,7 @@
 """`memberOf`, `subsumes` and `subsumedBy` on a terminology service.
 
-The service is a port: `ipf.fhir.terminology` implements it, tests bring one of their own.  A code alone is looked up
-without a system; of a CodeableConcept one coding that is in the value set is enough.
+The service is a port, which `ipf.fhir.terminology` implements.  A code alone is looked up without a system.  A
+CodeableConcept is a member when one of its codings is.
 
 Source: https://hl7.org/fhir/R4/fhirpath.html#functions
 """
@@ -15,13 +15,13 @@ from ipf.fhir.fhirpath.context import Host
 
 
 class Terminology(Protocol):
-    """Questions on code systems and value sets.  None: unknown here (not loaded, an open set)."""
+    """Lookups in code systems and value sets.  None: undecided (not loaded, or an open set)."""
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
         """Whether a code is in a value set; without a system the code alone counts."""
 
     def subsumes(self, system: str, above: str, below: str) -> bool | None:
-        """Whether `above` is `below`, or stands over it."""
+        """Whether `above` is `below` or one of its ancestors."""
 
 
 def terminology_host(
@@ -54,7 +54,7 @@ def codings(value: Any) -> list[tuple[str | None, str]]:
 
 
 def _any(answers: list[bool | None]) -> bool | None:
-    """Yes when one is; no when all are known not to be."""
+    """True when one result is True, False when all are False, else None."""
     if True in answers:
         return True
     return None if None in answers else False

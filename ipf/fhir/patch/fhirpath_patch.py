@@ -1,8 +1,8 @@
 """FHIRPath Patch: a Parameters resource in, a function on resources out.
 
-Operations are carried out one after another on a copy; the resource itself is never changed.  `delete` of what is not
-there does nothing; every other operation needs its element, and exactly one.  What becomes empty is removed, since FHIR
-has no empty elements.  Problem MALFORMED for Parameters that are no patch, INVALID for a patch that does not fit.
+Operations run in order on a copy; the resource itself is never changed.  `delete` of a missing element does nothing;
+every other operation needs exactly one element.  Elements that become empty are removed, since FHIR has no empty
+elements.  Problem MALFORMED for Parameters that are not a patch, INVALID for a patch that does not fit the resource.
 
 Source: https://hl7.org/fhir/R4/fhirpatch.html
 """
@@ -39,21 +39,21 @@ class _Operation:
     place: str
 
     def text(self, name: str) -> str:
-        """A part that is a text."""
+        """The value of a string part.  Problem MALFORMED when it is not a string."""
         said = _said(self.parts[name])
         if not isinstance(said, str):
             raise Problem(Category.MALFORMED, f"{name} must be a text", self.place)
         return said
 
     def number(self, name: str) -> int:
-        """A part that is a number."""
+        """The value of an integer part.  Problem MALFORMED when it is not an integer from 0."""
         said = _said(self.parts[name])
         if type(said) is not int or said < 0:
             raise Problem(Category.MALFORMED, f"{name} must be a whole number from 0", self.place)
         return said
 
     def refuse(self, text: str) -> Problem:
-        """The operation does not fit the resource."""
+        """The Problem INVALID of an operation that does not fit the resource."""
         return Problem(Category.INVALID, f"{self.type}: {text}", self.place)
 
 
@@ -101,15 +101,15 @@ def _said(part: Json) -> Any:
 
 @dataclass(slots=True)
 class _Value:
-    """A value to be put in: JSON, what belongs beside a primitive, and the name of its type when the patch says it."""
+    """A new value: JSON, the sibling property `_name` of a primitive, and its type when the patch names it."""
 
     value: Any
-    shadow: Any = None
+    sibling: Any = None
     type: str | None = None
 
 
 def _value(part: Json, element: Element, operation: _Operation) -> _Value:
-    """The value of a part for an element: value[x], a resource, or parts for a structure without a name."""
+    """The value of a part for an element: value[x], a resource, or nested parts for a backbone element."""
     if "resource" in part:
         return _Value(part["resource"], None, "Resource")
     if "part" in part:
@@ -117,19 +117,19 @@ def _value(part: Json, element: Element, operation: _Operation) -> _Value:
     names = [name.removeprefix("_") for name in part if name.removeprefix("_").startswith("value")]
     if not names:
         raise Problem(Category.MALFORMED, "the value is missing", operation.place)
-    shadow = part.get("_" + names[0])
-    return _Value(part.get(names[0]), shadow, names[0].removeprefix("value"))
+    sibling = part.get("_" + names[0])
+    return _Value(part.get(names[0]), sibling, names[0].removeprefix("value"))
 
 
 def _structure(parts: list[Json], path: str, operation: _Operation) -> Json:
-    holder: Json = {}
+    container: Json = {}
     for part in parts:
         name = str(part.get("name"))
         element = definitions().element(path, name)
         if element is None:
             raise operation.refuse(f"{path} has no element {name[:60]}")
-        _put(holder, element, _value(part, element, operation), None, operation)
-    return holder
+        _put(container, element, _value(part, element, operation), None, operation)
+    return container
 
 
 def _json_name(element: Element, value: _Value, operation: _Operation) -> str:
@@ -141,26 +141,26 @@ def _json_name(element: Element, value: _Value, operation: _Operation) -> str:
     raise operation.refuse(f"{element.path} cannot have a value of type {value.type}")
 
 
-def _put(holder: Json, element: Element, value: _Value, at: int | None, operation: _Operation) -> None:
-    """Set a single element, or put one into a list before `at` (None: at its end)."""
+def _put(container: Json, element: Element, value: _Value, at: int | None, operation: _Operation) -> None:
+    """Set a single element, or insert one into a list before `at` (None: at the end)."""
     name = _json_name(element, value, operation)
     if not element.many:
         if value.value is not None:
-            holder[name] = value.value
-        if value.shadow is not None:
-            holder["_" + name] = value.shadow
+            container[name] = value.value
+        if value.sibling is not None:
+            container["_" + name] = value.sibling
         return
-    count = _length(holder, name)
-    for key, item in ((name, value.value), ("_" + name, value.shadow)):
-        if key not in holder and item is None:
+    count = _length(container, name)
+    for key, item in ((name, value.value), ("_" + name, value.sibling)):
+        if key not in container and item is None:
             continue
-        items = holder.setdefault(key, [])
+        items = container.setdefault(key, [])
         items += [None] * (count - len(items))
         items.insert(count if at is None else at, item)
 
 
-def _length(holder: Json, name: str) -> int:
-    return max(len(holder.get(name) or ()), len(holder.get("_" + name) or ()))
+def _length(container: Json, name: str) -> int:
+    return max(len(container.get(name) or ()), len(container.get("_" + name) or ()))
 
 
 # -- operations
@@ -169,7 +169,7 @@ def _length(holder: Json, name: str) -> int:
 def _one(resource: Json, operation: _Operation) -> Location:
     found = locate(resource, operation.text("path"), operation.place)
     if len(found) != 1:
-        said = "nothing is at the path" if not found else "several elements are at the path"
+        said = "the path finds no element" if not found else "the path finds several elements"
         raise operation.refuse(said)
     return found[0]
 
@@ -179,22 +179,22 @@ def _add(resource: Json, operation: _Operation) -> None:
     element = child_element(target, name)
     if element is None:
         raise operation.refuse(f"{target.type} has no element {name[:60]}")
-    holder = _shadow_of(target) if target.is_primitive else target.value
+    container = _sibling_of(target) if target.is_primitive else target.value
     value = _value(operation.parts["value"], element, operation)
-    there = any(element.json_name(kind) in holder for kind in element.types)
+    there = any(element.json_name(kind) in container for kind in element.types)
     if there and not element.many:
-        raise operation.refuse(f"{name[:60]} is there already")
-    _put(holder, element, value, None, operation)
+        raise operation.refuse(f"{name[:60]} exists already")
+    _put(container, element, value, None, operation)
 
 
-def _shadow_of(target: Location) -> Json:
-    """What stands beside a primitive, made when it is not there."""
+def _sibling_of(target: Location) -> Json:
+    """The sibling property `_name` of a primitive, created if absent."""
     name = "_" + target.name
     if target.number is None:
-        made: Json = target.holder.setdefault(name, {})
+        made: Json = target.container.setdefault(name, {})
         return made
-    items = target.holder.setdefault(name, [])
-    items += [None] * (_length(target.holder, target.name) - len(items))
+    items = target.container.setdefault(name, [])
+    items += [None] * (_length(target.container, target.name) - len(items))
     if items[target.number] is None:
         items[target.number] = {}
     found: Json = items[target.number]
@@ -203,59 +203,59 @@ def _shadow_of(target: Location) -> Json:
 
 def _insert(resource: Json, operation: _Operation) -> None:
     target, at = _list_at(resource, operation), operation.number("index")
-    if target.element is None or at > _length(target.holder, target.name):
-        raise operation.refuse("there is no such place in the list")
-    _put(target.holder, target.element, _value(operation.parts["value"], target.element, operation), at, operation)
+    if target.element is None or at > _length(target.container, target.name):
+        raise operation.refuse("the list has no such index")
+    _put(target.container, target.element, _value(operation.parts["value"], target.element, operation), at, operation)
 
 
 def _list_at(resource: Json, operation: _Operation) -> Location:
-    """The first element of the list that the path points at."""
+    """The first element of the list that the path finds."""
     found = locate(resource, operation.text("path"), operation.place)
     if not found:
-        raise operation.refuse("nothing is at the path")
+        raise operation.refuse("the path finds no element")
     first = found[0]
-    if first.number is None or any(one.holder is not first.holder or one.name != first.name for one in found):
-        raise operation.refuse("the path must point at one list")
+    if first.number is None or any(one.container is not first.container or one.name != first.name for one in found):
+        raise operation.refuse("the path must find elements of one list")
     return first
 
 
 def _delete(resource: Json, operation: _Operation) -> None:
     found = locate(resource, operation.text("path"), operation.place)
     if len(found) > 1:
-        raise operation.refuse("several elements are at the path")
+        raise operation.refuse("the path finds several elements")
     if found:
         _remove(found[0], operation)
 
 
 def _remove(target: Location, operation: _Operation) -> None:
-    """Take an element away, and what holds it when nothing else is in it."""
-    if target.above is None:
+    """Remove an element, and its parent when that becomes empty."""
+    if target.parent is None:
         raise operation.refuse("the whole resource cannot be removed")
     for key in (target.name, "_" + target.name):
-        items = target.holder.get(key)
+        items = target.container.get(key)
         if target.number is None:
-            target.holder.pop(key, None)
+            target.container.pop(key, None)
         elif items is not None and target.number < len(items):
             del items[target.number]
             if not any(item is not None for item in items):
-                del target.holder[key]
-    above = target.above
-    if not target.holder and above.above is not None:
-        if above.is_primitive and above.value is not None:
-            _drop_shadow(above)
+                del target.container[key]
+    parent = target.parent
+    if not target.container and parent.parent is not None:
+        if parent.is_primitive and parent.value is not None:
+            _drop_sibling(parent)
         else:
-            _remove(above, operation)
+            _remove(parent, operation)
 
 
-def _drop_shadow(target: Location) -> None:
+def _drop_sibling(target: Location) -> None:
     name = "_" + target.name
     if target.number is None:
-        del target.holder[name]
+        del target.container[name]
         return
-    items = target.holder[name]
+    items = target.container[name]
     items[target.number] = None
     if not any(item is not None for item in items):
-        del target.holder[name]
+        del target.container[name]
 
 
 def _replace(resource: Json, operation: _Operation) -> None:
@@ -264,27 +264,27 @@ def _replace(resource: Json, operation: _Operation) -> None:
         raise operation.refuse("the whole resource cannot be replaced")
     value = _value(operation.parts["value"], target.element, operation)
     if target.number is None:
-        target.holder.pop(target.name, None)
-        target.holder.pop("_" + target.name, None)
-        _put(target.holder, target.element, value, None, operation)
+        target.container.pop(target.name, None)
+        target.container.pop("_" + target.name, None)
+        _put(target.container, target.element, value, None, operation)
         return
-    for key, item in ((target.name, value.value), ("_" + target.name, value.shadow)):
-        if key in target.holder or item is not None:
-            items = target.holder.setdefault(key, [])
+    for key, item in ((target.name, value.value), ("_" + target.name, value.sibling)):
+        if key in target.container or item is not None:
+            items = target.container.setdefault(key, [])
             items += [None] * (target.number + 1 - len(items))
             items[target.number] = item
             if not any(one is not None for one in items):
-                del target.holder[key]
+                del target.container[key]
 
 
 def _move(resource: Json, operation: _Operation) -> None:
     target = _list_at(resource, operation)
     source, destination = operation.number("source"), operation.number("destination")
-    count = _length(target.holder, target.name)
+    count = _length(target.container, target.name)
     if source >= count or destination >= count:
-        raise operation.refuse("there is no such place in the list")
+        raise operation.refuse("the list has no such index")
     for key in (target.name, "_" + target.name):
-        items = target.holder.get(key)
+        items = target.container.get(key)
         if items is not None:
             items += [None] * (count - len(items))
             items.insert(destination, items.pop(source))

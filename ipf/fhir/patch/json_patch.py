@@ -1,8 +1,8 @@
 """JSON Patch: a list of operations in, a function on resources out.
 
-The document that is patched is never changed; the result is a new one.  Numbers keep their digits; `test` compares
-numbers by value and never takes a number for a boolean or a text.  Problem MALFORMED for a patch that is none, INVALID
-for one that does not fit the resource; both name the operation.
+The input document is never changed; the result is a new one.  Numbers keep their digits; `test` compares numbers by
+value, and a number never equals a boolean or a string.  Problem MALFORMED for an invalid patch, INVALID for one that
+does not fit the resource; both name the operation.
 
 Sources: RFC 6902 (JSON Patch), RFC 6901 (JSON Pointer), https://hl7.org/fhir/R4/http.html#patch
 """
@@ -53,13 +53,13 @@ class _Operation:
     place: str
 
     def refuse(self, text: str) -> Problem:
-        """The operation does not fit the document."""
+        """The Problem INVALID of an operation that does not fit the document."""
         return Problem(Category.INVALID, f"{self.name}: {text}", self.place)
 
 
 @dataclass(slots=True)
 class _State:
-    """The document as patched so far."""
+    """The document under change."""
 
     document: Any
     copied: int = 0
@@ -96,17 +96,17 @@ def _child(value: Any, part: str, operation: _Operation) -> Any:
         return value[_index(value, part, operation, len(value) - 1)]
     if isinstance(value, dict) and part in value:
         return value[part]
-    raise operation.refuse("there is nothing at that path")
+    raise operation.refuse("the path does not exist")
 
 
 def _index(value: list[Any], part: str, operation: _Operation, last: int) -> int:
     if not _INDEX.fullmatch(part) or int(part) > last:
-        raise operation.refuse("there is no such place in the list")
+        raise operation.refuse("the list has no such index")
     return int(part)
 
 
 def _put(state: _State, operation: _Operation, value: Any) -> None:
-    """RFC 6902 section 4.1: into a list before the place, into an object under the name, else the whole document."""
+    """RFC 6902 section 4.1: insert into a list, set a member of an object, or replace the document."""
     if not operation.path:
         state.document = value
         return
@@ -116,11 +116,11 @@ def _put(state: _State, operation: _Operation, value: Any) -> None:
     elif isinstance(parent, dict):
         parent[last] = value
     else:
-        raise operation.refuse("what should hold the value is neither a list nor an object")
+        raise operation.refuse("the parent of the path is neither a list nor an object")
 
 
 def _take(state: _State, path: tuple[str, ...], operation: _Operation) -> Any:
-    """Remove and answer what is at `path`."""
+    """Remove and return the value at `path`."""
     if not path:
         raise operation.refuse("the whole resource cannot be removed")
     parent = _get(state, path[:-1], operation)
@@ -161,16 +161,16 @@ def _copy(state: _State, operation: _Operation) -> None:
 
 def _test(state: _State, operation: _Operation) -> None:
     if not same(_get(state, operation.path, operation), operation.value):
-        raise operation.refuse("the value is another one")
+        raise operation.refuse("the value differs")
 
 
 def _fresh(value: Any) -> Any:
-    """A value of the patch, so that a later operation cannot change the patch itself."""
+    """A copy of a value of the patch, so that a later operation cannot change the patch."""
     return loads(dumps(value)) if isinstance(value, (dict, list)) else value
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal as RFC 6902 section 4.6 has it."""
+    """Whether two JSON values are equal by RFC 6902 section 4.6."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):

@@ -1,8 +1,8 @@
-"""Where a FHIRPath of a patch points: elements by the object that holds them, so that they can be changed.
+"""Resolves the FHIRPath of a patch to locations: elements with their container, so that they can be changed.
 
-Evaluation of FHIRPath answers values; a patch needs their places.  So the path is walked here, step by step, over
-locations: members, indexes, `where(...)`, `first()`, `last()`, `single()`, `ofType(...)` and `extension(...)`, the
-forms that a patch may use.  Any criterion inside `where` is evaluated by the whole engine.
+Evaluation of FHIRPath gives values; a patch needs locations.  So this module walks the path step by step.  It supports
+members, indexes, `where(...)`, `first()`, `last()`, `single()`, `ofType(...)` and `extension(...)`.  The FHIRPath
+engine evaluates the criterion of `where`.
 
 Source: https://hl7.org/fhir/R4/fhirpatch.html
 """
@@ -21,35 +21,35 @@ from ipf.ports import Json
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An element: what holds it, its name in JSON, its place when that is a list, its type.
+    """An element: its container (a JSON object), its name there, its index in a list, its type.
 
-    The root has no holder.  `above` is the location of the holder itself.
+    `parent` is the location of the container; None for the root.
     """
 
-    holder: Json
+    container: Json
     name: str
     number: int | None
     type: str
-    above: Location | None
+    parent: Location | None
     element: Element | None = None
 
     @property
     def value(self) -> Any:
         """The JSON value; None of a primitive that has only extensions."""
-        if self.above is None:
-            return self.holder
-        found = self.holder.get(self.name)
+        if self.parent is None:
+            return self.container
+        found = self.container.get(self.name)
         return found if self.number is None else _item(found, self.number)
 
     @property
-    def shadow(self) -> Any:
-        """What stands beside a primitive under `_name`."""
-        found = self.holder.get("_" + self.name) if self.above is not None else None
+    def sibling(self) -> Any:
+        """The sibling property `_name` of a primitive."""
+        found = self.container.get("_" + self.name) if self.parent is not None else None
         return found if self.number is None else _item(found, self.number)
 
     @property
     def is_primitive(self) -> bool:
-        """Whether children stand in the shadow."""
+        """Whether the type is primitive, so that its children are in the sibling property."""
         return self.type in definitions().primitive_types
 
 
@@ -58,11 +58,11 @@ def _item(found: Any, number: int) -> Any:
 
 
 def locate(resource: Json, path: str, place: str) -> list[Location]:
-    """All elements that a path points at.  Problem MALFORMED or NOT_SUPPORTED when it cannot be walked."""
+    """All elements that a path finds.  Problem MALFORMED or NOT_SUPPORTED for a path that is not supported."""
     try:
         return list(_walk(parse(path), _root(resource), place))
     except FhirPathError as refused:
-        raise Problem(Category.MALFORMED, f"the path cannot be read: {refused}", place) from None
+        raise Problem(Category.MALFORMED, f"the path is not valid FHIRPath: {refused}", place) from None
 
 
 def _root(resource: Json) -> Location:
@@ -95,7 +95,7 @@ def _function(node: ast.Function, found: list[Location], place: str) -> Iterator
     (argument,) = node.args if len(node.args) == 1 else (None,)
     if node.name == "where" and argument is not None:
         criterion = Expression("", argument)
-        yield from (one for one in found if criterion.test([FhirNode(one.value, one.type, one.shadow)]))
+        yield from (one for one in found if criterion.test([FhirNode(one.value, one.type, one.sibling)]))
     elif node.name in ("first", "single") and not node.args:
         yield from found[:1] if node.name == "first" or len(found) < 2 else found
     elif node.name == "last" and not node.args:
@@ -116,8 +116,8 @@ def _of_type(found: list[Location], name: str) -> Iterator[Location]:
 
 
 def children(parent: Location, name: str) -> Iterator[Location]:
-    """The children of this name; of a choice all its forms."""
-    value = parent.shadow if parent.is_primitive else parent.value
+    """The children of this name; for a choice, of any type."""
+    value = parent.sibling if parent.is_primitive else parent.value
     element = child_element(parent, name)
     if element is None or not isinstance(value, dict):
         return
@@ -139,5 +139,5 @@ def child_element(parent: Location, name: str) -> Element | None:
 
 
 def _type(kind: str, value: Any) -> str:
-    """A contained resource says itself what it is."""
+    """The type of a value; that of a resource is its resourceType."""
     return str(value.get("resourceType", kind)) if kind == "Resource" and isinstance(value, dict) else kind

@@ -1,7 +1,7 @@
-"""What a fresh server has beside its store: R4's own definitions, US Core's and the Backport guide's, as resources.
+"""The definitions that ship with the server, as resources: those of R4, US Core and the Backport guide.
 
-StructureDefinition, ValueSet and CodeSystem, made from the tables when they are asked for; a package that brings the
-same canonical replaces ours.  Ids are the last parts of the canonicals.
+StructureDefinition, ValueSet and CodeSystem resources are built from the tables on request.  A package that contains
+the same canonical replaces the shipped definition.  Ids are the last parts of the canonicals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipf.fhir.profiles.tables import CODE_SYSTEMS, STRUCTURES, VALUE_SETS, Table
 
 Json = dict[str, Any]
 KINDS = {"StructureDefinition": STRUCTURES, "ValueSet": VALUE_SETS, "CodeSystem": CODE_SYSTEMS}
-"""Resource types that are served, and their tables."""
+"""The resource types, and their tables."""
 
 
 class Catalog:
@@ -54,12 +54,12 @@ class Catalog:
                 yield entry.url
 
     def _urls(self, resource_type: str) -> dict[str, str]:
-        """id -> canonical of what the tables state."""
+        """id -> canonical of the definitions in the tables."""
         found = self._ids.get(resource_type)
         if found is None:
             known = KINDS.get(resource_type)
             rows = [url for _, table in (tables(known) if known else ()) for url in table]
-            found = self._ids[resource_type] = {url_id(url): _whole(resource_type, url) for url in rows}
+            found = self._ids[resource_type] = {url_id(url): _canonical_of(resource_type, url) for url in rows}
         return found
 
 
@@ -82,7 +82,7 @@ def url_id(url: str) -> str:
 
 
 def own_resource(resource_type: str, url: str) -> Json | None:
-    """A ValueSet or CodeSystem that the tables state."""
+    """A ValueSet or CodeSystem of the tables."""
     bare, _, version = url.partition("|")
     for guide, table in tables(KINDS[resource_type]):
         facts = table.get(url) or table.get(bare)
@@ -92,7 +92,7 @@ def own_resource(resource_type: str, url: str) -> Json | None:
     return None
 
 
-def _whole(resource_type: str, url: str) -> str:
+def _canonical_of(resource_type: str, url: str) -> str:
     return canonical(url) if resource_type == "StructureDefinition" else url
 
 

@@ -1,7 +1,7 @@
-"""Structure definitions by canonical url, whoever states them: packages and the store go before our own tables.
+"""Structure definitions by canonical url: from packages and the store, then from the shipped tables.
 
-`Structures` never changes what it hands out is to be taken as read only.  A snapshot is made when it is first asked for
-and kept; one that a definition brings along is taken as it is.
+Callers must not change the definitions.  Snapshots are generated on first use and cached; a snapshot that a definition
+contains is used unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PUBLISHERS = dict.fromkeys(("r4", "us-core", "backport", "topics"), "HL7 Interna
 
 
 class Structures:
-    """All structure definitions that this process knows.  `find` comes first, then the shipped tables."""
+    """All structure definitions of this process: those of `find`, then the shipped tables."""
 
     def __init__(self, find: Find | None = None) -> None:
         self._find = find
@@ -28,13 +28,13 @@ class Structures:
         self._making: set[str] = set()
 
     def get(self, url: str) -> Json | None:
-        """The definition with this canonical (a version is honoured when the definition has another: None)."""
+        """The definition with this canonical; None when it is unknown or has another version."""
         if url not in self._known:
-            self._known[url] = self._look(url)
+            self._known[url] = self._load(url)
         return self._known[url]
 
     def snapshot(self, url: str) -> list[Json]:
-        """Its elements; empty when it is not known, SnapshotError when they cannot be made."""
+        """The snapshot elements of a definition; empty when it is unknown, SnapshotError when generation fails."""
         found = self._snapshots.get(url)
         if found is not None:
             return found
@@ -42,18 +42,18 @@ class Structures:
         if definition is None:
             return []
         if url in self._making:
-            raise SnapshotError(f"{url} is made from itself")
+            raise SnapshotError(f"{url} is derived from itself")
         self._making.add(url)
         try:
-            brought = definition.get("snapshot", {}).get("element")
-            elements: list[Json] = brought or make_snapshot(definition, self.snapshot, self.rules)
+            provided = definition.get("snapshot", {}).get("element")
+            elements: list[Json] = provided or make_snapshot(definition, self.snapshot, self.rules)
         finally:
             self._making.discard(url)
         self._snapshots[url] = elements
         return elements
 
     def rules(self, url: str) -> list[Json]:
-        """The constraints that stand on a type itself and on what it is made from."""
+        """The constraints on the root element of a type and of its base types."""
         definition = self.get(url) or {}
         base = definition.get("baseDefinition")
         elements = definition.get("differential", {}).get("element", ())
@@ -61,19 +61,19 @@ class Structures:
         return [*(self.rules(base) if base else ()), *own]
 
     def complete(self, url: str) -> Json | None:
-        """The definition with its snapshot, as it is served."""
+        """The definition with its snapshot, as clients receive it."""
         definition = self.get(url)
         if definition is None:
             return None
         return finished(definition, self.snapshot(url))
 
-    def _look(self, url: str) -> Json | None:
+    def _load(self, url: str) -> Json | None:
         found = self._find(url) if self._find is not None else None
         return found or own_structure(url)
 
 
 def own_structure(url: str) -> Json | None:
-    """A definition that our tables state; a version other than theirs is not it."""
+    """A definition of the shipped tables; None when it is unknown or has another version."""
     bare, _, version = url.partition("|")
     for guide, table in tables(STRUCTURES):
         facts = table.get(_key(table, bare))
@@ -83,27 +83,27 @@ def own_structure(url: str) -> Json | None:
 
 
 def own_urls(*guides: str) -> Iterator[str]:
-    """The canonical urls of what the tables of these guides (`us-core`, `backport`, `r4`) state."""
+    """The canonical urls of the definitions in the tables of these guides (`us-core`, `backport`, `r4`)."""
     for guide, table in tables(STRUCTURES):
         if guide in guides:
             yield from (canonical(url) for url in table)
 
 
 def table_version(table: Table) -> str:
-    """The version of the guide: the last word of where its facts come from."""
+    """The version of the guide: the last word of the table's source."""
     return str(table.head["source"].rpartition(" ")[2])
 
 
 def finished(definition: Json, elements: list[Json]) -> Json:
-    """The definition with a snapshot in which each element has what R4 asks of one (sdf-3: words, cardinalities)."""
+    """The definition with a snapshot that satisfies sdf-3: each element has a definition and cardinality."""
     found = {name: value for name, value in definition.items() if name not in ("snapshot", "differential")}
-    found["snapshot"] = {"element": [_worded(one) for one in elements]}
+    found["snapshot"] = {"element": [_with_required_elements(one) for one in elements]}
     if "differential" in definition:
         found["differential"] = definition["differential"]
     return found
 
 
-def _worded(element: Json) -> Json:
+def _with_required_elements(element: Json) -> Json:
     words = element.get("definition") or element.get("short") or element["path"].rpartition(".")[2]
     flags: Json = {"isModifier": element.get("isModifier", False), "isSummary": element.get("isSummary", False)}
     if flags["isModifier"]:

@@ -1,14 +1,14 @@
 """A row of facts in, a StructureDefinition with its differential out.
 
 A row has `name type kind derivation base` (and `abstract`, `context`, `context_rules`), and `elements`, pairs of an
-element's id and what it says:
+element's id and its facts:
 
     card "1..1" (an end may be empty)   types ["code", ["Reference", profiles, targets, must]]   content "path"
     binding [strength, value set, largest value set]   slicing [rules, ordered, [[type, path]]]
     rules [[key, severity, expression, words]]   fixed / pattern / minValue / maxValue [Type, value]   maxLength
     must / modifier / summary 1   short "words"
 
-A canonical of R4's own stands by its last part.  A severity `practice` is a warning that R4 calls best practice.
+A canonical of R4 is abbreviated to its last part.  Severity `practice` is a warning that R4 marks as best practice.
 Source: https://hl7.org/fhir/R4/elementdefinition.html
 """
 
@@ -89,7 +89,7 @@ def path_of(id: str) -> str:
 
 
 def canonical(url: str) -> str:
-    """The whole url of what stands by its last part."""
+    """The full canonical of an abbreviated one."""
     return url if ":" in url else CORE + url
 
 

@@ -1,13 +1,13 @@
-"""The snapshot of a structure: all its elements, made from those of its base and from its differential.
+"""Generates the snapshot of a StructureDefinition from its base and its differential.
 
-What arrives: a StructureDefinition, and a function that gives the snapshot elements of another one by canonical url.
-What leaves: ElementDefinitions with ids, in order; of the words only what the rows have.  SnapshotError names the
-element that cannot be placed.  Inputs are never changed.
+Input: a StructureDefinition, and a function that gives the snapshot elements of another one by canonical url.  Output:
+ElementDefinitions with ids, in order.  SnapshotError names the element that does not fit the base.  Inputs are never
+changed.
 
-How: the elements of the base are copied; an element of the differential is found by its id and merged in.  One that is
-not there is made: a slice as a copy of what it slices, a child by unfolding the type (or its one profile, or the
-content that it refers to) of its parent.  `valueQuantity` is understood as the slice `value[x]:valueQuantity`.  A base
-that is not known is replaced by the type that it is a profile of.
+The elements of the base are copied; each element of the differential is merged into the element with its id.  A missing
+element is created: a slice as a copy of the sliced element, a child by unfolding the type of its parent (or its only
+profile, or its content reference).  `valueQuantity` means the slice `value[x]:valueQuantity`.  An unknown base is
+replaced by the constrained type.
 
 Sources: https://hl7.org/fhir/R4/profiling.html#snapshot, https://hl7.org/fhir/R4/elementdefinition.html#id
 """
@@ -44,26 +44,26 @@ def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup) -> list[Json
 
 
 class _Builder:
-    """The growing list of elements, in which each id stands once."""
+    """The snapshot under construction; ids are unique."""
 
     def __init__(self, structure: Json, base: list[Json], snapshot: Lookup, rules: Lookup) -> None:
         self.type = structure["type"]
         self.url = structure.get("url", "")
-        self.grows = structure.get("derivation", "specialization") != "constraint"
+        self.is_specialization = structure.get("derivation", "specialization") != "constraint"
         self.snapshot = snapshot
         self.rules = rules
         old = base[0]["path"] if base else self.type
-        self.elements = [_renamed(one, old, self.type, based=True) for one in base]
+        self.elements = [_renamed(one, old, self.type, is_base=True) for one in base]
         self.ids = {one["id"] for one in self.elements}
 
     def place(self, declared: Json) -> None:
         """Merge one element of the differential."""
-        id = self.spelled(declared.get("id") or _id_of(declared))
+        id = self.full_id(declared.get("id") or _id_of(declared))
         if id not in self.ids:
             self.create(id, declared)
         self.merge(self.elements[self.index(id)], declared)
 
-    def spelled(self, id: str) -> str:
+    def full_id(self, id: str) -> str:
         """The id with shortcuts such as `valueQuantity` written out."""
         done: list[str] = []
         for part in id.split("."):
@@ -87,29 +87,29 @@ class _Builder:
         return None
 
     def create(self, id: str, declared: Json) -> None:
-        """Make room for an id that is not there yet."""
+        """Create the element with a new id, and its parents."""
         head, dot, last = id.rpartition(".")
         stem, colon, slice_name = last.partition(":")
         if colon:
             sliced = f"{head}{dot}{stem}" if "/" not in slice_name else f"{head}{dot}{last.rpartition('/')[0]}"
-            self.ensure(sliced)
+            self.require(sliced)
             self.slice(sliced, id)
         elif not head:
             self.insert(0, {"id": id, "path": id, "min": 0, "max": "*"})
         else:
-            self.ensure(head)
+            self.require(head)
             self.unfold(head)
             if id not in self.ids:
-                self.grow(head, id, declared)
+                self.add_element(head, id, declared)
 
-    def ensure(self, id: str) -> None:
-        """Have an element with this id."""
+    def require(self, id: str) -> None:
+        """Create the element with this id if it does not exist."""
         if id not in self.ids:
             self.create(id, {})
 
-    def grow(self, head: str, id: str, declared: Json) -> None:
-        """A new element of a type that is being defined."""
-        if not self.grows or ("type" not in declared and "contentReference" not in declared):
+    def add_element(self, head: str, id: str, declared: Json) -> None:
+        """Add a new element to a type definition; SnapshotError in a constraint profile."""
+        if not self.is_specialization or ("type" not in declared and "contentReference" not in declared):
             raise SnapshotError(f"{self.url}: {id} is in neither its base nor the types of its elements")
         own: Json = {"id": id, "path": path_of(id), "min": 0, "max": "1"}
         own["base"] = {"path": own["path"], "min": declared.get("min", 0), "max": declared.get("max", "1")}
@@ -121,7 +121,7 @@ class _Builder:
             self.unfold(id, declared["type"][0]["code"])
 
     def rules_of(self, types: Sequence[Json]) -> list[Json]:
-        """What R4 repeats on each element: the constraints of Element, and on extensions those of Extension."""
+        """The constraints that R4 repeats on each element: those of Element, and on extensions of Extension."""
         codes = [one["code"] for one in types]
         if codes in (["Resource"], ["DomainResource"]):
             return []
@@ -146,19 +146,19 @@ class _Builder:
         self.insert(self.end(sliced, slices=True), copy)
 
     def unfold(self, id: str, kind: str | None = None) -> None:
-        """Put the children of an element below it, when they are not there."""
+        """Insert the children of an element if they are missing."""
         index = self.index(id)
         if index + 1 < len(self.elements) and self.elements[index + 1]["id"].startswith(id + "."):
             return
         element = self.elements[index]
-        if "." not in id and self.grows:
-            return  # a new type has the elements that it says it has
+        if "." not in id and self.is_specialization:
+            return  # a type definition lists all its elements
         children = self.children(element, kind)
         for number, child in enumerate(children):
             self.insert(index + 1 + number, child)
 
     def children(self, element: Json, kind: str | None) -> list[Json]:
-        """What stands below an element: copied from what it slices, from the content it refers to, or from its type."""
+        """The child elements of an element: from the sliced element, its content reference or its type."""
         id, path = element["id"], element["path"]
         head, dot, last = id.rpartition(".")
         if ":" in last:
@@ -179,11 +179,11 @@ class _Builder:
         return [_renamed(one, source[0]["id"], id) for one in source[1:]]
 
     def below(self, id: str) -> list[Json]:
-        """All elements under an id, its slices left out."""
+        """All elements below an id, without its slices."""
         return [one for one in self.elements if one["id"].startswith(id + ".")]
 
     def merge(self, element: Json, declared: Json) -> None:
-        """What the differential says goes before what was inherited."""
+        """Merge an element of the differential; its members override the inherited ones."""
         for name, value in declared.items():
             if name in ("id", "path", "sliceName"):
                 continue
@@ -199,11 +199,11 @@ class _Builder:
             element[name] = value
 
     def index(self, id: str) -> int:
-        """Where an id stands."""
+        """The index of the element with this id."""
         return next(number for number, one in enumerate(self.elements) if one["id"] == id)
 
     def end(self, id: str, slices: bool = False) -> int:
-        """The place after an element and all below it (and its slices)."""
+        """The index after an element, its descendants and, optionally, its slices."""
         number = self.index(id) + 1
         starts = (id + ".", id + ":", id + "/") if slices else (id + ".",)
         while number < len(self.elements) and self.elements[number]["id"].startswith(starts):
@@ -211,27 +211,27 @@ class _Builder:
         return number
 
     def insert(self, index: int, element: Json) -> None:
-        """Put an element in."""
+        """Insert an element."""
         self.elements.insert(index, element)
         self.ids.add(element["id"])
 
 
-def _renamed(element: Json, old: str, new: str, based: bool = False) -> Json:
-    """A copy of an element under another name; `based`: its base is what it is a copy of."""
+def _renamed(element: Json, old: str, new: str, is_base: bool = False) -> Json:
+    """A copy of an element under another id.  `is_base`: it is copied from the base definition."""
     id = new + element["id"][len(old) :]
     copy = {**element, "id": id, "path": path_of(id)}
     if "base" not in copy:
         copy["base"] = {"path": element["path"], "min": element.get("min", 0), "max": element.get("max", "*")}
-    if based and "." not in id:
+    if is_base and "." not in id:
         copy["base"] = {"path": new, "min": 0, "max": "*"}
     reference = copy.get("contentReference")
-    if based and reference is not None:
+    if is_base and reference is not None:
         copy["contentReference"] = reference
     return copy
 
 
 def _id_of(element: Json) -> str:
-    """An id for an element without one; works for differentials without nested slices."""
+    """The id for an element without one; for differentials without nested slices."""
     name = element.get("sliceName")
     return f"{element['path']}:{name}" if name else str(element["path"])
 
@@ -245,7 +245,7 @@ def _type_named(element: Json, suffix: str) -> Json | None:
 
 
 def _merged(old: list[Any], new: list[Any]) -> list[Any]:
-    """The old ones, replaced by new ones of the same key, then the others."""
+    """The old items, replaced by new ones with the same key, then the other new items."""
     keys = {one.get("key") for one in new if isinstance(one, dict) and "key" in one}
     kept = [one for one in old if not (isinstance(one, dict) and one.get("key") in keys and "key" in one)]
     return kept + [one for one in new if isinstance(one, dict) or one not in old]

@@ -57,11 +57,11 @@ def parse_query(
     """
     if resource_type not in definitions().resource_types:
         raise Problem(Category.NOT_SUPPORTED, f"{resource_type} is no FHIR R4 resource type")
-    reading = _Reading(resource_type, strict, now)
+    parser = _QueryParser(resource_type, strict, now)
     for name, value in pairs:
         if name not in _PRESENTATION:
-            reading.add(name, value)
-    return reading.query(page_sizes)
+            parser.add(name, value)
+    return parser.query(page_sizes)
 
 
 def parse_criteria(text: str, *, strict: bool = True) -> Query:
@@ -133,7 +133,7 @@ def _decoded(pair: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _QueryParser:
     """A search while its parameters are read one by one."""
 
     resource_type: str
@@ -233,9 +233,9 @@ class _Reading:
         return Sort(source.codes[0], kind_of(parameter), descending, source.codes[1:])
 
 
-_RESULT: dict[str, Callable[[_Reading, str], None]] = {
-    "_count": _Reading.set_count,
-    "_total": _Reading.set_total,
-    "_summary": _Reading.set_summary,
-    "_sort": _Reading.set_sort,
+_RESULT: dict[str, Callable[[_QueryParser, str], None]] = {
+    "_count": _QueryParser.set_count,
+    "_total": _QueryParser.set_total,
+    "_summary": _QueryParser.set_summary,
+    "_sort": _QueryParser.set_sort,
 }

@@ -58,13 +58,13 @@ class CodeSystem:
     def above(self, code: str) -> set[str]:
         """All codes above a code."""
         found: set[str] = set()
-        open_ends = [code]
-        while open_ends:
-            concept = self.find(open_ends.pop())
+        pending = [code]
+        while pending:
+            concept = self.find(pending.pop())
             for parent in concept.parents if concept is not None else ():
                 if parent not in found:
                     found.add(parent)
-                    open_ends.append(parent)
+                    pending.append(parent)
         return found
 
     def below(self, ancestor: str) -> Iterator[str]:
@@ -74,7 +74,7 @@ class CodeSystem:
 
 def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
     for row in rows:
-        code, display, children, properties, definition, designations = _whole(row)
+        code, display, children, properties, definition, designations = _padded(row)
         above = parents
         for name in ("parent", "subsumedBy"):
             above = (*above, *(str(each) for each in properties.get(name, ()) if str(each) not in above))
@@ -82,10 +82,10 @@ def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
         yield from _flat(children, (code,))
 
 
-def _whole(row: list[Any]) -> tuple[str, str, list[Any], dict[str, list[Any]], str, tuple[Json, ...]]:
+def _padded(row: list[Any]) -> tuple[str, str, list[Any], dict[str, list[Any]], str, tuple[Json, ...]]:
     """A row with its missing end: display, children, properties, definition, designations."""
-    whole: Any = (*row, *("", [], {}, "", ())[len(row) - 1 :])
-    return whole  # type: ignore[no-any-return]
+    padded: Any = (*row, *("", [], {}, "", ())[len(row) - 1 :])
+    return padded  # type: ignore[no-any-return]
 
 
 def facts_of(resource: Json) -> Json:

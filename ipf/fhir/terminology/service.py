@@ -41,7 +41,7 @@ class Terminology:
             self._sets[value_set] = None  # while it is worked out: a value set cannot contain itself
             facts = self._load_set(value_set)
             if facts is not None:
-                self._sets[value_set] = valueset.work_out(facts, self.system, self.members)
+                self._sets[value_set] = valueset.expansion_of(facts, self.system, self.members)
         return self._sets[value_set]
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:

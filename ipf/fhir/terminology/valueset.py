@@ -61,15 +61,15 @@ class Membership:
                 yield system, code, display
 
 
-def work_out(facts: Json, systems: Systems, sets: Sets) -> Membership:
+def expansion_of(facts: Json, systems: Systems, sets: Sets) -> Membership:
     """The membership of a value set's facts (`include`, `exclude`; or `members` of a ready expansion)."""
     found = Membership()
     for system, code, display in facts.get("members", ()):
         found.codes.setdefault(system, {})[code] = display
     for include in facts.get("include", ()):
-        _add(found, _included(include, systems, sets))
+        _add_members(found, _included(include, systems, sets))
     for exclude in facts.get("exclude", ()):
-        _remove(found, _included(exclude, systems, sets))
+        _remove_members(found, _included(exclude, systems, sets))
     return found
 
 
@@ -78,7 +78,7 @@ def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
     found = _from_system(include, systems) if "system" in include else None
     for url in include.get("sets", ()):
         other = sets(url)
-        found = _common(found, other if other is not None else Membership(unknown={""}))
+        found = _intersection(found, other if other is not None else Membership(unknown={""}))
     return found if found is not None else Membership()
 
 
@@ -140,21 +140,21 @@ def _by_pattern(system: CodeSystem, value: str) -> Callable[[Concept], bool]:
     return lambda concept: compiled.is_all_of(concept.code)
 
 
-def _add(found: Membership, more: Membership) -> None:
+def _add_members(found: Membership, more: Membership) -> None:
     for system, codes in more.codes.items():
         found.codes.setdefault(system, {}).update(codes)
     for system, test in more.tests.items():
         earlier = found.tests.get(system)
-        found.tests[system] = test if earlier is None else _either(earlier, test)
+        found.tests[system] = test if earlier is None else _any_of(earlier, test)
     found.unknown |= more.unknown
     found.errors |= more.errors
 
 
-def _either(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str], bool]:
+def _any_of(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str], bool]:
     return lambda code: a(code) or b(code)
 
 
-def _remove(found: Membership, less: Membership) -> None:
+def _remove_members(found: Membership, less: Membership) -> None:
     for system, codes in found.codes.items():
         for code in [code for code in codes if less.contains(system, code)]:
             del codes[code]
@@ -170,7 +170,7 @@ def _without(test: Callable[[str], bool], system: str, less: Membership) -> Call
     return lambda code: test(code) and not less.contains(system, code)
 
 
-def _common(found: Membership | None, other: Membership) -> Membership:
+def _intersection(found: Membership | None, other: Membership) -> Membership:
     """What is in both; of what is only perhaps in one, the system is unknown."""
     if found is None:
         return Membership(
@@ -187,11 +187,11 @@ def _common(found: Membership | None, other: Membership) -> Membership:
         elif answer is None:
             both.unknown.add(system)
     for system, test in found.tests.items():
-        both.tests[system] = _and(test, system, other)
+        both.tests[system] = _all_of(test, system, other)
     return both
 
 
-def _and(test: Callable[[str], bool], system: str, other: Membership) -> Callable[[str], bool]:
+def _all_of(test: Callable[[str], bool], system: str, other: Membership) -> Callable[[str], bool]:
     return lambda code: test(code) and other.contains(system, code) is not False
 
 

@@ -94,14 +94,14 @@ def check_topic(resource: Json) -> None:
 
 def read_topic(resource: Json) -> Topic:
     """The topic that a SubscriptionTopic (of its structure) states.  Problem BUSINESS_RULE with all reasons."""
-    reading = _Reading(resource)
-    topic = reading.topic()
-    if reading.issues:
-        raise Problem(Category.BUSINESS_RULE, "the topic cannot be served", issues=tuple(reading.issues))
+    parser = _TopicParser(resource)
+    topic = parser.topic()
+    if parser.issues:
+        raise Problem(Category.BUSINESS_RULE, "the topic cannot be served", issues=tuple(parser.issues))
     return topic
 
 
-class _Reading:
+class _TopicParser:
     """A topic while it is read; what is wrong is collected."""
 
     def __init__(self, resource: Json) -> None:

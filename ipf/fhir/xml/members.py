@@ -1,4 +1,4 @@
-"""How the elements of a type are said in XML: as attribute, child element, resource or narrative, and in which order.
+"""The XML form of the elements of a type: attribute, child element, resource or narrative, and their order.
 
 Source: https://hl7.org/fhir/R4/xml.html
 """
@@ -14,7 +14,7 @@ from ipf.fhir.model.definitions import Element, definitions
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One JSON member of a type and how it is written: `kind` is primitive, resource, xhtml, id, url or complex."""
+    """One JSON member of a type and its XML form: `kind` is primitive, resource, xhtml, id, url or complex."""
 
     json_name: str
     kind: str
@@ -23,7 +23,7 @@ class Member:
 
 @cache
 def members_of(path: str) -> tuple[Member, ...]:
-    """All members that a type may have, in the order in which XML wants them; attributes are not among them."""
+    """The members of a type that are child elements in XML, in order."""
     return tuple(member for one in definitions().members(path).values() for member in _forms(path, one))
 
 
@@ -36,7 +36,7 @@ def _forms(path: str, element: Element) -> Iterator[Member]:
 
 @cache
 def is_attribute(path: str, name: str) -> bool:
-    """Whether XML says this element of a type as an attribute."""
+    """Whether this element of a type is an attribute in XML."""
     if name == "url":
         return path == "Extension"
     return name == "id" and not definitions().is_a(path, "Resource")
@@ -56,7 +56,7 @@ MemberTable = Mapping[str, tuple[Member, bool]]
 
 @cache
 def member_table(path: str) -> MemberTable:
-    """Members of a type by the name of their XML element; whether JSON has a list for it."""
+    """The members of a type by XML element name, with whether JSON has a list."""
     found: dict[str, tuple[Member, bool]] = {}
     for one in definitions().members(path).values():
         for member in _forms(path, one):

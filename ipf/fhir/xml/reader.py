@@ -1,7 +1,7 @@
-"""The reader half of `xml.py`: events of the XML parser in, parsed JSON out.
+"""The XML reader: events of the XML parser in, parsed JSON out.
 
-One frame for each open element; a frame knows its type from the definition tables, so that nothing is guessed.  The
-narrative is cut out of the text as it was sent.
+Each open element has a frame with its type from the definition tables.  The narrative is copied from the input text
+unchanged.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class _Frame:
 
 
 def from_xml(text: bytes) -> Json:
-    """The resource that an XML text says, as parsed JSON.  Problem MALFORMED with its place."""
-    reader = _Reader(text)
+    """The resource of an XML text as parsed JSON.  Problem MALFORMED names the element."""
+    reader = _ResourceParser(text)
     parser = reader.parser
     try:
         parser.Parse(text, True)
     except expat.ExpatError as wrong:
-        said = expat.errors.messages.get(wrong.code, "no XML")
+        said = expat.errors.messages.get(wrong.code, "not XML")
         raise _malformed(f"not XML: {said} at line {wrong.lineno} column {wrong.offset + 1}") from None
     if reader.result is None:
-        raise _malformed("the XML holds no resource")
+        raise _malformed("the XML contains no resource")
     return reader.result
 
 
-class _Reader:
+class _ResourceParser:
     """Collects a resource from the parser's events."""
 
     def __init__(self, text: bytes) -> None:
@@ -102,7 +102,7 @@ class _Reader:
         return self._frames[-1].place if self._frames else None
 
     def _frame(self, name: str) -> _Frame:
-        """The frame of an element that opens now."""
+        """The frame of a new element."""
         parent = self._frames[-1] if self._frames else None
         if parent is None or parent.kind == "resource":
             return self._body(name, parent)
@@ -134,7 +134,7 @@ class _Reader:
                 frame.value["id"] = value
             elif name == "url" and frame.type == "Extension":
                 frame.value["url"] = value
-            elif " " not in name:  # attributes of other namespaces (xsi:schemaLocation) say nothing about the resource
+            elif " " not in name:  # attributes of other namespaces (xsi:schemaLocation) are ignored
                 raise _malformed(f"an attribute {name[:60]} is not expected", frame.place)
 
     def _end(self, name: str) -> None:
@@ -162,7 +162,7 @@ class _Reader:
             parent.value[frame.name] = frame.value
 
     def _settle_primitive(self, parent: _Frame, frame: _Frame) -> None:
-        """A value and what belongs to it; in a list, both lists are as long as the other where one has something."""
+        """Store a primitive and its sibling property `_name`; in a list, both lists have the same length."""
         if frame.said is None and not frame.value:
             raise _malformed("an element must have a value or children", frame.place)
         shadow = "_" + frame.name
@@ -191,7 +191,7 @@ class _Reader:
     def _open_narrative(self, name: str, attributes: dict[str, str]) -> None:
         parent = self._frames[-1] if self._frames else None
         if parent is None or parent.type != "Narrative" or name != f"{_XHTML}div" or "div" in parent.value:
-            raise _malformed("XHTML is expected in a narrative only, as one div", self._place)
+            raise _malformed("XHTML is allowed only as the div of a narrative", self._place)
         self._narrative = 1
         self._begin = self.parser.CurrentByteIndex
         start = self._text[self._begin : self._text.find(b">", self._begin) + 1]
@@ -204,7 +204,7 @@ class _Reader:
         if self._narrative > 2 * _DEEPEST:
             raise _malformed("nested too deeply", self._place)
         if not name.startswith(_XHTML):
-            raise _malformed("a narrative holds XHTML only", self._place)
+            raise _malformed("a narrative may contain only XHTML", self._place)
         if not self._plain:
             self._rewritten.append(f"<{name.removeprefix(_XHTML)}{_written(attributes)}>")
 
@@ -230,7 +230,7 @@ def _primitive(kind: str, text: str, place: str) -> Any:
         return text == "true"
     if kind in _INTEGERS:
         if not _INTEGER.fullmatch(text):
-            raise _malformed("a whole number is expected", place)
+            raise _malformed("an integer is expected", place)
         return int(text)
     if kind == "decimal":
         if not _DECIMAL.fullmatch(text):

@@ -1,11 +1,11 @@
-"""Resources as XML: parsed JSON in, XML text out, and back, from the same definition tables that check JSON.
+"""The XML writer: parsed JSON in, XML text out, from the definition tables.
 
-JSON and XML say the same in FHIR: each member is a child element in the order of its definition, a primitive is an
-attribute `value`, `id` of an element and `url` of an extension are attributes, `resourceType` is the name of the
-element.  What is written and read again is unchanged: decimals keep their digits, the narrative its text.
+Each JSON member is a child element in the order of its definition.  A primitive is an attribute `value`, `id` of an
+element and `url` of an extension are attributes, and `resourceType` is the name of the element.  Writing and reading
+again gives the same JSON: decimals keep their digits, the narrative its text.
 
-The reader is bounded and resolves nothing: a DOCTYPE is refused (so there are no entities to expand), as are other
-encodings than UTF-8, elements that R4 does not define, and nesting beyond 100 levels.  Problem MALFORMED names where.
+The reader refuses a DOCTYPE (so there are no entities to expand), encodings other than UTF-8, elements that R4 does not
+define, and nesting beyond 100 levels, with Problem MALFORMED.
 
 Sources: https://hl7.org/fhir/R4/xml.html, https://hl7.org/fhir/R4/narrative.html
 """
@@ -38,7 +38,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;",
 def to_xml(resource: Json) -> bytes:
     """A resource (parsed JSON that has the structure of its type) as XML in UTF-8.
 
-    Problem NOT_ACCEPTABLE when it holds something that R4 does not define, and so cannot be said in XML.
+    Problem NOT_ACCEPTABLE when it contains elements that R4 does not define, which have no XML form.
     """
     parts: list[str] = ['<?xml version="1.0" encoding="UTF-8"?>\n']
     _write_resource(resource, parts.append, f' xmlns="{_FHIR}"')
@@ -49,7 +49,7 @@ def _write_resource(resource: Json, add: Callable[[str], None], namespace: str =
     name = resource.get("resourceType")
     known = definitions()
     if not isinstance(name, str) or not (name in known.resource_types or name in known.sent_types):
-        raise _unsayable("a resource without a type of R4")
+        raise _unsayable("a resource whose type is not of R4")
     add(f"<{name}{namespace}>")
     _write_members({key: value for key, value in resource.items() if key != "resourceType"}, name, add)
     add(f"</{name}>")
@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _narrative(text: str) -> str:
-    """The `div` as it is; names that only HTML knows become characters, and what is no XML at all becomes text."""
+    """The `div` unchanged; HTML entities become characters, and text that is not XML is escaped."""
     text = _NAMED.sub(_as_character, _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text))
     if _is_div(text):
         return text
@@ -151,7 +151,7 @@ def _is_div(text: str) -> bool:
 
 
 def _unsayable(text: str) -> Problem:
-    return Problem(Category.NOT_ACCEPTABLE, f"the answer cannot be said in XML: it holds {text}")
+    return Problem(Category.NOT_ACCEPTABLE, f"the response has no XML form: it contains {text}")
 
 
 def _refuse_doctype(*_: Any) -> None:

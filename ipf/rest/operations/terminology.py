@@ -20,7 +20,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.translate import Match, translate
-from ipf.fhir.terminology.valueset import Membership, facts_of, work_out
+from ipf.fhir.terminology.valueset import Membership, expansion_of, facts_of
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
@@ -106,11 +106,11 @@ async def _value_set(
     """The value set by id, by url, or from the request, and its members."""
     sent = arguments.structure("valueSet")
     if sent is not None:
-        return sent, work_out(facts_of(sent), definitions.terminology.system, definitions.terminology.members)
+        return sent, expansion_of(facts_of(sent), definitions.terminology.system, definitions.terminology.members)
     resource = await _by_id(request, repository, "ValueSet")
     if resource is not None:
         facts = facts_of(resource)
-        return resource, work_out(facts, definitions.terminology.system, definitions.terminology.members)
+        return resource, expansion_of(facts, definitions.terminology.system, definitions.terminology.members)
     url = arguments.required("url")
     version = arguments.text("valueSetVersion")
     members = definitions.terminology.members(f"{url}|{version}" if version else url)

@@ -177,8 +177,8 @@ class PrefixTest(unittest.TestCase):
         table = {
             "name.": (1, 6, "expected a name, found the end"),
             "name\n  .where(": (2, 10, "expected an expression, found the end"),
-            "a = 'b": (1, 5, "the text that starts with ' is not closed"),
-            "@2015-13": (1, 1, "2015-13 is no date"),
+            "a = 'b": (1, 5, "the text that starts with ' is not terminated"),
+            "@2015-13": (1, 1, "2015-13 is not a valid date"),
             "a b": (1, 3, "expected the end of the expression or an operator, found 'b'"),
         }
         for text, (line, column, message) in table.items():
