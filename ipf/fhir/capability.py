@@ -1,6 +1,6 @@
-"""What this server can do, as a CapabilityStatement made from the route table and the definitions it works with.
+"""The CapabilityStatement and TerminologyCapabilities, generated from the route table and the definitions.
 
-Nothing is stated that has no route: an interaction or operation appears here because there is code that answers it.
+An interaction or operation is listed only when it has a route.
 
 Sources: https://hl7.org/fhir/R4/capabilitystatement.html, https://hl7.org/fhir/R4/terminologycapabilities.html
 """
@@ -114,7 +114,7 @@ def _stated(definitions: Definitions) -> list[str]:
 
 
 def terminology_capabilities(*, base_url: str, version: str) -> Json:
-    """What `metadata?mode=terminology` answers."""
+    """The TerminologyCapabilities of `metadata?mode=terminology`."""
     return {
         **_head("TerminologyCapabilities", base_url, version),
         "lockedDate": False,

@@ -1,6 +1,6 @@
-"""Bundles that the server answers, spliced from the stored bytes: a body is never parsed only to be written again.
+"""Bundles in responses, assembled from the stored bytes without parsing them.
 
-Every function takes versions and answers the UTF-8 JSON text of the whole Bundle.
+Every function takes versions and returns the Bundle as JSON text in UTF-8.
 
 Source: https://hl7.org/fhir/R4/bundle.html, https://hl7.org/fhir/R4/http.html#search, #history, #transaction-response
 """
@@ -62,7 +62,7 @@ def searchset(
     included: Sequence[Version] = (),
     outcome: bytes = b"",
 ) -> bytes:
-    """The page of a search result: matches, what was included, and an OperationOutcome about the search (JSON text)."""
+    """A page of a searchset: matches, included resources, and an OperationOutcome about the search (JSON text)."""
     base = _opened(base_url)
     entries = [_found(base, one, b"match") for one in matches]
     entries += [_found(base, one, b"include") for one in included]
@@ -82,7 +82,7 @@ def history(versions: Sequence[Version], total: int | None, base_url: str, links
 
 
 def response(kind: str, entries: Sequence[ResponseEntry]) -> bytes:
-    """The answer to a transaction or batch; `kind` is `transaction-response` or `batch-response`."""
+    """The response Bundle; `kind` is `transaction-response` or `batch-response`."""
     return _bundle(kind, [_response_entry(entry) for entry in entries], None, ())
 
 
@@ -99,7 +99,7 @@ def _bundle(kind: str, entries: Sequence[bytes], total: int | None, links: Seque
 
 
 def _full_url(base_url: str, version: Version) -> bytes:
-    """Types and ids are plain ASCII, so only the base needs to be written as JSON, and that once."""
+    """The full urls of versions.  Types and ids are ASCII, so only the base needs JSON escaping."""
     return b'%s/%s/%s"' % (_opened(base_url), version.resource_type.encode(), version.id.encode())
 
 

@@ -24,9 +24,10 @@ Range = tuple[int, int]
 
 
 def date_range(text: str) -> Range | None:
-    """The range that a date, dateTime or instant stands for, by its precision; None when it is none of these.
+    """The range of a date, dateTime or instant, by its precision; None for any other text.
 
-    Also reads what searches allow: a time without seconds, without a zone.  Digits beyond the microsecond are dropped.
+    Also accepts the forms of search values: a time without seconds or without a zone.  Digits beyond the microsecond
+    are dropped.
     """
     try:
         if len(text) == 10:

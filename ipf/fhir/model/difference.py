@@ -1,7 +1,7 @@
-"""How two resources differ: the paths at which they do, with what stands there.
+"""The differences of two resources: paths, with both values.
 
-`meta.versionId` and `meta.lastUpdated` do not count: the server sets them.  Elements of lists are compared place by
-place.  Paths are those of FHIRPath: `Patient.name[0].given[1]`.
+`meta.versionId` and `meta.lastUpdated` are ignored, since the server sets them.  Lists are compared by index.  Paths
+are FHIRPath: `Patient.name[0].given[1]`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SERVERS = frozenset(("versionId", "lastUpdated"))
 
 
 def differences(stored: Any, other: Any, path: str, most: int = MOST) -> list[dict[str, Any]]:
-    """`{"path", "stored", "replayed"}` of each difference, at most `most`; what is absent is null."""
+    """`{"path", "stored", "replayed"}` of each difference, at most `most`; an absent value is null."""
     found: list[dict[str, Any]] = []
     for place, one, two in _compare(_plain(stored), _plain(other), path):
         if len(found) >= most:
@@ -26,7 +26,7 @@ def differences(stored: Any, other: Any, path: str, most: int = MOST) -> list[di
 
 
 def _plain(resource: Any) -> Any:
-    """The resource without what the server sets."""
+    """The resource without the elements that the server sets."""
     if not isinstance(resource, dict) or not isinstance(resource.get("meta"), dict):
         return resource
     meta = {name: value for name, value in resource["meta"].items() if name not in _SERVERS}

@@ -2,11 +2,11 @@
 
 FHIR decimals carry their precision in their digits (`1.10` is not `1.1`), and a stored resource must come back as it
 was sent.  So numbers with a fraction or an exponent become `JsonDecimal`, a Decimal that remembers how it was written,
-and are written the same way again.  Text that is ambiguous or lossy is refused: the same member twice, NaN, Infinity,
-half of a surrogate pair, bytes that are no UTF-8, numbers too large to mean anything, nesting beyond about 250 levels.
+and are written the same way again.  Ambiguous or lossy text is refused: repeated members, NaN, Infinity, lone
+surrogates, invalid UTF-8, numbers out of range, nesting beyond about 250 levels.
 
-Most text is compact and without decimals.  For that there is a fast way: when orjson writes what it has just read
-byte for byte the same, nothing was lost (no repeated member, no rounded number); all other text takes the careful way.
+Most text is compact and without decimals, and takes a fast path: when orjson reproduces the text byte for byte, nothing
+was lost (no repeated member, no rounded number).  All other text takes the exact path.
 
 Sources: https://hl7.org/fhir/R4/json.html, https://hl7.org/fhir/R4/datatypes.html#decimal, RFC 8259
 """
@@ -25,9 +25,9 @@ from ipf.errors import Category, Problem
 __all__ = ["JsonDecimal", "dumps", "indented", "loads"]
 
 _LARGEST_EXPONENT = 1000
-_SAFE_INTEGER_LENGTH = 18  # digits that surely fit in 64 bits
+_SAFE_INTEGER_LENGTH = 18  # digits that always fit in 64 bits
 # In compact JSON a number follows `":`, `[` or `,`: three expressions, each with a fixed beginning, are searched four
-# times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the careful way.
+# times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the exact path.
 _DECIMALS = tuple(re.compile(start + rb"-?\d+[.eE]").search for start in (rb'":', rb"\[", b","))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -64,7 +64,7 @@ def loads(text: bytes | str) -> Any:
         if orjson.dumps(value) == data and not _may_hold_decimal(data):
             return value
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        pass  # the careful way says what is wrong
+        pass  # the exact path reports the error
     return _load_carefully(data)
 
 
@@ -77,7 +77,7 @@ def dumps(value: Any) -> bytes:
 
 
 def indented(value: Any) -> bytes:
-    """As `dumps`, for people: two blanks for each level."""
+    """As `dumps`, indented by two spaces."""
     return orjson.dumps(value, _encode, orjson.OPT_INDENT_2)
 
 
@@ -89,7 +89,7 @@ def _may_hold_decimal(compact: bytes) -> bool:
 def _load_carefully(data: bytes) -> Any:
     try:
         value = _decoder.decode(data.removeprefix(_BYTE_ORDER_MARK).decode())
-        dumps(value)  # refuses what could not be written again: lone surrogates, nesting without end
+        dumps(value)  # refuses values that cannot be serialized: lone surrogates, excessive nesting
     except UnicodeDecodeError as error:
         raise _malformed(f"the text is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:

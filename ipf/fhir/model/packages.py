@@ -1,13 +1,13 @@
 """FHIR NPM packages (`.tgz`): profiles, value sets, code systems, maps and search parameters of an installation.
 
-What arrives: a folder of packages (`IPF_PACKAGE_DIR`).  What leaves: a registry that finds a resource by canonical,
-with or without version, and parses it when it is asked for.  Nothing is unpacked to disk.  A package is read once: each
-resource is looked at (type, id, url, version) and kept compressed, so that a registry needs about the memory of its
-archives.  A package that is broken stops the load with Problem MALFORMED naming archive and entry; sizes are bounded,
-and links and paths that lead out of the archive are refused.
+Input: a folder of packages (`IPF_PACKAGE_DIR`).  Output: a registry that finds a resource by canonical, with or without
+version, and parses it on request.  Nothing is unpacked to disk.  A package is read once; resources are indexed by type,
+id, url and version, and kept compressed, so a registry needs about the memory of its archives.  A damaged package stops
+the load with Problem MALFORMED, which names archive and entry.  Sizes are bounded; links and paths that lead out of
+the archive are refused.
 
-Taken are the JSON resources directly in `package/`; examples and other folders are not.  When the same url and version
-is in two packages, that of the package with the newer version counts, then that of the later file name.
+Only the JSON resources directly in `package/` are read.  When two packages contain the same url and version, the package
+with the newer version counts, then the later file name.
 
 Source: https://confluence.hl7.org/display/FHIR/NPM+Package+Specification, https://hl7.org/fhir/R4/references.html#canonical
 """
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One resource of a package.  `package`: `name#version`; `place`: archive and entry, for messages to people.
+    """One resource of a package.  `package`: `name#version`; `place`: archive and entry, for messages.
 
     `url`, `version`, `id`: empty when the resource has none.
     """
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What `package.json` says.  `dependencies`: name and version of the packages that this one builds on."""
+    """The content of `package.json`.  `dependencies`: name and version of required packages."""
 
     name: str
     version: str
@@ -80,7 +80,7 @@ class Package:
 
 
 class Packages:
-    """All packages of an installation.  It never changes; a reload makes a new one."""
+    """All packages of an installation.  Immutable; a reload creates a new one."""
 
     def __init__(self, packages: Collection[Package] = ()) -> None:
         self.packages = tuple(packages)
@@ -99,12 +99,12 @@ class Packages:
     def load(cls, folder: Path | None, types: Collection[str] | None = None) -> Packages:
         """Every `*.tgz` of a folder (None: none).  `types`: keep resources of these types only, to save memory.
 
-        Problem MALFORMED names the archive and entry that is wrong; a folder that does not exist is one, too.
+        Problem MALFORMED names the faulty archive and entry, or the missing folder.
         """
         if folder is None:
             return cls()
         if not folder.is_dir():
-            raise Problem(Category.MALFORMED, "is no folder", str(folder))
+            raise Problem(Category.MALFORMED, "is not a folder", str(folder))
         return cls([read_package(path, types) for path in sorted(folder.glob("*.tgz"))])
 
     def find(self, canonical: str, resource_type: str | None = None) -> Entry | None:
@@ -140,7 +140,7 @@ def read_package(path: Path, types: Collection[str] | None = None) -> Package:
                 elif _is_resource(name):
                     found.append((name, data))
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise Problem(Category.MALFORMED, f"is no readable package: {error}", str(path)) from error
+        raise Problem(Category.MALFORMED, f"is not a readable package: {error}", str(path)) from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("name"), str):
         raise Problem(Category.MALFORMED, "has no package/package.json with a name", str(path))
     label = f"{manifest['name']}#{manifest.get('version', '')}"
@@ -149,7 +149,7 @@ def read_package(path: Path, types: Collection[str] | None = None) -> Package:
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, int, str], ...]]:
-    """Sorts versions as people mean them: 1.10 after 1.9, 2.0.0-ballot before 2.0.0, none at all first."""
+    """The sort key of a version: 1.10 after 1.9, 2.0.0-ballot before 2.0.0, no version first."""
     release, _, preview = version.partition("+")[0].partition("-")
     numbers = tuple(int(number[:18]) for number in _NUMBER.findall(release))
     return numbers, not preview, tuple(_preview_key(part) for part in preview.split(".") if part)
@@ -166,13 +166,15 @@ def _files(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
         name = member.name.removeprefix("./")
         count, total = count + 1, total + max(member.size, 0)
         if count > MOST_ENTRIES or total > LARGEST_PACKAGE or member.size > LARGEST_ENTRY:
-            raise Problem(Category.TOO_LARGE, "is larger than a package may be", f"{path}: {name[:200]}")
+            raise Problem(Category.TOO_LARGE, "exceeds the size limit of a package", f"{path}: {name[:200]}")
         if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or "\0" in name:
             raise Problem(Category.MALFORMED, "leads out of the archive", f"{path}: {name[:200]}")
         if member.isdir():
             continue
         if not member.isreg():
-            raise Problem(Category.MALFORMED, "is a link or device; a package has only files", f"{path}: {name[:200]}")
+            raise Problem(
+                Category.MALFORMED, "is a link or device; a package may contain only files", f"{path}: {name[:200]}"
+            )
         if _is_resource(name) or name == _FOLDER + "package.json":
             content = archive.extractfile(member)
             yield name, content.read() if content is not None else b""
@@ -193,12 +195,12 @@ def _json(data: bytes, place: str) -> Any:
 
 
 def _entry(name: str, data: bytes, label: str, path: Path, types: Collection[str] | None) -> Entry | None:
-    """None: a resource that is not wanted."""
+    """The resource of a file; None when its type is not requested."""
     place = f"{path}: {name}"
     head = _json(data, place)
     kind = head.get("resourceType") if isinstance(head, dict) else None
     if not isinstance(kind, str) or not kind:
-        raise Problem(Category.MALFORMED, "is no FHIR resource", place)
+        raise Problem(Category.MALFORMED, "is not a FHIR resource", place)
     if types is not None and kind not in types:
         return None
     id_, url, version, title = (_text(head, one, place) for one in ("id", "url", "version", "name"))
@@ -209,7 +211,7 @@ def _text(head: Json, name: str, place: str) -> str:
     """The text of a member that most conformance resources have; in others it may be a list (HumanName)."""
     value = head.get(name, "")
     if name == "id" and not isinstance(value, str):
-        raise Problem(Category.MALFORMED, "has an id that is no text", place)
+        raise Problem(Category.MALFORMED, "has an id that is not a string", place)
     return value if isinstance(value, str) else ""
 
 

@@ -1,11 +1,11 @@
 """Redaction of the secrets within stored resources: the values of the headers of a Subscription.
 
-A stored Subscription holds them encrypted, as `Name: ipf-sealed:1:...` (`ipf/security/vault.py`).  Every answer has a
-mask instead, and a Subscription that is sent back with the mask keeps the stored value.  Patches, search parameters
-and topic expressions see the mask too, so a secret can neither be copied nor found out by queries.
+A stored Subscription contains them encrypted, as `Name: ipf-sealed:1:...` (`ipf/security/vault.py`).  Responses contain
+a mask instead, and an update with the mask keeps the stored value.  Patches, search parameters and topic expressions
+see the mask too, so that clients can neither copy a secret nor guess it by queries.
 
-A secret belongs to the endpoint that it was registered for.  A Subscription with a new endpoint must state its secrets
-again; otherwise whoever may change a Subscription, but not read its secrets, could have them sent to himself.
+A secret belongs to the endpoint that it was registered for.  An update with a new endpoint must contain the secrets
+again; otherwise a client that may change a Subscription could have its secrets sent to another endpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def split_header(header: object) -> tuple[str, str]:
 def restore_redacted(resource: Json, stored: Json | None) -> Json:
     """A Subscription with the stored values instead of the masks, matched by name and in order.
 
-    Problem BUSINESS_RULE when there is nothing that a mask could stand for, or notifications go elsewhere.
+    Problem BUSINESS_RULE when no stored value matches a mask, or the endpoint has changed.
     """
     channel = resource.get("channel")
     headers = channel.get("header", ()) if isinstance(channel, dict) else ()
@@ -48,7 +48,7 @@ def restore_redacted(resource: Json, stored: Json | None) -> Json:
         if value == MASK:
             one = next((old for old in left if split_header(old)[0].lower() == name.lower()), None)
             if one is None:
-                text = f"{MASK} stands for a secret that is stored, and there is none for the header {name}"
+                text = f"{MASK} means a stored secret, and none is stored for the header {name}"
                 raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
             left.remove(one)
             if _channel(stored or {}).get("endpoint") != _channel(resource).get("endpoint"):
@@ -60,7 +60,7 @@ def restore_redacted(resource: Json, stored: Json | None) -> Json:
 def redact_resource(resource: Json) -> Json:
     """The resource as clients see it, for patches, expressions and indexes.
 
-    A client that could search or test an encoded secret would find it out letter by letter.
+    Otherwise a client could guess a secret letter by letter with searches or tests.
     """
     if resource.get("resourceType") != "Subscription":
         return resource
@@ -75,7 +75,7 @@ def redact_resource(resource: Json) -> Json:
 
 
 def refuse_encrypted_headers(sent: Json) -> None:
-    """Problem BUSINESS_RULE for a value with the mark of a stored secret: it may belong to another endpoint."""
+    """Problem BUSINESS_RULE for a value with the prefix of stored secrets: it may belong to another endpoint."""
     headers = _channel(sent).get("header", ())
     for number, one in enumerate(headers if isinstance(headers, list) else ()):
         name, value = split_header(one)
@@ -85,7 +85,7 @@ def refuse_encrypted_headers(sent: Json) -> None:
 
 
 def _moved(name: str, number: int) -> Problem:
-    text = f"the endpoint has changed: give the value of {name} again, this one was for another"
+    text = f"the endpoint has changed: send the value of {name} again; the stored one belongs to the old endpoint"
     return Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
 
 

@@ -1,4 +1,4 @@
-"""What the text of a reference says: `Patient/1`, `http://other/fhir/Patient/1/_history/2`, `urn:uuid:...`, `#inner`.
+"""Parsing of reference texts: `Patient/1`, `http://other/fhir/Patient/1/_history/2`, `urn:uuid:...`, `#inner`.
 
 Source: https://hl7.org/fhir/R4/references.html#literal
 """
@@ -12,7 +12,7 @@ from ipf.fhir.model.definitions import definitions
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A reference by type and id.  `base`: what stands before it (`http://other/fhir`), "" when it is relative."""
+    """A reference by type and id.  `base`: the base url (`http://other/fhir`), "" when it is relative."""
 
     base: str
     resource_type: str
@@ -26,7 +26,7 @@ class Literal:
 
 
 def parse_reference(text: str) -> Literal | None:
-    """The type and id that `text` names; None for a URN, a contained resource, a search, or any other URL."""
+    """The parsed reference; None for a URN, a contained resource, a search, or any other URL."""
     parts = text.split("/")
     version = None
     if len(parts) > 3 and parts[-2] == "_history":
@@ -41,7 +41,7 @@ def parse_reference(text: str) -> Literal | None:
 
 
 def indexed_form(text: str) -> str | None:
-    """How a reference is written in the index: without its version; None for a contained resource (`#inner`)."""
+    """The index form of a reference: without version; None for a contained resource (`#inner`)."""
     if text.startswith("#") or not text:
         return None
     if "/_history/" in text:
@@ -51,7 +51,7 @@ def indexed_form(text: str) -> str | None:
 
 
 def referenced_type(reference: dict[str, object]) -> str | None:
-    """The type that a Reference (parsed JSON) points at: by its text, else by its `type` element."""
+    """The target type of a Reference (parsed JSON): from its text, else from its `type` element."""
     text = reference.get("reference")
     if type(text) is str and text[:1] != "#":
         literal = parse_reference(text)

@@ -1,7 +1,7 @@
 """Regular expressions from clients, run by RE2 in time linear in the text.
 
-Everything that runs a pattern from a definition, a search, an expression or a topic calls this module.  RE2 has the
-syntax of PCRE without look-ahead, look-behind and back references.  The dot matches line ends too; `$` matches only
+All patterns of definitions, searches, expressions and topics run here.  RE2 has the syntax of PCRE without look-ahead,
+look-behind and back references.  The dot matches line ends too; `$` matches only
 the end of the text; `\\d`, `\\w` and `\\s` are ASCII.
 
 Source: https://github.com/google/re2/wiki/Syntax; http://hl7.org/fhirpath/N1/#matchesregex-string--boolean
@@ -66,7 +66,7 @@ class Pattern:
         return replaced
 
     def check_length(self, characters: int) -> None:
-        """PatternError when the pattern is to run on more text than is allowed for its size."""
+        """Raise PatternError when the text is too long for the size of the pattern."""
         if characters * self._size > _MOST_STEPS:
             raise PatternError("the text is too long for this regular expression")
 

@@ -1,7 +1,6 @@
 """A resource with some of its elements only: `_summary` and `_elements`.
 
-What is left out is never silent: the resource carries the tag SUBSETTED, so that nobody takes it for the whole.
-Elements that R4 requires stay in any case, as do `id` and `meta`.
+The result has the tag SUBSETTED.  It keeps `id`, `meta` and the elements that R4 requires.
 
 Source: https://hl7.org/fhir/R4/search.html#summary, #elements
 """
@@ -28,7 +27,7 @@ _ALWAYS = frozenset({"resourceType", "id", "meta"})
 
 
 def summary(resource: Json) -> Json:
-    """`_summary=true`: the elements that R4 marks as summary, also within elements that a resource itself defines."""
+    """`_summary=true`: the elements that R4 marks as summary, also within backbone elements."""
     return _tagged(_summarised(resource, str(resource["resourceType"])))
 
 

@@ -1,4 +1,4 @@
-"""Terminology, enough to live: code systems and value sets that are loaded, what is in them, and what is not known."""
+"""Terminology: membership and translation of codes in the loaded code systems, value sets and concept maps."""
 
 from ipf.fhir.terminology.service import Terminology
 

@@ -1,6 +1,6 @@
-"""A code system as a value: its codes, their displays, and what stands above what.
+"""A code system: its codes, their displays and their hierarchy.
 
-Made from a row of our tables or from a CodeSystem resource; both give `[code, display, children, properties]`.
+Built from a row of the tables or from a CodeSystem resource; both give `[code, display, children, properties]`.
 Source: https://hl7.org/fhir/R4/codesystem.html
 """
 
@@ -16,7 +16,7 @@ _NO_PARENTS: tuple[str, ...] = ()
 
 @dataclass(slots=True)
 class Concept:
-    """One code with its display, the codes above it, and its properties (code -> values)."""
+    """One code with its display, its parents, and its properties (code -> values)."""
 
     code: str
     display: str
@@ -27,12 +27,12 @@ class Concept:
 
     @property
     def selectable(self) -> bool:
-        """False for a mere heading."""
+        """False for an abstract code, which only groups others."""
         return self.properties.get("notSelectable", [False])[0] not in (True, "true")
 
 
 class CodeSystem:
-    """All codes of one system that are known here.  `complete`: a code that is not among them does not exist."""
+    """The loaded codes of one system.  `complete`: the system has no other codes."""
 
     def __init__(self, url: str, facts: Json, version: str = "") -> None:
         self.url = url
@@ -48,15 +48,15 @@ class CodeSystem:
             self._folded = {code.casefold(): concept for code, concept in self.concepts.items()}
 
     def find(self, code: str) -> Concept | None:
-        """The concept of a code, None when it is not known."""
+        """The concept of a code; None when it is unknown."""
         return self.concepts.get(code) or (self._folded.get(code.casefold()) if self.any_case else None)
 
     def is_below(self, code: str, ancestor: str) -> bool:
-        """Whether `code` stands under `ancestor` (not: is it)."""
+        """Whether `code` is a descendant of `ancestor`; a code is not its own descendant."""
         return ancestor in self.above(code)
 
     def above(self, code: str) -> set[str]:
-        """All codes above a code."""
+        """All ancestors of a code."""
         found: set[str] = set()
         pending = [code]
         while pending:
@@ -68,7 +68,7 @@ class CodeSystem:
         return found
 
     def below(self, ancestor: str) -> Iterator[str]:
-        """All codes under a code."""
+        """All descendants of a code."""
         return (code for code in self.concepts if self.is_below(code, ancestor))
 
 
@@ -83,7 +83,7 @@ def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
 
 
 def _padded(row: list[Any]) -> tuple[str, str, list[Any], dict[str, list[Any]], str, tuple[Json, ...]]:
-    """A row with its missing end: display, children, properties, definition, designations."""
+    """A row with defaults for missing columns: display, children, properties, definition, designations."""
     padded: Any = (*row, *("", [], {}, "", ())[len(row) - 1 :])
     return padded  # type: ignore[no-any-return]
 

@@ -1,6 +1,6 @@
-"""Code systems that are a grammar, or that the machine knows: units, media types, languages, time zones, currencies.
+"""Code systems defined by a grammar or an external list: units, media types, languages, time zones, currencies.
 
-Each is a test of a code: True, False.  Sources: https://ucum.org/ucum, RFC 6838, RFC 5646, IANA tz, ISO 4217 (active
+Each is a test of a code.  Sources: https://ucum.org/ucum, RFC 6838, RFC 5646, IANA tz, ISO 4217 (active
 codes of 2024 and those that R4's own value set has).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*(\s*;\s*[\w-]+=(\"[^\"]*\"|[^;\"]+))*")
-_SHORT_FORMS = frozenset(("xml", "json", "ttl"))  # what R4 calls its own formats in CapabilityStatement.format
+_SHORT_FORMS = frozenset(("xml", "json", "ttl"))  # the FHIR formats in CapabilityStatement.format
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8}|[xi])(-[A-Za-z0-9]{1,8})*")
 _UCUM = re.compile(r"[!-~]+")
 _ISO_4217 = """
@@ -34,7 +34,7 @@ def _zones() -> frozenset[str]:
 
 
 def _is_unit(code: str) -> bool:
-    """Printable, with brackets in pairs: no full parse of UCUM, which has more units than any list."""
+    """Whether a code is printable with paired brackets; UCUM is not parsed completely."""
     return (
         _UCUM.fullmatch(code) is not None
         and all(code.count(a) == code.count(b) for a, b in ("[]", "()", "{}"))

@@ -1,7 +1,7 @@
 """Code systems and value sets by url, from packages, the store and the shipped tables.
 
-Resources of packages and of the store go before our own tables.  What is worked out is kept.  No question waits for
-anything; one that cannot be answered with what is loaded is answered None, never guessed.
+Resources of packages and of the store precede the shipped tables.  Results are cached.  Lookups do no IO; the result is
+None when the loaded definitions do not decide it.
 
 Source: https://hl7.org/fhir/R4/terminology-service.html
 """
@@ -22,7 +22,7 @@ Find = Callable[[str, str], Json | None]  # resource type, canonical -> resource
 
 
 class Terminology:
-    """What is known of codes.  `find` gives CodeSystem and ValueSet resources of packages or the store."""
+    """Lookups in code systems and value sets.  `find` gives the resources of packages and the store."""
 
     def __init__(self, find: Find | None = None) -> None:
         self._find = find
@@ -36,21 +36,21 @@ class Terminology:
         return self._systems[url]
 
     def members(self, value_set: str) -> Membership | None:
-        """What is in a value set; None when it is not loaded (or contains itself)."""
+        """The members of a value set; None when it is not loaded or contains itself."""
         if value_set not in self._sets:
-            self._sets[value_set] = None  # while it is worked out: a value set cannot contain itself
+            self._sets[value_set] = None  # during the expansion: a value set cannot contain itself
             facts = self._load_set(value_set)
             if facts is not None:
                 self._sets[value_set] = valueset.expansion_of(facts, self.system, self.members)
         return self._sets[value_set]
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
-        """Whether a code is in a value set; None when that cannot be known here."""
+        """Whether a code is in a value set; None when it cannot be decided."""
         members = self.members(value_set)
         return None if members is None else members.contains(system, code)
 
     def has(self, system: str, code: str) -> bool | None:
-        """Whether the system has the code; None when the system is not (wholly) loaded."""
+        """Whether the system has the code; None when the system is not completely loaded."""
         known = self.system(system)
         if known is None or not known.concepts:
             test = OPEN_SYSTEMS.get(system)
@@ -60,17 +60,17 @@ class Terminology:
         return False if known.complete else None
 
     def display(self, system: str, code: str) -> str | None:
-        """The display of a code, None when it is not known."""
+        """The display of a code; None when it is unknown."""
         known = self.system(system)
         concept = known.find(code) if known is not None else None
         return concept.display if concept is not None else None
 
     def is_value_set(self, url: str) -> bool:
-        """Whether this url is that of a value set that is loaded, and not also a code system's."""
+        """Whether this is the url of a loaded value set, and not also of a code system."""
         return self.system(url) is None and self.members(url) is not None
 
     def subsumes(self, system: str, above: str, below: str) -> bool | None:
-        """Whether `above` is `below` or stands over it; None when it cannot be known."""
+        """Whether `above` is `below` or an ancestor of it; None when it cannot be decided."""
         known = self.system(system)
         if known is None or known.find(above) is None or known.find(below) is None:
             return above == below or None

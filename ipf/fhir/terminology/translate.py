@@ -15,7 +15,7 @@ _NO_MATCH = frozenset(("unmatched", "disjoint"))
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One answer: the code, how it relates (`equivalent`, `wider` ...), and the map that says so."""
+    """One translation: the target code, its equivalence (`equivalent`, `wider` ...), and the ConceptMap."""
 
     system: str
     code: str
@@ -25,7 +25,7 @@ class Match:
 
     @property
     def matched(self) -> bool:
-        """Whether this is a translation, and not the statement that there is none."""
+        """Whether this is a translation; False for `unmatched` and `disjoint`."""
         return self.equivalence not in _NO_MATCH
 
 
@@ -73,7 +73,7 @@ def _reversed(group: Json) -> Iterator[tuple[str, Json, str]]:
 
 
 def _unmapped(rule: Json, code: str, system: str, url: str) -> Iterator[Match]:
-    """What a map says of codes that it does not list: as they are, or one fixed code."""
+    """The translation of codes that a map does not list: unchanged, or one fixed code."""
     if rule.get("mode") == "provided":
         yield Match(system, code, "", "equal", url)
     elif rule.get("mode") == "fixed" and "code" in rule:

@@ -1,7 +1,7 @@
-"""What is in a value set, as far as the code systems behind it are known.
+"""The members of a value set, as far as its code systems are loaded.
 
-A value set is worked out once into a `Membership`: codes by system, tests of open systems, and the systems of which it
-takes something that cannot be known here (SNOMED CT, LOINC).  So the answer to `contains` is True, False or None.
+A value set is expanded once into a `Membership`: codes by system, tests of open systems, and the systems that are not
+loaded (SNOMED CT, LOINC).  So the result of `contains` is True, False or None.
 
 Source: https://hl7.org/fhir/R4/valueset.html#compositions
 """
@@ -35,7 +35,7 @@ class Membership:
     errors: set[str] = field(default_factory=set)
 
     def contains(self, system: str | None, code: str) -> bool | None:
-        """Whether the code is a member; without a system, whether it is one of any.  None: it cannot be known."""
+        """Whether the code is a member; without a system, of any system.  None: it cannot be decided."""
         if system is None:
             return self._has_code(code)
         if code in self.codes.get(system, ()):
@@ -51,18 +51,18 @@ class Membership:
         return None if self.unknown else False
 
     def systems(self) -> set[str]:
-        """All systems that it takes codes from."""
+        """All systems with members."""
         return {*self.codes, *self.tests, *self.unknown}
 
     def members(self) -> Iterator[tuple[str, str, str]]:
-        """(system, code, display) of all that can be listed."""
+        """(system, code, display) of all members that can be listed."""
         for system, codes in self.codes.items():
             for code, display in codes.items():
                 yield system, code, display
 
 
 def expansion_of(facts: Json, systems: Systems, sets: Sets) -> Membership:
-    """The membership of a value set's facts (`include`, `exclude`; or `members` of a ready expansion)."""
+    """The membership of a value set's facts (`include` and `exclude`, or `members` of an expansion)."""
     found = Membership()
     for system, code, display in facts.get("members", ()):
         found.codes.setdefault(system, {})[code] = display
@@ -74,7 +74,7 @@ def expansion_of(facts: Json, systems: Systems, sets: Sets) -> Membership:
 
 
 def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
-    """One include: what its system gives, as far as it is also in each of the value sets it names."""
+    """The members of one include: those of its system that are also in each of its value sets."""
     found = _from_system(include, systems) if "system" in include else None
     for url in include.get("sets", ()):
         other = sets(url)
@@ -116,7 +116,7 @@ def _listed(rows: list[Any], system: CodeSystem | None) -> Iterator[tuple[str, s
 
 
 def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callable[[Concept], bool] | None:
-    """A filter as a test; None for what is not understood."""
+    """A filter as a test; None when it is not supported."""
     if name in ("concept", "code") and operator in ("is-a", "descendent-of", "is-not-a"):
         below = set(system.below(value))
         if operator == "is-not-a":
@@ -134,7 +134,7 @@ def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callabl
 
 
 def _by_pattern(system: CodeSystem, value: str) -> Callable[[Concept], bool]:
-    """A test for codes that the pattern matches wholly.  PatternError for a pattern that cannot be run on them all."""
+    """The test that a pattern matches a whole code.  PatternError for a pattern that cannot run on all codes."""
     compiled = pattern(value)
     compiled.check_length(sum(map(len, system.concepts)))
     return lambda concept: compiled.is_all_of(concept.code)
@@ -171,7 +171,7 @@ def _without(test: Callable[[str], bool], system: str, less: Membership) -> Call
 
 
 def _intersection(found: Membership | None, other: Membership) -> Membership:
-    """What is in both; of what is only perhaps in one, the system is unknown."""
+    """The members of both; the system is unknown when membership in one is undecided."""
     if found is None:
         return Membership(
             {system: dict(codes) for system, codes in other.codes.items()},
@@ -196,7 +196,7 @@ def _all_of(test: Callable[[str], bool], system: str, other: Membership) -> Call
 
 
 def facts_of(resource: Json) -> Json:
-    """A ValueSet resource as facts: its composition, or its expansion when it has no other."""
+    """A ValueSet resource as facts: its composition, or its expansion when it has no composition."""
     compose = resource.get("compose")
     if compose is None:
         return {

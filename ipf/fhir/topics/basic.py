@@ -1,4 +1,4 @@
-"""An R4 Basic that holds a SubscriptionTopic in extensions, as the guide for R4 has it, read as that SubscriptionTopic.
+"""Reads the SubscriptionTopic from the extensions of an R4 Basic, as the R4 Backport guide defines it.
 
 Extensions are named `.../StructureDefinition/extension-SubscriptionTopic.<element>` under `http://hl7.org/fhir/4.3/` or
 `5.0/`; inner ones by the name of the element alone.  Both prefixes occur and mean the same.
@@ -17,14 +17,14 @@ from ipf.ports import Json
 
 TOPIC = "SubscriptionTopic"
 TOPIC_TYPES = frozenset({TOPIC, "Basic"})
-"""Types of resources that may be or hold a topic."""
+"""Resource types that may be or contain a topic."""
 
 CODE_SYSTEM = "http://hl7.org/fhir/fhir-types"
 _NAME = re.compile(r"http://hl7\.org/fhir/[\d.]+/StructureDefinition/extension-SubscriptionTopic\.(\w+)")
 
 
 def topic_in(resource: Json | None) -> Json | None:
-    """The SubscriptionTopic that a resource is or holds; None for any other resource, or none."""
+    """The SubscriptionTopic that a resource is or contains; None for any other resource, or None."""
     if resource is None:
         return None
     if resource.get("resourceType") == TOPIC:
@@ -50,7 +50,7 @@ def _members(path: str, named: Iterable[tuple[str, Json]]) -> Json:
     for name, extension in named:
         element = definitions().element(path, name)
         if element is None:
-            continue  # such as `id`, or what a later version adds
+            continue  # such as `id`, or an element of a later version
         value = _value(element.types[0], extension)
         if value is None:
             continue

@@ -1,12 +1,11 @@
-"""A SubscriptionTopic as values: which changes it is about, what may be filtered by, and what goes along.
+"""Parses a SubscriptionTopic: its triggers, its filters and its notification shapes.
 
-What arrives: the resource, in the shape of R4B or R5, or an R4 Basic that holds one (`topic_basic.py`).  What leaves: a
-`Topic`, or Problem BUSINESS_RULE with an issue for each thing that cannot be served, so that no topic silently fires
-always or never.
+Input: the resource in the form of R4B or R5, or from an R4 Basic (`basic.py`).  Output: a `Topic`, or Problem
+BUSINESS_RULE with an issue for each part that is not supported.
 
-Of one trigger everything that is said must hold; of several triggers one suffices.  `resultForCreate` and
-`resultForDelete` stand for the criteria that has no resource to be put to; not said, it fails.  Without
-`supportedInteraction` creates, updates and deletions count.
+All criteria of a trigger must hold; one trigger of several suffices.  `resultForCreate` and `resultForDelete` are the
+result of the criteria for the missing version; without them the criteria fail.  Without `supportedInteraction` creates,
+updates and deletions count.
 
 Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5/subscriptiontopic.html
 """
@@ -35,7 +34,7 @@ _PLACE = "SubscriptionTopic"
 
 
 def fires(trigger: Trigger, change: Change) -> bool:
-    """Whether a change of the trigger's type fires it.  An expression that fails on the data is not true."""
+    """Whether a change of the trigger's type fires it.  An expression that fails on the data is false."""
     return (
         change.interaction in trigger.interactions
         and _meets_searches(trigger, change)
@@ -85,7 +84,7 @@ def is_served(resource: Json) -> bool:
 
 
 def check_topic(resource: Json) -> None:
-    """Refuse a SubscriptionTopic that could not be served.  Drafts may be incomplete."""
+    """Raise Problem BUSINESS_RULE for a SubscriptionTopic that is not supported.  Drafts may be incomplete."""
     if not isinstance(resource.get("url"), str):
         raise Problem(Category.BUSINESS_RULE, "a topic needs a url", f"{_PLACE}.url")
     if resource.get("status") == "active":
@@ -93,7 +92,7 @@ def check_topic(resource: Json) -> None:
 
 
 def read_topic(resource: Json) -> Topic:
-    """The topic that a SubscriptionTopic (of its structure) states.  Problem BUSINESS_RULE with all reasons."""
+    """The topic of a valid SubscriptionTopic.  Problem BUSINESS_RULE with all reasons."""
     parser = _TopicParser(resource)
     topic = parser.topic()
     if parser.issues:
@@ -102,20 +101,20 @@ def read_topic(resource: Json) -> Topic:
 
 
 class _TopicParser:
-    """A topic while it is read; what is wrong is collected."""
+    """Parses a topic and collects the issues."""
 
     def __init__(self, resource: Json) -> None:
         self.issues: list[Issue] = []
         self._resource = resource
 
     def topic(self) -> Topic:
-        """Everything; worth something when there are no issues."""
+        """The topic; valid only when there are no issues."""
         resource = self._resource
         triggers = tuple(self._triggers())
         if not triggers and not self.issues:
             self._refuse("a topic needs a resourceTrigger", "resourceTrigger")
         for number, _ in enumerate(resource.get("eventTrigger", ())):
-            self._refuse("event triggers are not served", f"eventTrigger[{number}]")
+            self._refuse("event triggers are not supported", f"eventTrigger[{number}]")
         types = frozenset(trigger.resource_type for trigger in triggers)
         return Topic(
             str(resource.get("url", "")),
@@ -133,7 +132,7 @@ class _TopicParser:
         name = str(item.get("resource", "")).rpartition("/")[2]
         if name in definitions().resource_types:
             return name
-        self._refuse(f"{name[:60] or 'nothing'} is no resource type of this server", f"{place}.resource")
+        self._refuse(f"{name[:60] or 'nothing'} is not a resource type of this server", f"{place}.resource")
         return None
 
     def _triggers(self) -> Iterator[Trigger]:
@@ -148,7 +147,7 @@ class _TopicParser:
             rule, inside = item.get("queryCriteria", {}), f"{place}.queryCriteria"
             for member in ("resultForCreate", "resultForDelete"):
                 if rule.get(member, _PASSES) not in _RESULTS:
-                    self._refuse("write test-passes or test-fails", f"{inside}.{member}")
+                    self._refuse("must be test-passes or test-fails", f"{inside}.{member}")
             yield Trigger(
                 name,
                 interactions,
@@ -179,7 +178,7 @@ class _TopicParser:
         try:
             return compile(text)
         except FhirPathError as refused:
-            self._refuse(f"this is no FHIRPath: {refused}", place)
+            self._refuse(f"not valid FHIRPath: {refused}", place)
             return None
 
     def _filters(self, types: frozenset[str]) -> Iterator[Filter]:
@@ -189,7 +188,7 @@ class _TopicParser:
             parameter = str(item.get("filterParameter", ""))
             bases = [name] if name else sorted(types)
             if types and not any(parameter in definitions().search_parameters(base) for base in bases):
-                self._refuse(f"{parameter[:60]} is no search parameter of {', '.join(bases)}", place)
+                self._refuse(f"{parameter[:60]} is not a search parameter of {', '.join(bases)}", place)
             yield Filter(name, parameter, _codes(item, "modifier"), _codes(item, "comparator"))
 
     def _shapes(self) -> Iterator[tuple[str, tuple[Include, ...]]]:
@@ -212,7 +211,7 @@ class _TopicParser:
 
 
 def _parameter(key: str, parameter: str) -> str:
-    """`_include`, `_include:iterate`, or in the way of R5 `iterate` alone."""
+    """`_include`, `_include:iterate`, or the R5 form `iterate`."""
     return f"{parameter}:{key}" if key in ("iterate", "recurse") else key
 
 
@@ -221,10 +220,10 @@ def _codes(item: Json, member: str) -> frozenset[str] | None:
 
 
 def alone(query: Query) -> Query:
-    """A query that a resource answers by itself; Problem BUSINESS_RULE names the parameters that look at others."""
+    """A query on single resources; Problem BUSINESS_RULE names the parameters that need other resources."""
     needs_store = parameters_that_need_store(query)
     if needs_store or query.includes:
         names = ", ".join(needs_store) or "_include"
-        text = f"{names} cannot be used: a change is matched by itself, without other resources"
+        text = f"{names} cannot be used: topics match single resources, without other resources"
         raise Problem(Category.BUSINESS_RULE, text)
     return query

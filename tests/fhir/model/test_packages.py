@@ -99,7 +99,7 @@ class PackageTests(TestCase):
         problem = self._refused({"package/a.json": b'{\n"resourceType": oops}'})
         self.assertIn("package/a.json: is not JSON", str(problem))
         self.assertIn("line 2", str(problem))
-        self.assertIn("package/b.json: is no FHIR resource", str(self._refused({"package/b.json": [1]})))
+        self.assertIn("package/b.json: is not a FHIR resource", str(self._refused({"package/b.json": [1]})))
         self.assertIn("package.json", str(self._refused({"package/package.json": None})))
         self.assertIn("leads out", str(self._refused({"package/../../etc/passwd": b"x"})))
         self.assertIn("leads out", str(self._refused({"/etc/passwd": b"x"})))
