@@ -93,7 +93,7 @@ class RefusedTests(TestCase):
             (f"<Patient{NS}><birthDate value=''/></Patient>", "Patient.birthDate", "empty"),
             (f"<Patient{NS}><birthDate valeu='2000'/></Patient>", "Patient.birthDate", "attribute"),
             (f"<Patient{NS}>text</Patient>", "Patient", "text outside"),
-            (f"<Patient{NS}><multipleBirthInteger value='1.5'/></Patient>", "Patient.multipleBirthInteger", "whole"),
+            (f"<Patient{NS}><multipleBirthInteger value='1.5'/></Patient>", "Patient.multipleBirthInteger", "integer"),
             (f"<Patient{NS}><contained><Patient/><Patient/></contained></Patient>", "Patient.contained[0]", "several"),
             (f'<!DOCTYPE x [<!ENTITY a "b">]><Patient{NS}/>', None, "DOCTYPE"),
             (f'<?xml version="1.0" encoding="UTF-16"?><Patient{NS}/>', None, "UTF-8"),
