@@ -1,13 +1,13 @@
 """FHIR NPM packages (`.tgz`): profiles, value sets, code systems, maps and search parameters of an installation.
 
-Input: a folder of packages (`IPF_PACKAGE_DIR`). Output: a registry that finds a resource by canonical, with or
-without version, and parses it on request. Nothing is unpacked to disk. A package is read once; resources are indexed
-by type, id, url and version, and kept compressed, so a registry needs about the memory of its archives. A damaged
-package stops the load with Problem MALFORMED, which names archive and entry. Sizes are bounded; links and paths that
-lead out of the archive are refused.
+Input: a folder of packages (`IPF_PACKAGE_DIR`).  Output: a registry that finds a resource by canonical, with or
+without version, and parses it on request.  Nothing is unpacked to disk.  A package is read once; resources are
+indexed by type, id, url and version, and kept compressed, so a registry needs about the memory of its
+archives.  A damaged package stops the load with Problem MALFORMED, which names archive and entry.  Sizes are
+bounded; links and paths that lead out of the archive are refused.
 
-Only the JSON resources directly in `package/` are read.  When two packages contain the same url and version, the package
-with the newer version counts, then the later file name.
+Only the JSON resources directly in `package/` are read.  When two packages contain the same url and version,
+the package with the newer version counts, then the later file name.
 
 Source: https://confluence.hl7.org/display/FHIR/NPM+Package+Specification, https://hl7.org/fhir/R4/references.html#canonical
 """
