@@ -52,11 +52,11 @@ class ServiceProcess:
 
     @property
     def base_url(self) -> str:
-        """Where it answers HTTP."""
+        """Its base URL."""
         return f"http://127.0.0.1:{self.http_port}"
 
     def start(self) -> None:
-        """Start it; it is not ready yet when this returns."""
+        """Start it without waiting until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._log = self.log_path.open("ab")
         command = [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
@@ -71,7 +71,7 @@ class ServiceProcess:
         return self.answers()
 
     def answers(self) -> bool:
-        """Whether somebody on its HTTP port says that messages are accepted."""
+        """Whether the HTTP port reports readiness."""
         try:
             return self.get("/actuator/health/readiness")[0] == 200
         except (OSError, http.client.HTTPException):

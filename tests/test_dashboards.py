@@ -102,14 +102,14 @@ class DashboardTests(TestCase):
                 self.assertIn(each, labels[name], where)
 
     def check_grouping(self, where: str, text: str, known: dict[str, dict[str, set[str]]]) -> None:
-        """What `by (...)` names, some series of the expression has."""
+        """Each label in `by (...)` belongs to a series of the expression."""
         names = {name for name in known if re.search(rf"\b{name}\b", text)}
         labels = {label for name in names for label in known[name]} | OF_PROMETHEUS
         for group in re.findall(r"\bby \(([^)]*)\)", text):
             self.assertLessEqual({label.strip() for label in group.split(",")}, labels, where)
 
     def test_every_metric_of_ours_is_shown_somewhere(self) -> None:
-        """A metric that nobody looks at is not worth its cost."""
+        """Every metric is used in a rule or a dashboard."""
         shown = " ".join(text for _, text in expressions())
         own = {re.sub(r"_(bucket|sum|count)$", "", name) for name in everything()}
         own = {name for name in own if name.startswith(("interface_engine_", "fhir_subscription_", "ipf_"))}

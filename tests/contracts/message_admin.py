@@ -19,7 +19,7 @@ EVERY = MessageFilter(tenant=EVERY_TENANT)
 ALL = Selection(None, MessageFilter())
 
 
-def asked(kind: str, selection: Selection = ALL, *, following: bool = True, per_second: int = 100) -> NewJob:
+def new_job(kind: str, selection: Selection = ALL, *, following: bool = True, per_second: int = 100) -> NewJob:
     """A request for a job."""
     return NewJob(kind, selection, {"shown": kind}, following, per_second)
 
@@ -59,7 +59,7 @@ class MessageAdminContract(TestCase):
 
     # -- looking
 
-    async def test_what_converted_a_message_last(self) -> None:
+    async def test_last_conversion_of_a_message(self) -> None:
         (one,) = await self._end(Status.DELIVERED, received(), map_url="urn:a|1", transform_ms=1.5)
         (passed,) = await self._end(Status.DELIVERED, received())
         found = await self.admin.transformed(one)
@@ -67,7 +67,7 @@ class MessageAdminContract(TestCase):
         for number in (passed, 999):
             found = await self.admin.transformed(number)
             self.assertEqual((found.map_url, found.duration_ms), (None, None))
-        await self._done(await self.admin.start_job(asked("replay", Selection((one,), EVERY)), 10))
+        await self._done(await self.admin.start_job(new_job("replay", Selection((one,), EVERY)), 10))
         await self._end(Status.DELIVERED, map_url="urn:b|2", transform_ms=0.5)
         self.assertEqual((await self.admin.transformed(one)).map_url, "urn:b|2", "that of its newest conversion")
 
@@ -111,7 +111,7 @@ class MessageAdminContract(TestCase):
         self.assertEqual(await self.admin.select(of_group, 50), [4, 6], "dead letters alone, of every tenant")
 
     async def test_selections(self) -> None:
-        """Ids and filters combine; in order of id, at most so many; always of one tenant unless all are asked for."""
+        """Ids and filters combine; in order of id, at most so many; always of one tenant unless EVERY_TENANT."""
         ids = await self._end(Status.DELIVERED, *(received(f"S{n}") for n in range(4)), received(tenant="north"))
         for selection, limit, found in (
             (ALL, 50, ids[:4]), (ALL, 2, ids[:2]), (Selection((ids[3], ids[1], 999), MessageFilter()), 50, [2, 4]),
@@ -126,15 +126,15 @@ class MessageAdminContract(TestCase):
 
     async def test_a_job_and_its_list(self) -> None:
         await self._end(Status.DEAD_LETTER, received(), received(), received(tenant="north"))
-        first = await self.admin.start_job(asked("retry", per_second=5), 2)
+        first = await self.admin.start_job(new_job("retry", per_second=5), 2)
         self.assertEqual((first.kind, first.status, first.total, first.per_second), ("retry", "requested", 2, 5))
         self.assertEqual((first.selection, first.tenant, first.error), ({"shown": "retry"}, "default", None))
-        empty = await self.admin.start_job(asked("discard", Selection((), MessageFilter())), 2)
+        empty = await self.admin.start_job(new_job("discard", Selection((), MessageFilter())), 2)
         self.assertEqual((empty.status, empty.total), ("done", 0), "nothing to do")
-        north = await self.admin.start_job(asked("retry", Selection((3,), EVERY)), 2)
-        several = await self.admin.start_job(asked("retry", Selection(None, EVERY)), 3)
+        north = await self.admin.start_job(new_job("retry", Selection((3,), EVERY)), 2)
+        several = await self.admin.start_job(new_job("retry", Selection(None, EVERY)), 3)
         self.assertEqual((north.tenant, several.tenant), ("north", EVERY_TENANT))
-        await self._refused(self.admin.start_job(asked("retry"), 1), Category.COSTLY)
+        await self._refused(self.admin.start_job(new_job("retry"), 1), Category.COSTLY)
         for tenant, status, found in (
             ("default", None, [several, empty, first]), ("north", None, [several, north]), ("south", None, [several]),
             (EVERY_TENANT, None, [several, north, empty, first]), ("default", "done", [empty]), ("north", "done", []),
@@ -148,7 +148,7 @@ class MessageAdminContract(TestCase):
 
     async def test_cancelling(self) -> None:
         await self._end(Status.DEAD_LETTER, received(), received(), received())
-        job = await self.admin.start_job(asked("retry"), 10)
+        job = await self.admin.start_job(new_job("retry"), 10)
         self.assertEqual(await self.admin.run_batch(1), (1, 100))
         self.assertEqual((await self._known(job.id)).status, "running")
         cancelled = await self.admin.cancel_job(job.id)
@@ -159,16 +159,16 @@ class MessageAdminContract(TestCase):
         await self._refused(self.admin.cancel_job(999), Category.NOT_FOUND)
 
     async def test_retry_and_discard(self) -> None:
-        """What is no dead letter (retry: and did not fail) is left alone and counted."""
+        """Only dead letters (retry: also failed ones) change; the others are counted as skipped."""
         (delivered,) = await self._end(Status.DELIVERED, received())
         (failed,) = await self._end(Status.FAILED, received())
         dead = await self._end(Status.DEAD_LETTER, received(), received())
         three = Selection((delivered, failed, dead[0]), EVERY)
-        job = await self._done(await self.admin.start_job(asked("discard", three), 9))
+        job = await self._done(await self.admin.start_job(new_job("discard", three), 9))
         counts = (job.status, job.total, job.done_count, job.changed_count, job.skipped_count)
         self.assertEqual(counts, ("done", 3, 3, 1, 2))
         self.assertIsNone(await self.inbox.get(dead[0]))
-        job = await self._done(await self.admin.start_job(asked("retry"), 9), 2)
+        job = await self._done(await self.admin.start_job(new_job("retry"), 9), 2)
         counts = (job.status, job.total, job.done_count, job.changed_count, job.skipped_count)
         self.assertEqual(counts, ("done", 3, 3, 2, 1))
         row = await self.inbox.get(failed)
@@ -178,11 +178,11 @@ class MessageAdminContract(TestCase):
         self.assertEqual((await self._states())[delivered], Status.DELIVERED)
 
     async def test_replay(self) -> None:
-        """Delivered ones are converted again behind all; later ones of their patients behind them, each once."""
+        """Delivered messages are converted again after all others, then later ones of their patients, each once."""
         messages = [received(key=key) for key in (7, 7, 8, 7)]
         for message in messages:
             await self._end(Status.DELIVERED, message)
-        job = await self._done(await self.admin.start_job(asked("replay", Selection((1, 2), EVERY)), 9), 1)
+        job = await self._done(await self.admin.start_job(new_job("replay", Selection((1, 2), EVERY)), 9), 1)
         counts = (job.total, job.changed_count, job.following_count, job.skipped_count)
         self.assertEqual(counts, (2, 2, 2, 0), "4 follows 1, and 2")
         claims = await self.inbox.claim("w", 50)
@@ -190,21 +190,21 @@ class MessageAdminContract(TestCase):
         self.assertEqual(set((await self._states()).values()), {Status.DELIVERED}, "the rows stay as they are")
 
     async def test_replay_alone(self) -> None:
-        """`following` false; FAILED and DEAD_LETTER are tried again instead; what waits is left alone."""
+        """`following` false; FAILED and DEAD_LETTER are retried; waiting messages do not change."""
         await self._end(Status.DELIVERED, received(key=7))
         await self._end(Status.DELIVERED, received(key=7))
         (dead,) = await self._end(Status.DEAD_LETTER, received(key=9))
         await self.inbox.store([received(key=10)])
         ids = (1, dead, 4)
-        job = await self._done(await self.admin.start_job(asked("replay", Selection(ids, EVERY), following=False), 9))
+        job = await self._done(await self.admin.start_job(new_job("replay", Selection(ids, EVERY), following=False), 9))
         self.assertEqual((job.changed_count, job.following_count, job.skipped_count), (2, 0, 1))
         claims = await self.inbox.claim("w", 50)
         self.assertEqual({(claim.id, claim.original_id) for claim in claims} - {(dead, None), (4, None)}, {(5, 1)})
 
     async def test_jobs_come_one_after_another(self) -> None:
         await self._end(Status.DEAD_LETTER, received(), received())
-        first = await self.admin.start_job(asked("retry", Selection((1,), EVERY)), 9)
-        second = await self.admin.start_job(asked("discard", Selection((1, 2), EVERY)), 9)
+        first = await self.admin.start_job(new_job("retry", Selection((1,), EVERY)), 9)
+        second = await self.admin.start_job(new_job("discard", Selection((1, 2), EVERY)), 9)
         await self.admin.run_batch(50)
         self.assertEqual((await self._known(first.id)).status, "done")
         self.assertEqual((await self._known(second.id)).status, "requested")

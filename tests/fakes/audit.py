@@ -44,10 +44,10 @@ class MemoryAuditStore:
 
     async def purge(self, before: datetime, limit: int) -> int:
         """See `ports.AuditStore.purge`."""
-        gone = [key for key, audit in self.rows.items() if audit.recorded_at < before][:limit]
-        for key in gone:
+        expired = [key for key, audit in self.rows.items() if audit.recorded_at < before][:limit]
+        for key in expired:
             del self.rows[key]
-        return len(gone)
+        return len(expired)
 
     async def ensure_month(self, moment: datetime) -> None:
         """See `ports.AuditStore.ensure_month`."""

@@ -41,12 +41,12 @@ class _Cursor:
     resend_until: int | None = None
     resume: int = 0
     attempts: list[Attempt] = field(default_factory=list)
-    asked: int = 0
+    requests: int = 0
 
     def follow(self, stream: Stream) -> None:
-        """Who holds a lease on what is asked for anew has lost it."""
-        if self.asked != stream.asked:
-            self.asked, self.token, self.leased, self.ready_at = stream.asked, self.token + 1, False, None
+        """Revoke the lease of a subscription that was requested again."""
+        if self.requests != stream.requests:
+            self.requests, self.token, self.leased, self.ready_at = stream.requests, self.token + 1, False, None
 
 
 class MemoryDeliveryQueue:

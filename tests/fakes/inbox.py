@@ -278,18 +278,18 @@ def selected(row: Row, wanted: MessageFilter) -> bool:
     )  # fmt: skip
     received, error = message.received_at, row.last_error or ""
     return (
-        all(asked is None or asked == found for asked, found in pairs)
+        all(wanted is None or wanted == found for wanted, found in pairs)
         and (wanted.received_from is None or received >= wanted.received_from)
         and (wanted.received_to is None or received < wanted.received_to)
         and (not wanted.error or wanted.error.lower() in error.lower())
         and (not wanted.patient or folded(wanted.patient) in patients_of(message.raw, message.charset))
-        and (not wanted.text or _holds(words_of(message.raw, message.charset), query_words(wanted.text)))
+        and (not wanted.text or _contains(words_of(message.raw, message.charset), query_words(wanted.text)))
     )
 
 
-def _holds(words: set[str], asked: list[str]) -> bool:
+def _contains(words: set[str], query: list[str]) -> bool:
     return all(
-        any(one.startswith(word[:-1]) for one in words) if word.endswith("*") else word in words for word in asked
+        any(one.startswith(word[:-1]) for one in words) if word.endswith("*") else word in words for word in query
     )
 
 

@@ -100,8 +100,8 @@ class MemoryMessageAdmin:
         number, now = len(self._works) + 1, datetime.now(UTC)
         status = "requested" if ids else "done"
         tenants = {self._inbox.rows[one].message.tenant for one in ids}
-        asked = job.selection.wanted.tenant
-        tenant = tenants.pop() if asked == EVERY_TENANT and len(tenants) == 1 else asked
+        requested = job.selection.wanted.tenant
+        tenant = tenants.pop() if requested == EVERY_TENANT and len(tenants) == 1 else requested
         made = Job(number, job.kind, job.shown, job.following, job.per_second, status, len(ids), 0, 0, 0, 0, None, now,
                    now, tenant)  # fmt: skip
         self._works[number] = _Work(made, ids)
@@ -155,8 +155,8 @@ class MemoryMessageAdmin:
         retried = [row for row in rows if row.status in (Status.FAILED, Status.DEAD_LETTER)]
         if job.kind == "discard":
             dead = {row.id for row in rows if row.status is Status.DEAD_LETTER}
-            gone = [row.id for row in self._inbox.rows.values() if row.id in dead or row.original_id in dead]
-            for number in gone:
+            deleted = [row.id for row in self._inbox.rows.values() if row.id in dead or row.original_id in dead]
+            for number in deleted:
                 del self._inbox.rows[number]
             return len(dead), 0
         again = [row for row in rows if row.status in _DONE]
@@ -171,7 +171,7 @@ class MemoryMessageAdmin:
         return len(retried), 0
 
     def _following(self, rows: list[Row], left: set[int]) -> list[Row]:
-        """Later messages of the same patients, but for those that the job will come to."""
+        """Later messages of the same patients, without those that the job has yet to process."""
         first: dict[tuple[str, int], int] = {}
         for row in rows:
             key = row.message.ordering_key
@@ -187,7 +187,7 @@ class MemoryMessageAdmin:
 
 
 def fingerprint_of(row: Row) -> str:
-    """What is alike in errors, as the database works it out."""
+    """The fingerprint of an error, as the database computes it."""
     return md5(_ALIKE.sub("?", row.last_error or "").encode()).hexdigest()[:12]
 
 

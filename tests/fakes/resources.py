@@ -52,7 +52,7 @@ class Stream:
     state: SubscriptionState
     events: list[Event] = field(default_factory=list)
     epoch: int = 0
-    asked: int = 0  # how often it was asked for
+    requests: int = 0  # number of times with status requested
 
 
 class MemoryFhirStore:
@@ -303,7 +303,7 @@ class MemoryTransaction:
         for state in writes.subscriptions:
             stream = store.streams.setdefault(state.rid, Stream(state))
             stream.state, stream.epoch = state, store.epoch
-            stream.asked += state.status == "requested"
+            stream.requests += state.status == "requested"
         for topic in writes.topics:
             store.topics[topic.rid] = topic, store.epoch
         for one in writes.creators:

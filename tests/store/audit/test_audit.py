@@ -30,11 +30,11 @@ class PostgresAuditTests(AuditContract, TestCase):
         self.trail = PostgresAuditStore(self.database)
 
     async def partitions(self) -> dict[str, int]:
-        """Names of the partitions without their prefix, and how many records each has."""
+        """Names of the partitions without their prefix, and their numbers of records."""
         rows = await self.database.many("SELECT tableoid::regclass::text, count(*) FROM audit_records GROUP BY 1")
         return {name.removeprefix("audit_records_"): int(count) for name, count in rows}
 
-    async def test_what_cannot_be_text_is_replaced(self) -> None:
+    async def test_unstorable_characters_are_replaced(self) -> None:
         await self.trail.append([
             audit(1, agent="a\x00b\\u0000"), audit(2, target="lone \ud800", agent="\udfff", entities=("Basic/\x00",)),
         ])  # fmt: skip
@@ -69,7 +69,7 @@ class PostgresAuditTests(AuditContract, TestCase):
         self.assertEqual(await self.ids(AuditFilter()), [3, 2, 1, 0])
 
     async def test_no_record_is_lost_without_its_partition(self) -> None:
-        """The default partition takes it; it moves when the partition is made."""
+        """The default partition stores it; it moves when the month gets a partition."""
         self.trail._months.add(datetime(2026, 1, 1, tzinfo=UTC))
         await self.trail.append([audit(1)])
         self.assertEqual(await self.partitions(), {"default": 1})
@@ -79,7 +79,7 @@ class PostgresAuditTests(AuditContract, TestCase):
         self.assertEqual((await self.partitions(), await self.ids(AuditFilter())), ({"y2026m01": 2}, [2, 1]))
 
     async def test_a_partition_that_cannot_be_made(self) -> None:
-        """Is said, and costs no record."""
+        """Is logged, and no record is lost."""
         await self.database.many("CREATE TABLE audit_records_y2026m01 (x int)")
         await self.database.many("DROP FUNCTION ensure_audit_month")
         await self.trail.append([audit(1)])
@@ -182,7 +182,7 @@ class DividedAuditTests(AuditContract, TestCase):
         self.trail = PostgresAuditStore(self.database)
 
     async def test_a_partition_that_was_made_later(self) -> None:
-        """Hides rows of other tenants as well; by its own name nobody but the owner reads it."""
+        """Row security applies to it; only the owner may read the partition by name."""
         await self.trail.append([audit(1), audit(2, tenant="other")])
         counts = {table: f"SELECT count(*) FROM {table}" for table in ("audit_records", "audit_records_y2026m01")}
         for count in counts.values():

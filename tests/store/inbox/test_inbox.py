@@ -1,4 +1,4 @@
-"""The inbox on PostgreSQL and in memory; and what only the real one can show: many at once, long queues, plans."""
+"""The inbox on PostgreSQL and in memory; on PostgreSQL also concurrency, long queues and query plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes import MemoryInbox
 
 
 class MemoryInboxTest(contract.InboxContract):
-    """The fake."""
+    """The contract in memory."""
 
     def setUp(self) -> None:
         self.ahead = timedelta()
@@ -28,7 +28,7 @@ class MemoryInboxTest(contract.InboxContract):
 
 
 class PostgresInboxTest(contract.InboxContract):
-    """The real one."""
+    """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "ipf")
@@ -45,8 +45,8 @@ class PostgresInboxTest(contract.InboxContract):
         self.assertIs(refused.category, Category.MALFORMED)
         self.assertEqual(sum((await self.inbox.counts()).values()), 0)
 
-    async def test_names_that_hold_what_stands_between_them(self) -> None:
-        """Any control character may be in a name; only a name with all of them must be stored alone."""
+    async def test_names_with_separators(self) -> None:
+        """A name may contain any control character; a name with all of them is stored outside a batch."""
         ids = ["a\x1eb", "\x1e\x1d\x1c", "\x02\x03'"]
         self.assertEqual(await self.inbox.store([received(one) for one in ids]), [Outcome.STORED] * 3)
         self.assertEqual([claim.source_id for claim in await self.inbox.claim("w", 5)], ids)
@@ -72,7 +72,7 @@ class PostgresInboxTest(contract.InboxContract):
                     await postgres.pause(0.05)
 
         await concurrently([drain(f"w{n}") for n in range(4)])
-        while len(done) < 400:  # a wake-up lost between two workers costs up to a second, never a message
+        while len(done) < 400:  # a lost wake-up delays a message by up to a second
             await postgres.pause(0.2)
             await drain("last")
         self.assertEqual(len({source_id for _, source_id in done}), 400)
@@ -81,14 +81,14 @@ class PostgresInboxTest(contract.InboxContract):
             self.assertEqual(order, sorted(order))
 
     async def test_same_messages_at_once(self) -> None:
-        """The same 50 messages by two connections in opposite order: 50 rows, no deadlock is seen."""
+        """Two connections store the same 50 messages in opposite order: 50 rows, no deadlock."""
         batch = [received(f"{n}") for n in range(50)]
         first, second = await concurrently([self.inbox.store(batch), self.inbox.store(batch[::-1])])
         stored = sum(outcome.value == "stored" for outcome in (*first, *second))
         self.assertEqual((stored, (await self.inbox.counts())[Status.RECEIVED]), (50, 50))
 
     async def test_a_long_queue_behind_one_message(self) -> None:
-        """3,000 rows wait behind a failed one: they are put off once, then others are claimed at full speed."""
+        """3,000 rows wait for a failed one: they are deferred once, then other rows are claimed at full speed."""
         for start in range(0, 3000, 500):
             await self.inbox.store([received(f"k{start + n}", key=7) for n in range(500)])
         (first,) = await self.inbox.claim("w", 1)
@@ -105,7 +105,7 @@ class PostgresInboxTest(contract.InboxContract):
         self.assertEqual(waiting[0], 0)
 
     async def test_a_clock_that_was_set_back(self) -> None:
-        """What became due by the clock of before goes on now; what waits for its turn or its next attempt waits."""
+        """Rows due by the former clock are due now; deferred rows and retries keep their time."""
         await self.inbox.store([received(f"{number}") for number in range(5)])
         minutes = {1: 60, 2: 60, 3: 0.9, 4: 4, 5: 10}  # by id; the longest backoff is five minutes here
         for id_, later in minutes.items():
@@ -119,7 +119,7 @@ class PostgresInboxTest(contract.InboxContract):
         self.assertEqual([claim.id for claim in await self.inbox.claim("w", 50)], [1, 2, 5])
 
     async def test_full_table_plans(self) -> None:
-        """With 50,000 stored rows and statistics, the hot statements still walk their own indexes."""
+        """With 50,000 rows and statistics, the frequent statements use their indexes."""
         await self.database.many(
             "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type, "
             "correlation_id, listener, charset, raw_content_type, raw_message) "

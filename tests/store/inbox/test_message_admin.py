@@ -10,7 +10,7 @@ from tests.fakes import MemoryInbox, MemoryMessageAdmin
 
 
 class MemoryMessageAdminTest(contract.MessageAdminContract):
-    """The fake."""
+    """The contract in memory."""
 
     def setUp(self) -> None:
         self.inbox = MemoryInbox()
@@ -18,7 +18,7 @@ class MemoryMessageAdminTest(contract.MessageAdminContract):
 
 
 class PostgresMessageAdminTest(contract.MessageAdminContract):
-    """The real one."""
+    """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
         database = await postgres.database(self, "ipf")

@@ -1,4 +1,4 @@
-"""Retention on PostgreSQL: rows that are removed, rows that always stay, and one run for all replicas."""
+"""Retention on PostgreSQL: deleted rows, kept rows, and the lease of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 
 
 async def ids(database: Database, table: str, column: str = "id") -> list[int]:
-    """What is left."""
+    """The remaining rows."""
     return [row[0] for row in await database.many(f"SELECT {column} FROM {table} ORDER BY 1")]
 
 
@@ -29,7 +29,7 @@ class PrunerTests(TestCase):
         self.pruner = PostgresPruner(self.inbox, self.fhir)
 
     async def all_of(self, kind: str) -> int:
-        """Batches to the end; what the dry run says must be what goes."""
+        """Prune all batches; the dry run must have the same count."""
         expected = await self.pruner.count(kind, BEFORE)
         removed, cursor = 0, ""
         while cursor is not None:
@@ -39,14 +39,14 @@ class PrunerTests(TestCase):
         return removed
 
     async def test_messages(self) -> None:
-        """Delivered long ago, with their conversions and receipts; nothing that is open, failed or young."""
+        """Old delivered messages with their conversions and receipts; no open, failed or recent ones."""
         old, young = NOW - 20 * DAY, NOW - 2 * DAY
-        gone = [await message(self.inbox, n, "DELIVERED", old, correlation=OWN if n == 1 else None) for n in (1, 2)]
+        deleted = [await message(self.inbox, n, "DELIVERED", old, correlation=OWN if n == 1 else None) for n in (1, 2)]
         kept = [await message(self.inbox, 10 + n, status, old) for n, status in enumerate(("FAILED", "DEAD_LETTER"))]
         kept += [await message(self.inbox, 20, "DELIVERED", old, ended=young)]
         kept += [await message(self.inbox, 21, "DELIVERED", young)]
         converting = await message(self.inbox, 22, "DELIVERED", old)
-        for number, (original, status) in enumerate(((gone[0], "DELIVERED"), (converting, "RECEIVED"))):
+        for number, (original, status) in enumerate(((deleted[0], "DELIVERED"), (converting, "RECEIVED"))):
             await self.inbox.many(
                 f"INSERT INTO message_states (id, tenant, status, received_at, ready_at, original_id, delivered_at)"
                 f" VALUES ({1000 + number}, 'default', '{status}', now(), now(), {original}, '{old.isoformat()}')"
@@ -72,7 +72,7 @@ class PrunerTests(TestCase):
         self.assertEqual(await self.all_of("rejects"), 1190)
 
     async def test_deliveries(self) -> None:
-        """Old attempts go; old events only once they were acknowledged, or their subscription is gone."""
+        """Old attempts; old events if acknowledged or if the subscription is deleted."""
         await self.fhir.many(
             "INSERT INTO subscription_states (rid, partition_id, id, status, last_event_number, delivered_number)"
             " VALUES (1, 1, 'a', 'active', 90, 80), (2, 1, 'b', 'deleted', 3, 0), (3, 1, 'c', 'error', 2, 0);"
@@ -89,7 +89,7 @@ class PrunerTests(TestCase):
         self.assertEqual(left, [(1, 10), (3, 2)])
 
     async def test_versions(self) -> None:
-        """A former version is as old as what replaced it; what is current, or still to be sent, stays."""
+        """The age of a version counts from its replacement; current versions and those of pending events stay."""
         await self.fhir.many(
             "INSERT INTO partitions (name) VALUES ('north');"
             "INSERT INTO resources VALUES (1, 1, 'Patient', 'a', 3, now(), false), "
@@ -115,7 +115,7 @@ class PrunerTests(TestCase):
         self.assertEqual(left, [(1, 2), (1, 3), (2, 2), (3, 1)])
 
     async def test_a_run_has_one_holder(self) -> None:
-        """Taken, kept, lost when it ran out, not begun again soon unless asked."""
+        """Acquired, renewed, lost on expiry; the next run starts later, or at once on request."""
         pruner = self.pruner
         self.assertIsNone((await pruner.last_run()).began_at)
         self.assertTrue(await pruner.hold_run("a", 60, None))

@@ -1,4 +1,4 @@
-"""Queues, counts by hour, dead letters and traces, on PostgreSQL; counts do not depend on what was counted when."""
+"""Queues, counts by hour, dead letters and traces, on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipf.store.postgres.quoting import literal
 from tests import postgres
 
 OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
-NOBODY = "00000000-0000-4000-8000-000000000000"
+NO_ID = "00000000-0000-4000-8000-000000000000"
 HOUR = timedelta(hours=1)
 
 
@@ -70,12 +70,12 @@ class MessageStatisticsTests(TestCase):
         return dict(counted)
 
     async def count_all(self) -> None:
-        """The background count, until it is complete."""
+        """Run the background count until it is complete."""
         while await self.statistics.count_received():
             pass
 
     async def test_counts_of_hours(self) -> None:
-        """The same before and after the hours were counted in the background, whatever becomes of messages later."""
+        """Equal before and after the background count, also after state changes of messages."""
         self.assertEqual(await self.counts(), {})
         self.assertEqual(set((await self.statistics.queue()).values()), {0})
         self.assertIsNone(await self.statistics.oldest_waiting())
@@ -108,8 +108,8 @@ class MessageStatisticsTests(TestCase):
         self.assertNotIn((30, "DEAD_LETTER"), await self.counts())
         self.assertEqual((await self.statistics.queue())[Status.DELIVERED], 6)
 
-    async def test_what_retention_removes_stays_counted(self) -> None:
-        """The trigger takes back only what operators remove."""
+    async def test_messages_removed_by_retention_stay_counted(self) -> None:
+        """The trigger subtracts only messages that operators delete."""
         ids = [await message(self.inbox, number, "DELIVERED", self.hour - 5 * HOUR) for number in range(3)]
         await self.count_all()
         await self.pruning(
@@ -120,7 +120,7 @@ class MessageStatisticsTests(TestCase):
         self.assertEqual(await self.counts(), {(5, "DELIVERED"): 2})
 
     async def pruning(self, *statements: str) -> None:
-        """As retention does it."""
+        """Delete as retention does."""
 
         async def work(session: Session) -> None:
             await session.many("SELECT set_config('ipf.pruning', 'on', true)")
@@ -140,7 +140,7 @@ class MessageStatisticsTests(TestCase):
         self.assertEqual((rows[0].last_error, rows[0].status), ("no map", Status.DEAD_LETTER))
 
     async def test_trace(self) -> None:
-        """Rows of both databases that carry the id, and attempts that carried its event among others."""
+        """Rows of both databases with the id, and attempts that include its event."""
         self.assertEqual(await self.statistics.trace(OWN), Trace())
         first = await message(self.inbox, 1, "DELIVERED", self.now, correlation=OWN)
         await run(
@@ -170,19 +170,19 @@ class MessageStatisticsTests(TestCase):
         await run(
             self.fhir,
             f"""INSERT INTO resources VALUES (1, 1, 'Patient', 'p', 2, now(), false);
-            INSERT INTO resource_versions VALUES (1, 1, 1, now(), 'POST', false, '{NOBODY}', ''),
+            INSERT INTO resource_versions VALUES (1, 1, 1, now(), 'POST', false, '{NO_ID}', ''),
                 (1, 2, 1, now(), 'PUT', false, '{OWN}', '');
             INSERT INTO subscription_states (rid, partition_id, id, status) VALUES (7, 1, 's', 'active');
             INSERT INTO subscription_events VALUES (7, 2, 1, 2, now(), '{OWN}');
             INSERT INTO delivery_attempts (subscription_rid, event_number, to_event_number, attempted_at, succeeded,
                 http_status, duration_ms, correlation_id)
             VALUES (7, 2, NULL, now(), false, 500, 3, '{OWN}'),
-                (7, 1, 3, now() + interval '1 s', true, 200, 3, '{NOBODY}'),
-                (7, 4, 9, now(), true, 200, 3, '{NOBODY}')""",
+                (7, 1, 3, now() + interval '1 s', true, 200, 3, '{NO_ID}'),
+                (7, 4, 9, now(), true, 200, 3, '{NO_ID}')""",
         )
 
     async def test_plans(self) -> None:
-        """None of the questions reads a whole table: there is no sequential scan, nor one of the bodies' own pages."""
+        """No query has a sequential scan or reads the table of bodies."""
         for ask in (
             lambda: self.statistics.throughput(self.now - 24 * HOUR, None, "day"),
             lambda: self.statistics.dead_letters(20),
@@ -196,7 +196,7 @@ class MessageStatisticsTests(TestCase):
 
 
 class _Explaining(Database):
-    """A database that answers as the other one and keeps the plans."""
+    """A database wrapper that records query plans."""
 
     def __init__(self, real: Database) -> None:
         self._real = real

@@ -1,4 +1,4 @@
-"""Search inside messages: the index, the tail that is not in it yet, totals, and messages that are removed."""
+"""Full-text search: the index, unindexed messages, totals, and deleted messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SearchTest(TestCase):
         self.index = PostgresMessageIndex(self.database, lambda: self.now)
 
     async def indexed(self, batches: int = 100) -> int:
-        """Index what is due; how many messages that were."""
+        """Index the due messages; returns their number."""
         count = 0
         for _ in range(4):
             self.now += 1
@@ -66,7 +66,7 @@ class SearchTest(TestCase):
         return page.total, [row.source_id for row in page.rows]
 
     async def check(self) -> None:
-        """The same results, however much is indexed."""
+        """The results do not depend on the number of indexed messages."""
         for wanted, ids in (
             ({"text": "hansen"}, ["C4", "C3", "C1", "C0"]),
             ({"text": "HANSEN kari"}, ["C4", "C1", "C0"]),
@@ -147,7 +147,7 @@ class SearchTest(TestCase):
         self.assertEqual((page.total, page.is_exact), (0, True))
 
     async def test_removed_messages_leave_index_and_totals(self) -> None:
-        """Delete, and many at once."""
+        """One deletion, and bulk deletion."""
         await self.fill()
         await self.indexed()
         (claim, *_) = await self.inbox.claim("w", 5)

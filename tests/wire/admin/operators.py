@@ -1,4 +1,4 @@
-"""The admin API on a listener over real stores, for its tests; every answer is held against the OpenAPI document."""
+"""The admin API on a listener over PostgreSQL stores.  Checks every response against the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PatientMapper:
     """PID-5.1 becomes the family name of a Patient by PID-3."""
 
     def has_map(self, message_type: str) -> bool:
-        """Every type has one."""
+        """True for every type."""
         return True
 
     async def transform(self, message: Claimed) -> Mapped:
@@ -80,7 +80,7 @@ def adt(number: int, name: str = "Hansen", patient: str = "P1", **changes: Any) 
 
 
 class OperatorsTest(TestCase):
-    """Opens everything; `ask` answers (status, body)."""
+    """Sets up stores and listener; `ask` returns (status, body)."""
 
     async def setUp(self) -> None:
         self.database: Database = await postgres.database(self, "ipf")
@@ -110,12 +110,12 @@ class OperatorsTest(TestCase):
         self.addCleanup(port.stopListening)
 
     async def change_status(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
-        """What the service does when an operator sets a status."""
+        """Set a status as the service does."""
         given = (tenant, id, status, error, self.fhir, self.matcher, now)
         return await set_status(*given, correlation_id=correlation_id)
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """The answer, which must be as the OpenAPI document says."""
+        """The response, checked against the OpenAPI document."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         response = await self.client.request(method, self.base + path, headers=sent, data=data, reactor=reactor)
@@ -126,7 +126,7 @@ class OperatorsTest(TestCase):
         return response.code, shown
 
     async def convert(self, limit: int = 50, *, unmapped: Sequence[UnmappedCode] = (), **units: Any) -> list[Claimed]:
-        """What the converter does, for everything that is due."""
+        """Convert all due messages."""
         claims = await self.inbox.claim("w", limit)
         for claim in claims:
             mapped = await self.mapper.transform(claim)
@@ -137,14 +137,14 @@ class OperatorsTest(TestCase):
         return list(claims)
 
     async def end_as(self, status: Status, error: str = "matchbox: no map 17") -> int:
-        """One attempt of the oldest message that is due ends so."""
+        """Settle one attempt of the oldest due message with this status."""
         (claim,) = await self.inbox.claim("w", 1)
         due = now() if status is Status.FAILED else None
         await self.inbox.settle([Settlement(claim.id, claim.fence, status, 5, error, due)])
         return claim.id
 
     async def work(self) -> None:
-        """Do all that jobs have to do."""
+        """Run all jobs to their end."""
         while await self.message_admin.run_batch(2) is not None:
             pass
 
@@ -163,7 +163,7 @@ def together(coroutine: Any) -> defer.Deferred[Any]:
 
 
 def check(method: str, path: str, status: int, body: Any) -> None:
-    """AssertionError when the OpenAPI document does not know this answer."""
+    """AssertionError when the OpenAPI document does not describe this response."""
     described = _described(path)
     if described is None:
         assert status in (401, 404), f"{path} is not in the document"

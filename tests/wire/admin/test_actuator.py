@@ -1,4 +1,4 @@
-"""Health and metrics through a real listener, with components that answer, fail and hang."""
+"""Health and metrics through a real listener, with components that succeed, fail and hang."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ class HealthTests(TestCase):
     def test_a_hanging_check_is_down_after_its_limit_and_does_not_hide_others(self) -> None:
         clock = Clock()
         health = Health({"inbox": Component(hanging), "fhir": Component(up)}, clock, 2.0)
-        asked = Deferred.fromCoroutine(health.health())
-        self.assertNoResult(asked)
+        result = Deferred.fromCoroutine(health.health())
+        self.assertNoResult(result)
         clock.advance(2.0)
-        answer = self.successResultOf(asked)
+        answer = self.successResultOf(result)
         body = json.loads(answer.body)
         self.assertEqual((answer.status, body["components"]["fhir"]), (503, {"status": "UP"}))
         error = body["components"]["inbox"]["details"]["error"]

@@ -1,4 +1,4 @@
-"""`/admin/audit`, and the records of operators' requests."""
+"""`/admin/audit`, and the audit records of admin requests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class AuditSearchTests(TestCase):
 
 
 class AuditHookTests(TestCase):
-    """Records of operators' requests."""
+    """Audit records of admin requests."""
 
     def setUp(self) -> None:
         self.noted: list[Audit] = []
@@ -91,14 +91,14 @@ class AuditHookTests(TestCase):
         )
 
     async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
-        """The record that a request leaves: interaction, action, outcome, agent, entities."""
+        """The audit record of a request: interaction, action, outcome, agent, entities."""
 
         async def work(_: Request) -> Answer:
             return Answer(status)
 
-        asked = request(url, method, authorization=f"Bearer {token}")
+        sent = request(url, method, authorization=f"Bearer {token}")
         before = len(self.noted)
-        self.hook(asked, await respond(self.access.check, refusal, asked, work), datetime(2026, 1, 1, tzinfo=UTC))
+        self.hook(sent, await respond(self.access.check, refusal, sent, work), datetime(2026, 1, 1, tzinfo=UTC))
         if len(self.noted) == before:
             return ()
         one = self.noted[-1]
@@ -123,8 +123,8 @@ class AuditHookTests(TestCase):
             ("observe/system", "GET", "wrong-token"): ("read", "R", 8, "anonymous", ("observe/system",)),
             ("messages/7", "GET", "right", 500): ("read", "R", 8, "admin", ("messages/7",)),
         }
-        for asked, expected in table.items():
-            self.assertEqual(tuple(await self.ask(*asked)), expected, asked)
+        for arguments, expected in table.items():
+            self.assertEqual(tuple(await self.ask(*arguments)), expected, arguments)
 
     async def test_a_failing_audit_trail_fails_no_request(self) -> None:
         def broken(_: Audit) -> None:

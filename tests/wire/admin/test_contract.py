@@ -65,7 +65,7 @@ class ContractTest(OperatorsTest):
         self.assertIn(state, body["message"])
 
     async def test_list_filters_and_totals(self) -> None:
-        """Each state alone and all together; totals follow the filter, indexed or not."""
+        """One state or all; totals match the filter, with and without index."""
         ids = await self.in_each_state()
         status, body = await self.ask("GET", "/messages")
         self.assertEqual((status, body["total"], [item["id"] for item in body["items"]]), (200, 5, [5, 4, 3, 2, 1]))
@@ -97,7 +97,7 @@ class ContractTest(OperatorsTest):
             self.assertEqual(shown, (200, 120, limit, offset, count), query)
 
     async def test_refusals(self) -> None:
-        """400, 404 and 405, in one shape."""
+        """400, 404 and 405 have the same form."""
         for method, path, status, code in (
             ("GET", "/messages?status=delivered", 400, "invalid_status"),
             ("GET", "/messages?limit=ten", 400, "bad_request"),
@@ -117,7 +117,7 @@ class ContractTest(OperatorsTest):
             self.assertEqual((found, body["error"], list(body)), (status, code, ["error", "message"]), path)
 
     async def test_tokens(self) -> None:
-        """401 everywhere but the document; the second token may only read."""
+        """401 except for the OpenAPI document; the second token is read-only."""
         await self._listen("s3cret", "look")
         await self.inbox.store([adt(1)])
         for path in ("/messages", "/messages/1", "/messages/1/effects", "/jobs", "/rejects", "/config", "/x"):
@@ -130,7 +130,7 @@ class ContractTest(OperatorsTest):
         self.assertEqual((await self.ask("POST", "/messages/replay", replay, Authorization="Bearer s3cret"))[0], 202)
 
     async def test_rejects(self) -> None:
-        """Listed newest first, shown with the stored bytes, removed."""
+        """Listed newest first, returned with the stored bytes, deleted."""
         for number in range(3):
             await self.inbox.reject(Rejected(now(), "6f1e1b5e-0c38-4b3c-9c51-0242ac120002", "lab", "10.0.0.1",
                                              f"no MSH {number}", b"\x00\xffraw", 700))  # fmt: skip

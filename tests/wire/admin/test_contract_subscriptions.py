@@ -43,7 +43,7 @@ class SubscriptionContractTest(OperatorsTest):
         assert not isinstance(written, Exception), written
 
     async def attempts(self, id: str, *succeeded: bool) -> None:
-        """Attempts to deliver, a second apart."""
+        """Delivery attempts, one second apart."""
         made = [
             Attempt(number, now() + timedelta(seconds=number), good, 200 if good else None, 7,
                     None if good else "no answer", CORRELATION)
@@ -126,7 +126,7 @@ class SubscriptionContractTest(OperatorsTest):
         self.assertTrue(all(line["correlation_id"] for line in said))
 
     async def test_refusals(self) -> None:
-        """400, 401, 404 and 405, in one shape; nothing is changed."""
+        """400, 401, 404 and 405 have the same form; nothing changes."""
         await self.register("s1")
         for body in (b"", b"{", b"[]", {}, {"status": "on"}, {"status": None}, {"status": ["off"]}, {"Status": "off"}):
             status, shown = await self.ask("PATCH", "/subscriptions/s1/status", body)
@@ -147,6 +147,6 @@ class SubscriptionContractTest(OperatorsTest):
             self.assertEqual((await self.ask("GET", path))[0], 401, path)
             self.assertEqual(self.headers.getRawHeaders("www-authenticate"), ["Bearer"])
             self.assertEqual((await self.ask("GET", path, Authorization="Bearer look"))[0], 200, path)
-        asked = ("PATCH", "/subscriptions/s1/status", {"status": "off"})
-        self.assertEqual((await self.ask(*asked))[0], 401)
-        self.assertEqual((await self.ask(*asked, Authorization="Bearer look"))[0], 403)
+        arguments = ("PATCH", "/subscriptions/s1/status", {"status": "off"})
+        self.assertEqual((await self.ask(*arguments))[0], 401)
+        self.assertEqual((await self.ask(*arguments, Authorization="Bearer look"))[0], 403)

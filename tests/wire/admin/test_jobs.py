@@ -1,4 +1,4 @@
-"""Effects, replay with its dry run, dead letters in bulk, and jobs: through HTTP, on PostgreSQL."""
+"""Effects, replay with dry run, bulk operations on dead letters, and jobs, over HTTP on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EffectsTest(OperatorsTest):
     """The effects of a message."""
 
     async def test_what_a_message_did(self) -> None:
-        """Versions with actions, the event, and each try; nothing of other messages."""
+        """Versions with actions, the event, and each delivery attempt; nothing of other messages."""
         subscription = {
             "resourceType": "Subscription", "status": "active", "reason": "t", "criteria": "Patient?",
             "channel": {"type": "rest-hook", "endpoint": "http://sink", "payload": "application/fhir+json"},
@@ -85,7 +85,7 @@ class EffectsTest(OperatorsTest):
                 await self.fhir_database.many(f"UPDATE subscription_states SET delivered_number = {last or number}")
 
     async def test_the_fhir_database_is_away(self) -> None:
-        """Facts of the inbox are shown; the rest is unknown."""
+        """The response has the data of the inbox; the rest is unknown."""
         await self.inbox.store([adt(1)])
         await self.convert()
         await self.fhir_database.close()
@@ -117,7 +117,7 @@ class ReplayTest(OperatorsTest):
         return (await self.ask("GET", f"/jobs/{job['id']}"))[1]  # type: ignore[no-any-return]
 
     async def test_a_replay_leaves_the_row_and_the_last_message_wins(self) -> None:
-        """The later message of the patient is converted again behind the replayed one."""
+        """The later message of the patient is converted again after the replayed one."""
         await self.inbox.store([adt(1, "Hansen"), adt(2, "Olsen")])
         await self.convert()
         _, before = await self.ask("GET", "/messages/1")
@@ -145,7 +145,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual(await self.families(), ["N4"])
 
     async def test_what_is_selected(self) -> None:
-        """By filter and time; waiting messages are left alone, failed ones are tried again."""
+        """By filter and time; waiting messages do not change, failed ones are retried."""
         await self.inbox.store([adt(1, ordering_key=None), adt(2, ordering_key=None, source_system="EHR")])
         await self.convert(1)
         job = await self.replay(filter={"source_system": "LAB", "received_from": "2000-01-01"})
@@ -164,7 +164,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual((job["status"], job["total"]), ("done", 0))
 
     async def test_dry_run(self) -> None:
-        """Created, updated with the paths that differ, unchanged; nothing is written."""
+        """Created, updated with the changed paths, unchanged; nothing is written."""
         await self.inbox.store([adt(1), adt(2, patient="P2"), adt(3, message_type="ADT_A04"), adt(4, patient="P3")])
         await self.convert(3)
         await self.fhir_database.many(
@@ -199,7 +199,7 @@ class ReplayTest(OperatorsTest):
         self.assertEqual([one["error"] for one in body["items"]], ["no rule for this"])
 
     async def test_bad_requests(self) -> None:
-        """Each names the fault."""
+        """Each response names the error."""
         for path, body in (
             ("/messages/replay", {}),
             ("/messages/replay", {"filter": {}}),
@@ -228,7 +228,7 @@ class ReplayTest(OperatorsTest):
 
 
 class DeadLettersTest(OperatorsTest):
-    """Groups, retry and discard in bulk."""
+    """Error groups, bulk retry and bulk discard."""
 
     async def dead(self) -> None:
         errors = ("matchbox: no map 17", "matchbox: no map 4711", "hapi: 'x' of \"y\" is wrong", "hapi: away")
@@ -237,7 +237,7 @@ class DeadLettersTest(OperatorsTest):
             await self.end_as(Status.DEAD_LETTER, error)
 
     async def test_groups(self) -> None:
-        """Numbers and quoted texts do not count; the largest first."""
+        """Errors that differ in numbers and quoted texts are one group; largest group first."""
         await self.dead()
         _, body = await self.ask("GET", "/dead-letters/errors")
         self.assertEqual((body["total"], [one["count"] for one in body["items"]]), (3, [2, 1, 1]))
@@ -254,7 +254,7 @@ class DeadLettersTest(OperatorsTest):
         self.assertEqual((await self.ask("GET", "/dead-letters/errors?limit=1&offset=1"))[1]["total"], 2)
 
     async def test_discard(self) -> None:
-        """Dead letters only, whatever the ids are; a job that was cancelled does no more."""
+        """Only dead letters are deleted; a cancelled job stops."""
         await self.dead()
         await self.inbox.store([adt(9, ordering_key=None)])
         _, job = await self.ask("POST", "/dead-letters/discard", {"ids": [1, 2, 3, 5]})
@@ -273,7 +273,7 @@ class DeadLettersTest(OperatorsTest):
         self.assertEqual((await self.ask("GET", "/messages"))[1]["total"], 2)
 
     async def test_a_kill_loses_nothing_and_does_nothing_twice(self) -> None:
-        """Another process goes on behind the batch that was committed; one that holds the job keeps others out."""
+        """Another process continues after the committed batch; a running batch locks the job."""
         await self.dead()
         _, job = await self.ask("POST", "/dead-letters/retry", {"ids": [1, 2, 3, 4], "per_second": 3})
         self.assertEqual(await self.message_admin.run_batch(50), (3, 3))
@@ -281,8 +281,8 @@ class DeadLettersTest(OperatorsTest):
             await other.many("SELECT 1 FROM admin_jobs FOR UPDATE")
             self.assertIsNone(await self.message_admin.run_batch(50))
         rests: list[float] = []
-        rung: list[str] = []
-        self.notifier.subscribe("inbox", lambda: rung.append("inbox"))
+        notified: list[str] = []
+        self.notifier.subscribe("inbox", lambda: notified.append("inbox"))
 
         async def rest(seconds: float) -> None:
             rests.append(seconds)
@@ -290,22 +290,22 @@ class DeadLettersTest(OperatorsTest):
 
         stage = Jobs(self.message_admin, self.notifier, rest)
         self.assertEqual([await stage.step(), await stage.step()], [True, False])
-        self.assertEqual((rests, rung), ([1 / 3], ["inbox"]))
+        self.assertEqual((rests, notified), ([1 / 3], ["inbox"]))
         _, job = await self.ask("GET", f"/jobs/{job['id']}")
         self.assertEqual((job["status"], job["done"], job["changed"]), ("done", 4, 4))
 
     async def test_a_job_that_fails_says_why(self) -> None:
-        """And does not hold up the next; a store that is away is no failure of the job."""
+        """A failed job does not block the next; an unreachable store does not fail the job."""
         await self.dead()
         _, first = await self.ask("POST", "/dead-letters/retry", {"ids": [1]})
         _, second = await self.ask("POST", "/dead-letters/retry", {"ids": [2]})
         await self.database.many("UPDATE admin_jobs SET kind = 'replay', tenant = 'default' WHERE id = 1")
-        await self.database.many("ALTER TABLE mapping_state RENAME TO gone")
+        await self.database.many("ALTER TABLE mapping_state RENAME TO renamed")
         await self.message_admin.run_batch(5)
         _, job = await self.ask("GET", f"/jobs/{first['id']}")
         self.assertEqual(job["status"], "failed")
         self.assertTrue(job["error"])
-        await self.database.many("ALTER TABLE gone RENAME TO mapping_state")
+        await self.database.many("ALTER TABLE renamed RENAME TO mapping_state")
         await self.work()
         self.assertEqual((await self.ask("GET", f"/jobs/{second['id']}"))[1]["status"], "done")
         await self.database.close()
@@ -316,13 +316,13 @@ class OpenApiTest(TestCase):
     """The document."""
 
     def test_it_is_valid(self) -> None:
-        """By the validator of OpenAPI 3.1; and it is plain JSON."""
+        """Checked by an OpenAPI 3.1 validator; serializable as JSON."""
         validate(json.loads(json.dumps(DOCUMENT)))
         ids = [one["operationId"] for path in DOCUMENT["paths"].values() for one in path.values()]
         self.assertEqual(len(ids), len(set(ids)))
 
     def test_the_document_names_what_is_served(self) -> None:
-        """Each path with each method, and nothing else; `/admin/observe` has a document of its own."""
+        """Exactly the served paths and methods; `/admin/observe` has its own document."""
         fake: Any = object()
         operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
         more = [
@@ -339,7 +339,7 @@ class OpenApiTest(TestCase):
         self.assertEqual(said, found)
 
     def test_the_document_names_refusals(self) -> None:
-        """Those of any request."""
+        """Every operation lists the common error responses."""
         for path, methods in DOCUMENT["paths"].items():
             for method, described in methods.items():
                 self.assertLessEqual({"401", "403", "413", "500", "503"}, set(described["responses"]), (method, path))

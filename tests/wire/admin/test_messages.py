@@ -1,4 +1,4 @@
-"""The operator API: every answer of the specification, as values and once through a real listener."""
+"""The message API: every response of the specification, as values and over a listener."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIST_KEYS = [
 
 
 def row(number: int, status: Status, **changes: Any) -> MessageRow:
-    """A stored message; odd ones come from ADT1."""
+    """A stored message; odd ids are from ADT1."""
     made = MessageRow(
         id=number,
         received_at=NOW + timedelta(seconds=number),
@@ -61,12 +61,12 @@ class Messages:
 
     def __init__(self, *rows: MessageRow) -> None:
         self.rows = {each.id: each for each in rows}
-        self.asked: list[tuple[MessageFilter, int, int]] = []
+        self.pages_requested: list[tuple[MessageFilter, int, int]] = []
         self.error: Exception | None = None
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
         self.check()
-        self.asked.append((wanted, limit, offset))
+        self.pages_requested.append((wanted, limit, offset))
         names = ("status", "source_id", "source_system", "message_type", "correlation_id")
         found = [
             each
@@ -109,7 +109,7 @@ class AdminTests(TestCase):
     async def open(self, token: str | None = None) -> None:
         self.inbox = Messages(*(row(number, status) for number, status in enumerate(Status, 1)))
         self.notifier = MemoryNotifier()
-        self.rings = 0
+        self.notifications = 0
         self.notifier.subscribe("inbox", self.count_ring)
         root = Resource()
         root.putChild(b"admin", admin.resource(self.inbox, self.notifier, AdminAccess(token)))
@@ -120,7 +120,7 @@ class AdminTests(TestCase):
         self.addCleanup(port.stopListening)
 
     def count_ring(self) -> None:
-        self.rings += 1
+        self.notifications += 1
 
     async def ask(self, method: str, path: str, **headers: str) -> tuple[int, Any, Any]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -213,7 +213,7 @@ class AdminTests(TestCase):
                 self.assertEqual(body["currentStatus"], str(state))
                 self.assertIn(str(state), body["message"])
                 self.assertIn("DEAD_LETTER", body["message"])
-        self.assertEqual(self.rings, 2)
+        self.assertEqual(self.notifications, 2)
 
     async def test_retry_answers_the_updated_row(self) -> None:
         await self.open()
@@ -248,7 +248,7 @@ class AdminTests(TestCase):
                 if expected == 401:
                     self.assertEqual(body["error"], "unauthorized")
                     self.assertEqual(answered.getRawHeaders("www-authenticate"), ["Bearer"])
-        self.assertEqual(self.inbox.asked[0][1:], (50, 0))
+        self.assertEqual(self.inbox.pages_requested[0][1:], (50, 0))
 
     async def test_correlation_id_is_echoed_or_made(self) -> None:
         await self.open()
@@ -275,7 +275,7 @@ class AdminTests(TestCase):
         for method, path in (("GET", "/messages"), ("GET", "/messages/1"), ("POST", "/messages/4/retry")):
             status, body, _ = await self.ask(method, path)
             self.assertEqual((status, body["error"]), (503, "upstream_failed"))
-        self.assertEqual(self.rings, 0)
+        self.assertEqual(self.notifications, 0)
 
     async def test_a_bug_shows_nothing(self) -> None:
         await self.open()

@@ -1,4 +1,4 @@
-"""`/admin/api/profiles` through HTTP: each answer is held against the OpenAPI document."""
+"""`/admin/api/profiles` through HTTP: checks each response against the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class ProfilesTest(TestCase):
         inbox, clock, self.events = MemoryInbox(), Clock(), list[str]()
         self.receiver = Receiver(inbox, GroupCommit(inbox, clock), clock, now=now, new_correlation_id=str)
         self.profiles = VendorProfiles(self.folder, self.installation, self.receiver, self.open_listener, at_once)
-        self.notifier, self.rung = MemoryNotifier(), [0]
-        self.notifier.subscribe("mapping", lambda: self.rung.append(1))
+        self.notifier, self.notified = MemoryNotifier(), [0]
+        self.notifier.subscribe("mapping", lambda: self.notified.append(1))
         access = AdminAccess("s3cret", "look")
         root, fake = Resource(), MemoryInbox()
         more = [admin_profiles.routes(self.profiles, self.notifier)]
@@ -81,7 +81,7 @@ class ProfilesTest(TestCase):
     async def ask(
         self, method: str, path: str = "", body: bytes | None = None, token: str = "s3cret"
     ) -> tuple[int, Any]:
-        """The answer, which must be as the OpenAPI document says."""
+        """The response, checked against the OpenAPI document."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-gtar"}
         response = await self.client.request(method, self.base + path, headers=headers, data=body, reactor=reactor)
         content = await response.content()
@@ -90,7 +90,7 @@ class ProfilesTest(TestCase):
         return response.code, shown
 
     async def open_listener(self, listener: Listener) -> Callable[[], Awaitable[object]]:
-        """A listener that is remembered; port 2602 is taken."""
+        """A recorded listener; port 2602 is in use."""
         if listener.name == "tcp:2602":
             raise Problem(Category.UNAVAILABLE, "the port is taken")
         self.events.append(f"open {listener.endpoint}")
@@ -101,7 +101,7 @@ class ProfilesTest(TestCase):
         return close
 
     def install(self, name: str, files: dict[str, str]) -> None:
-        """Put an archive into the folder."""
+        """Copy an archive into the folder."""
         (self.live / name).write_bytes(tar(files))
 
     async def test_an_archive_is_checked_and_not_installed(self) -> None:
@@ -112,7 +112,7 @@ class ProfilesTest(TestCase):
         self.assertEqual((await self.ask("GET"))[1], {"loaded": [], "skipped": []})
 
     async def test_what_is_wrong_is_named(self) -> None:
-        """200 for every archive, valid or not."""
+        """Status 200 for valid and invalid archives."""
         broken = small() | {"maps/a04.fml": MAP.replace("bundle.entry", "bundle.enty")}
         broken["manifest.yaml"] = broken["manifest.yaml"].replace("timestamps: day-first", "timestamp: x")
         status, body = await self.ask("POST", "/validate", tar(broken))
@@ -124,7 +124,7 @@ class ProfilesTest(TestCase):
         self.assertEqual((status, body["valid"], body["profile"]), (200, False, None))
 
     async def test_refusals(self) -> None:
-        """400 for a body that is no archive, 413 when too large, 401 and 403 as everywhere."""
+        """400 for a body that is not an archive, 413 if too large, 401 and 403 as for other paths."""
         whole = tar(small())
         for body, token, status, code in (
             (b"PK\x03\x04", "s3cret", 400, "bad_request"), (b"{}", "s3cret", 400, "bad_request"),
@@ -140,15 +140,15 @@ class ProfilesTest(TestCase):
         self.assertEqual((found, shown["error"]), (413, "payload_too_large"))
 
     async def test_nothing_is_passed_through_that_a_new_profile_maps(self) -> None:
-        """A process that has not heard of it yet learns of it first, asking once for all messages that are there."""
+        """A process with old maps reloads first, once for all stored messages."""
         moments = [NOW + timedelta(seconds=number) for number in range(5)]
-        asked, told = iter(moments), [0]
-        lookup = ProfileLookup(self.installation, lambda: next(asked))
+        times, reloads = iter(moments), [0]
+        lookup = ProfileLookup(self.installation, lambda: next(times))
         is_mapped = lookup.is_mapped
         refresh = self.installation.refresh
 
         async def counted() -> None:
-            told.append(1)
+            reloads.append(1)
             await refresh()
 
         self.patch(self.installation, "refresh", counted)
@@ -157,21 +157,21 @@ class ProfilesTest(TestCase):
         self.install("a.tar.gz", small("a"))
         self.folder.scan(bare())
         await self.codes.maps_changed()  # as another process has done
-        self.assertEqual((await is_mapped(early), sum(told)), (False, 1))
-        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
-        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(told)), (True, 2))
+        self.assertEqual((await is_mapped(early), sum(reloads)), (False, 1))
+        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(reloads)), (True, 2))
+        self.assertEqual((await is_mapped(replace(early, received_at=NOW)), sum(reloads)), (True, 2))
         mapper = ProfileAwareMapper(InstalledMapper(self.installation), frozenset({"main"}), lookup)
         self.install("b.tar.gz", small("b", port=2601))
         self.folder.scan(bare())
         await self.codes.maps_changed()
         late = replace(claimed(message("C2"), "tcp:2601"), received_at=NOW + timedelta(seconds=1))
         self.assertEqual((await mapper.transform(late)).map_url, "urn:test:acme:ADT_A04")
-        self.assertEqual(sum(told), 3)
+        self.assertEqual(sum(reloads), 3)
         await self.assertFailure(Deferred.fromCoroutine(mapper.transform(replace(late, listener="main"))), Problem)
-        self.assertEqual(sum(told), 3)
+        self.assertEqual(sum(reloads), 3)
 
     async def test_reload(self) -> None:
-        """A valid profile is in use, with its port; a broken one is skipped and replaces nothing."""
+        """A valid profile is in use, with its port; an invalid one is skipped and does not replace it."""
         events, receiver = self.events, self.receiver
         await self.profiles.start()
         self.assertIsNone(receiver.apply_profile)
@@ -184,7 +184,7 @@ class ProfilesTest(TestCase):
         self.assertEqual(body["loaded"][0]["ingest"][0]["port"], 2599)
         self.assertIn("the port is taken", body["loaded"][1]["problems"][0]["message"])
         self.assertEqual([(one["file"], one["kept"]) for one in body["skipped"]], [("b.tar.gz", None)])
-        self.assertEqual((events, sum(self.rung)), (["open tcp:2599"], 1))
+        self.assertEqual((events, sum(self.notified)), (["open tcp:2599"], 1))
         self.assertIsNotNone(receiver.apply_profile)
         self.assertGreater(await self.codes.epochs(), before)
         with self.assertRaisesRegex(RuntimeError, r"b\.tar\.gz: tests/a04\.hl7.*the port is taken"):

@@ -89,7 +89,7 @@ class AdminSubscriptionsTests(Writing):
         self.assertEqual(self.body(await under_test.health(self.admin, request(tenant="north")))["total"], 0)
 
     async def test_a_resource_without_criteria_or_channel(self) -> None:
-        """As far as it says anything, it is shown."""
+        """The response has the fields that exist."""
         await self.register("s1")
         found = await self.queue.health("default", "s1")
         assert found is not None
@@ -131,7 +131,7 @@ class AdminSubscriptionsTests(Writing):
             self.assertEqual(caught.exception.rendering.http_status, 404)
 
     async def test_status(self) -> None:
-        """Every status may follow every other; the log names the author."""
+        """Every status change is allowed; the log names the author."""
         await self.register("s1")
         lines: list[str] = []
         observe = lambda event: lines.append(record(event)["message"])  # noqa: E731

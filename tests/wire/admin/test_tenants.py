@@ -1,4 +1,4 @@
-"""Messages of several tenants in the admin API: each is worked on as its own tenant's, lists are of one or of all."""
+"""Messages of several tenants in the admin API: operations use the tenant of the message, lists one or all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTS = (
 
 
 class TenantsTest(OperatorsTest):
-    """The same patient of two hospitals: messages 1 and 3 are the default tenant's, 2 and 4 are north's."""
+    """The same patient in two tenants: messages 1 and 3 in `default`, 2 and 4 in `north`."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -23,7 +23,7 @@ class TenantsTest(OperatorsTest):
         await self.convert(unmapped=(WARD,))
 
     async def listed(self, path: str, tenant: str | None = None) -> list[dict[str, Any]]:
-        """The items of a list, which are as many as it says."""
+        """The items of a list; checks the total."""
         query = "" if tenant is None else f"?tenant={tenant}"
         status, body = await self.ask("GET", path + query)
         self.assertEqual((status, body["total"]), (200, len(body["items"])), path)
@@ -31,7 +31,7 @@ class TenantsTest(OperatorsTest):
         return found
 
     async def changed(self, **body: Any) -> tuple[str, int, int]:
-        """The tenant of a replay, how many it converted again, and how many behind them."""
+        """The tenant of a replay and its numbers of converted and of following messages."""
         status, job = await self.ask("POST", "/messages/replay", body)
         self.assertEqual(status, 202, job)
         await self.work()
@@ -52,7 +52,7 @@ class TenantsTest(OperatorsTest):
             self.assertEqual(resource["id"], body["fhir_resources_created"][0]["id"])
 
     async def test_replay(self) -> None:
-        """Within the tenant, though the other's patient has the same key; a job over several is in every list."""
+        """Limited to the tenant, despite the same patient key in another; a job on several tenants is in every list."""
         self.assertEqual(await self.changed(ids=[2]), ("north", 1, 1))
         self.assertEqual([claim.original_id for claim in await self.convert()], [2, 4])
         self.assertEqual(await self.changed(filter={"tenant": "north", "source_id": "C1"}, following=False),
@@ -72,7 +72,7 @@ class TenantsTest(OperatorsTest):
         self.assertEqual((await self.ask("POST", "/messages/replay", {"filter": {"tenant": "*"}}))[0], 400)
 
     async def test_unmapped_codes(self) -> None:
-        """An answer and a requeue are for the tenant of the code."""
+        """Override and requeue are limited to the tenant of the code."""
         (own,), (theirs,) = await self.listed("/unmapped-codes"), await self.listed("/unmapped-codes", "north")
         self.assertEqual((own["tenant"], theirs["tenant"]), ("default", "north"))
         _, made = await self.ask("POST", f"/unmapped-codes/{theirs['id']}/map", {"code": "icu", "system": "urn:x"})
