@@ -1,4 +1,4 @@
-"""What the CapabilityStatement says of searches is what the parser takes."""
+"""The search parameters in the CapabilityStatement agree with the parser."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def statement() -> Json:
 
 
 def is_taken(resource_type: str, name: str, value: str) -> bool:
-    """Whether the parser understands a parameter."""
+    """Whether the parser accepts a parameter."""
     try:
         parse_query(resource_type, [(name, value)])
     except Problem:
@@ -44,7 +44,7 @@ def is_taken(resource_type: str, name: str, value: str) -> bool:
 
 class SearchStatementTests(SynchronousTestCase):
     def test_modifiers(self) -> None:
-        """Those that are named for a type of parameter are taken there, and no others."""
+        """The parser accepts exactly the listed modifiers of each parameter type."""
         sentence = re.search(r"Modifiers: (.*?)\.", statement()["documentation"])
         assert sentence is not None
         said = {part.split()[0]: set(re.findall(r"`:(\[?[a-z-]+\]?)`", part)) for part in sentence[1].split(";")}
@@ -57,8 +57,8 @@ class SearchStatementTests(SynchronousTestCase):
                 taken = is_taken(resource_type, f"{name}:{modifier}", sent)
                 self.assertEqual(taken, modifier in expected | everywhere, (kind, modifier))
 
-    def test_what_is_refused(self) -> None:
-        """Each parameter that is said to be refused is, and none of them is stated as served."""
+    def test_refused_parameters(self) -> None:
+        """Each parameter that is listed as refused is refused, and not listed as supported."""
         rest = statement()
         self.assertIn("`near`", rest["documentation"])
         for name in ("_filter", "_text", "_content", "_query", "near"):
@@ -67,8 +67,8 @@ class SearchStatementTests(SynchronousTestCase):
         stated = {param["name"] for one in rest["resource"] for param in one.get("searchParam", ())}
         self.assertNotIn("near", stated)
 
-    def test_every_stated_parameter_is_served(self) -> None:
-        """Nothing in the statement is refused."""
+    def test_listed_parameters_are_supported(self) -> None:
+        """The parser accepts every listed parameter."""
         for one in statement()["resource"]:
             for param in one["searchParam"]:
                 if param["name"] != "_list":

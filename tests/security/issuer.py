@@ -1,4 +1,4 @@
-"""An identity provider in memory: keys made once, tokens signed as a test wants them, a key set to publish."""
+"""An identity provider in memory: keys, signed tokens and a key set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def private(name: str) -> Any:
 
 
 def algorithm_of(name: str) -> str:
-    """What such a key signs with, unless a test says otherwise."""
+    """The default algorithm of a key."""
     kind = name.partition("/")[0]
     return {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256k1": "ES256K"}.get(
         kind, "EdDSA" if kind.startswith("Ed") else "RS256"
@@ -46,7 +46,7 @@ def algorithm_of(name: str) -> str:
 
 
 def jwk(name: str, **members: Any) -> dict[str, Any]:
-    """The public key as it is published, its kid its name; a member None is left out."""
+    """The public JWK of a key, with its name as kid; members of value None are omitted."""
     public = private(name).public_key()
     found = _ALGORITHMS[algorithm_of(name)].to_jwk(public, as_dict=True)
     found = {**found, "kid": name, "use": "sig", **members}
@@ -66,7 +66,7 @@ def encoded(content: bytes | Mapping[str, Any]) -> str:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Claims of a good token; a claim None is left out."""
+    """Claims of a valid token; claims of value None are omitted."""
     found = {
         "iss": ISSUER, "sub": "ada", "client_id": "app", "aud": AUDIENCE, "iat": NOW - 10, "exp": NOW + 900,
         "scope": "system/Patient.rs", "jti": "1", **changes,
@@ -77,7 +77,7 @@ def claims(**changes: Any) -> dict[str, Any]:
 def token(
     key: str = "rsa", header: Mapping[str, Any] | None = None, payload: Any = None, *, alg: str = "", **changes: Any
 ) -> str:
-    """A token signed with this key.  `alg`: what it is signed with; `header` goes over the usual one."""
+    """A token signed with this key.  `alg`: the algorithm; `header`: members to add or replace."""
     algorithm = alg or algorithm_of(key)
     head = {"alg": algorithm, "typ": "at+jwt", "kid": key, **(header or {})}
     head = {name: value for name, value in head.items() if value is not None}

@@ -1,6 +1,6 @@
-"""The attack table: what hostile clients send, on the real FHIR server in memory behind real HTTP; a row a test case.
+"""The attack table: requests of hostile clients to the FHIR server in memory, over real HTTP.
 
-Rows about tokens stand in `test_tokens.py` and `test_vectors.py`, about scopes in `test_scopes.py`, about endpoints of
+Attacks with tokens are in `test_tokens.py` and `test_vectors.py`, about scopes in `test_scopes.py`, about endpoints of
 subscriptions in `tests/subscriptions`, about slow clients and request smuggling in `tests/wire/http/test_limits.py`,
 about MLLP in `tests/wire/mllp/test_access.py` and `tests/faults/test_garbage.py`.  docs/security.md lists them all.
 """
@@ -37,7 +37,7 @@ SECONDS = 30  # of processor time: what these attacks aim at takes hours
 
 
 class Server:
-    """A FHIR server in memory on a wire in memory; its log lines are kept."""
+    """A FHIR server on an in-memory transport; records its log lines."""
 
     def __init__(self) -> None:
         self.log = io.BytesIO()
@@ -50,7 +50,7 @@ class Server:
         self.factory = site({"fhir": fhir}, max_body=MAX_BODY)
 
     def send(self, data: bytes) -> bytes:
-        """What a client gets that sends this on a fresh connection, while it waits."""
+        """The bytes that a client receives after sending this on a new connection."""
         protocol: Any = self.factory.buildProtocol(None)
         transport = StringTransport()
         protocol.callLater = Clock().callLater
@@ -60,7 +60,7 @@ class Server:
         return sent
 
     def ask(self, method: str, target: str, body: bytes = b"", *headers: bytes) -> tuple[int, list[bytes], bytes]:
-        """Status, header lines and body of the answer."""
+        """Status, header lines and body of the response."""
         own = [] if any(line.startswith(b"Host:") for line in headers) else [b"Host: fhir.example"]
         lines = [f"{method} {target} HTTP/1.1".encode("latin-1"), *own, *headers]
         if body or method in ("POST", "PUT", "PATCH"):
@@ -73,7 +73,7 @@ class Server:
 
 
 class AttackTests(TestCase):
-    """Every answer is a refusal that says so, no row is a 500, nothing takes long."""
+    """Every attack is refused with a clear error, never with a 500, and in bounded time."""
 
     def setUp(self) -> None:
         self.server = Server()
@@ -87,7 +87,7 @@ class AttackTests(TestCase):
     def refused(
         self, method: str, target: str, body: bytes = b"", *headers: bytes, status: int = 0, name: str = ""
     ) -> bytes:
-        """The body of an answer 4xx (`status` when given)."""
+        """The body of a 4xx response (of `status`, if given)."""
         code, fields, content = self.server.ask(method, target, body, *headers)
         shown = f"{name} {method} {target[:80]} {body[:60]!r}: {code} {content[:200]!r}"
         self.assertTrue(400 <= code < 500 if not status else code == status, shown)
@@ -261,8 +261,8 @@ class AttackTests(TestCase):
         self.assertLess(len(bomb), MAX_BODY)
         self.refused("POST", "/fhir/Patient", bomb, b"Content-Encoding: gzip", status=413)
 
-    def test_references_to_elsewhere_are_never_followed(self) -> None:
-        """A reference, a profile or a code system with a URL is a name: nothing is fetched for it."""
+    def test_urls_in_resources_are_never_fetched(self) -> None:
+        """URLs of references, profiles and code systems are identifiers: nothing is fetched."""
         for body in (
             {"resourceType": "Patient", "managingOrganization": {"reference": "http://127.0.0.1:1/Organization/1"}},
             {"resourceType": "Patient", "meta": {"profile": ["http://169.254.169.254/latest/meta-data"]}},
@@ -274,7 +274,7 @@ class AttackTests(TestCase):
             self.assertIn(status, (201, 400, 422), body)
 
     def test_packages(self) -> None:
-        """Archives that leave their folder, link out of it, or grow without end."""
+        """Archives with path traversal, links or unlimited size."""
         archives = {
             "up": _member("../x.json"), "absolute": _member("/etc/x.json"), "back": _member("package\\..\\x.json"),
             "link": _link(tarfile.SYMTYPE), "hard link": _link(tarfile.LNKTYPE), "device": _link(tarfile.CHRTYPE),
@@ -293,7 +293,7 @@ class AttackTests(TestCase):
 
 
 class _Zeros(io.RawIOBase):
-    """So many zero bytes."""
+    """A file of this many zero bytes."""
 
     def __init__(self, size: int) -> None:
         self._left = size

@@ -1,4 +1,4 @@
-"""Endpoints whose names resolve to where nothing may be sent, on real sockets; and paths that lead out of `/fhir`."""
+"""Endpoints with names that resolve to forbidden addresses, on real sockets; and paths that lead out of `/fhir`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"
 
 
 @implementer(IHostnameResolver)
-class Names:
-    """A name server in the attacker's hands: each look-up gives the next answer."""
+class AttackerNameServer:
+    """A name server of the attacker: each lookup gives the next address."""
 
     def __init__(self, *answers: tuple[str, ...]) -> None:
         self.answers = list(answers)
-        self.asked = 0
+        self.lookups = 0
 
     def resolveHostName(self, receiver: Any, hostName: str, portNumber: int = 0, *rest: Any) -> Any:
-        answer = self.answers[min(self.asked, len(self.answers) - 1)]
-        self.asked += 1
+        answer = self.answers[min(self.lookups, len(self.answers) - 1)]
+        self.lookups += 1
         receiver.resolutionBegan(self)
         for one in answer:
             kind = IPv6Address if ":" in one else IPv4Address
@@ -47,10 +47,10 @@ class Names:
 
 
 @implementer(IReactorPluggableNameResolver)
-class Machine:
-    """The reactor, with names of the attacker."""
+class ReactorWithResolver:
+    """The reactor with the attacker's name server."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: AttackerNameServer) -> None:
         self.nameResolver = names
 
     def installNameResolver(self, resolver: Any) -> Any:
@@ -60,18 +60,18 @@ class Machine:
         return getattr(reactor, name)
 
 
-class Answering(Protocol):
-    """Answers 200."""
+class OkResponder(Protocol):
+    """Responds with 200."""
 
     def dataReceived(self, data: bytes) -> None:
         self.transport.write(OK)
 
 
-class Inside(Factory):
-    """A service of this machine that no subscriber may reach."""
+class InternalService(Factory):
+    """An internal service that subscriptions may not reach."""
 
     noisy = False
-    protocol = Answering
+    protocol = OkResponder
 
     def __init__(self) -> None:
         self.knocked = 0
@@ -83,12 +83,12 @@ class Inside(Factory):
 
 class RebindingTests(TestCase):
     async def setUp(self) -> None:
-        self.inside = Inside()
+        self.inside = InternalService()
         self.port = reactor.listenTCP(0, self.inside, interface="127.0.0.1")
         self.addCleanup(self.port.stopListening)
 
     def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = PATIENCE) -> RestHook:
-        machine = Machine(Names(*answers))
+        machine = ReactorWithResolver(AttackerNameServer(*answers))
         http = HttpClient(machine, seconds, body_limit=1024, connections_per_host=2, permits=policy.permits)
         self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
         return RestHook(http, seconds, reactor)
@@ -99,7 +99,7 @@ class RebindingTests(TestCase):
         await deferLater(reactor, 0.0)
         return found
 
-    async def test_nothing_inside_hears_a_knock(self) -> None:
+    async def test_internal_services_get_no_connection(self) -> None:
         for name, policy, answer in (
             ("loopback", ChannelPolicy(STRICT), "127.0.0.1"),
             ("loopback within IPv6", ChannelPolicy(STRICT), "::ffff:127.0.0.1"),
@@ -111,8 +111,8 @@ class RebindingTests(TestCase):
             self.assertEqual(found.error, "the endpoint's name resolves to an address that is not permitted", name)
         self.assertEqual(self.inside.knocked, 0)
 
-    async def test_the_second_look_up_is_judged_as_well(self) -> None:
-        """First a harmless answer, then the inside: what was allowed once is not allowed for ever."""
+    async def test_every_name_lookup_is_checked(self) -> None:
+        """The first lookup gives a permitted address, the second an internal one, which is refused."""
         policy = ChannelPolicy(STRICT, ("203.0.113.0/24",))
         hook = self.hook(policy, ("203.0.113.9",), ("127.0.0.1",), seconds=0.2)
         await self.send(hook)
@@ -125,7 +125,7 @@ class RebindingTests(TestCase):
 
 
 class PathTests(OnMemory):
-    """Paths that would lead out of where they belong."""
+    """Path traversal."""
 
     PATHS = (
         "Patient/../Patient/p1", "Patient/..", "..", "../admin/messages", "Patient/%2e%2e", "Patient/p1%00",
@@ -141,7 +141,7 @@ class PathTests(OnMemory):
             self.assertNotIn(b"Muster", answer.body, path)
 
     def test_the_listener(self) -> None:
-        """A path below /fhir never reaches what is mounted beside it."""
+        """A path below /fhir never reaches other mounted resources."""
         here, beside = Handlers(), Handlers(Answer(200))
         for path in self.PATHS:
             mounts = {"fhir": resource(here.at_once, refuse), "admin": resource(beside.at_once, refuse)}

@@ -1,4 +1,4 @@
-"""Scopes as tables: what each grants, to whom, and what cannot be understood."""
+"""Tables of scopes: the rights that each grants, and scopes that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ GRANTS: list[tuple[str, dict[str, str], str, Json, bool]] = [
 
 
 def version(resource: Json, deleted: bool = False) -> Version:
-    """The resource as it is stored."""
+    """The stored version of a resource."""
     return Version(1, resource["resourceType"], resource["id"], 1, T0, b"" if deleted else dumps(resource), deleted)
 
 
 class ScopeTests(TestCase):
-    def test_forms(self) -> None:
+    def test_formats(self) -> None:
         for text, rights in FORMS:
             found = parse_scope(text)
             self.assertEqual("" if found is None else "".join(sorted(found.rights)), rights, repr(text))
@@ -163,23 +163,23 @@ class ScopeTests(TestCase):
             if allowed:
                 self.assertTrue(may(caller, right, kind))
 
-    def test_a_deletion_is_shown_to_whoever_sees_everything(self) -> None:
-        gone = version(ADA, deleted=True)
+    def test_deletions_are_visible_without_limits_only(self) -> None:
+        deleted = version(ADA, deleted=True)
         for scope, allowed in (("system/Patient.rs", True), ("system/Patient.rs?gender=female", False),
                                ("patient/Patient.rs", False)):  # fmt: skip
             caller = Caller("ada", scopes=(scope,), patient="p1")
-            self.assertEqual(may(caller, "r", "Patient", gone), allowed, scope)
+            self.assertEqual(may(caller, "r", "Patient", deleted), allowed, scope)
 
     def test_callers_without_limits(self) -> None:
         for caller, allowed in ((SYSTEM, True), (OPEN, True), (ANONYMOUS, False), (Caller("ada"), False)):
             self.assertEqual(may(caller, "d", "Patient", version(ADA)), allowed, caller)
 
-    def test_shared_types_hold_no_record(self) -> None:
+    def test_shared_types_contain_no_patient_data(self) -> None:
         self.assertEqual(SHARED - definitions().resource_types, {"SubscriptionTopic"} - definitions().resource_types)
         self.assertEqual(SHARED & set(compartments()["Patient"]), set())
 
-    def test_other_definitions_are_other_limits(self) -> None:
-        """A code that is added gives a scope its meaning, and what was found before is not held against it."""
+    def test_new_definitions_clear_the_caches(self) -> None:
+        """A new search parameter takes effect in scopes; cached results are dropped."""
         caller = Caller("ada", scopes=("system/Patient.r?nick=bo",))
         version = Version(1, "Patient", "1", 1, T0, dumps({"resourceType": "Patient", "name": [{"text": "bo"}]}))
         seen = [may(caller, "r", "Patient", version)]

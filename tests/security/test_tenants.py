@@ -1,7 +1,7 @@
-"""No handler can see two tenants' rows: every route of the FHIR server, driven by one tenant at another's data.
+"""Tenant isolation: every route of the FHIR server, called by one tenant with the data of another.
 
-The routes come from the table of the router itself, so one that is added tomorrow is driven too.  All that belongs to
-`beta` carries its mark, and the ids of both tenants are the same as well as different.
+The routes come from the route table, so new routes are covered.  All data of `beta` contains a marker.  Some ids are
+equal in both tenants, some differ.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tests.rest.operations.test_terminology import Packages
 from tests.rest.world import OnPostgres, World
 
 MARK = "BETA"
-KEYS = {"ALPHA": "key-a", MARK: "key-b"}  # what is asked for; the marks are only in what is answered
+KEYS = {"ALPHA": "key-a", MARK: "key-b"}  # keys in requests; only responses contain the markers
 BY_KEY = f"identifier=urn:mrn|{KEYS[MARK]}"
 OTHER = "only-b"
 TYPES = ("Patient", "Observation", "Group", "List", "Subscription", "ValueSet", "CodeSystem", "ConceptMap", "Binary")
 
 
 def resource(kind: str, id: str, mark: str) -> Json:
-    """One of each type, with the mark in what is found, shown and indexed."""
+    """One resource of each type, with the marker in its indexed and its other elements."""
     subject = {"reference": "Patient/shared"}
     channel = {"type": "rest-hook", "endpoint": "https://hook.example.org/" + mark}
     key = KEYS[mark]
@@ -66,7 +66,7 @@ def resource(kind: str, id: str, mark: str) -> Json:
 
 
 def asked_of(kind: str, operation: str) -> Json:
-    """The Parameters of an operation, about what belongs to beta."""
+    """The Parameters of an operation on the data of beta."""
     key, letter = KEYS[MARK], {"ValueSet": "vs", "CodeSystem": "cs", "ConceptMap": "cm"}.get(kind, "x")
     values = {
         "url": {"valueUri": f"urn:{letter}:{key}"},
@@ -81,7 +81,7 @@ def asked_of(kind: str, operation: str) -> Json:
 
 
 class RouteTests(OnPostgres):
-    """Rows of `beta`, asked for by `alpha`, which has its own, and by `gamma`, which has none."""
+    """`alpha`, which has data, and `gamma`, which has none, request the data of `beta`."""
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir", tenants=True)
@@ -111,7 +111,7 @@ class RouteTests(OnPostgres):
         return job
 
     def urls(self, shape: str) -> list[str]:
-        """Addresses of one row of the route table that lead to beta's rows."""
+        """URLs of one route for the data of beta."""
         if shape.startswith("$export-"):
             return [shape.replace("[id]", self.job, 1).replace("[id]", "2")]
         found = []
@@ -122,15 +122,15 @@ class RouteTests(OnPostgres):
         return found
 
     def body(self, shape: str, method: str, url: str) -> Json | list[Json] | None:
-        """What a request of this kind carries: always something that asks for beta's rows."""
+        """A request body that refers to the data of beta."""
         kind, _, id = url.partition("/")
         if method == "PATCH":
             return [{"op": "add", "path": "/language", "value": "de"}]
         if method == "GET" or method == "DELETE":
             return None
         if shape == "":
-            asked = [f"Patient/{OTHER}", f"Patient?{BY_KEY}", f"Patient/{OTHER}/_history", "Group?_count=5"]
-            entries: list[Json] = [{"request": {"method": "GET", "url": one}} for one in asked]
+            urls = [f"Patient/{OTHER}", f"Patient?{BY_KEY}", f"Patient/{OTHER}/_history", "Group?_count=5"]
+            entries: list[Json] = [{"request": {"method": "GET", "url": one}} for one in urls]
             return {"resourceType": "Bundle", "type": "batch", "entry": entries}
         if "$" in shape:
             return asked_of(kind, url.rpartition("/")[2])
@@ -138,7 +138,7 @@ class RouteTests(OnPostgres):
         return {name: value for name, value in made.items() if value} if made else None
 
     async def drive(self, tenant: str, methods: tuple[str, ...]) -> int:
-        """Send everything; nothing of beta comes back.  How many requests."""
+        """Send all requests; no response contains data of beta.  Returns the number of requests."""
         count = 0
         for shape, offered in ROUTES.items():
             for method in offered:
@@ -150,7 +150,7 @@ class RouteTests(OnPostgres):
         return count
 
     async def ask(self, tenant: str, method: str, url: str, body: Any) -> Answer:
-        """One request with every query that could reach over; the answer is judged."""
+        """Send one request with every query that could cross tenants, and check the response."""
         kind = "application/json-patch+json" if method == "PATCH" else "application/fhir+json"
         queries = [""]
         if method in ("GET", "DELETE", "PATCH", "PUT") and url in TYPES:
@@ -162,13 +162,13 @@ class RouteTests(OnPostgres):
                 method, f"{url}?{query}", body, tenant, content_type=kind, if_none_exist=BY_KEY,
                 prefer="respond-async, return=representation",
             )  # fmt: skip
-            told = answer.body + repr(answer.headers).encode()
-            self.assertNotIn(MARK.encode(), told, (tenant, method, url, query))
+            received = answer.body + repr(answer.headers).encode()
+            self.assertNotIn(MARK.encode(), received, (tenant, method, url, query))
             self.assertNotEqual(answer.status, 500, (tenant, method, url, answer.body))
         return answer
 
     async def beta(self) -> tuple[bytes, list[Any]]:
-        """All of beta: its history, its events, its jobs."""
+        """All data of beta: history, events, jobs."""
         world = self.world
         history = await world.send("GET", "_history?_count=1000", None, "beta")
         rows = await self.database.all_tenants.many(
@@ -179,17 +179,17 @@ class RouteTests(OnPostgres):
         status = await world.send("GET", "metadata", None, "beta")
         return history.body + job.body, [rows, status.status]
 
-    async def test_counts_and_marks(self) -> None:
-        """Nobody is counted twice; and the marks are where they can be found, so that a leak would be seen."""
+    async def test_counts_and_markers(self) -> None:
+        """Counts are per tenant; and markers are in the responses to beta, so the tests can detect a leak."""
         await self.counts()
         for url in ("Patient/shared", f"Patient?{BY_KEY}", "_history", "Patient/shared/$everything"):
-            told = (await self.world.send("GET", url, None, "beta")).body
-            self.assertIn(MARK.encode(), told, (url, told))
+            received = (await self.world.send("GET", url, None, "beta")).body
+            self.assertIn(MARK.encode(), received, (url, received))
         for url in ("ValueSet/$expand", "CodeSystem/$lookup", "ValueSet/$validate-code", "ConceptMap/$translate"):
-            told = (await self.world.send("POST", url, self.body("$", "POST", url), "beta")).body
-            self.assertIn(MARK.encode(), told, (url, told))
+            received = (await self.world.send("POST", url, self.body("$", "POST", url), "beta")).body
+            self.assertIn(MARK.encode(), received, (url, received))
 
-    async def test_no_read_reaches_over(self) -> None:
+    async def test_no_read_crosses_tenants(self) -> None:
         for tenant in ("alpha", "gamma"):
             self.assertGreater(await self.drive(tenant, ("GET",)), 100)
         for kind in TYPES:
@@ -198,7 +198,7 @@ class RouteTests(OnPostgres):
         for url in (f"$export-status/{self.job}", f"$export-file/{self.job}/2"):
             self.assertEqual((await self.world.send("GET", url, None, "alpha")).status, 404, url)
 
-    async def test_no_write_reaches_over(self) -> None:
+    async def test_no_write_crosses_tenants(self) -> None:
         before = await self.beta()
         for tenant in ("alpha", "gamma"):
             self.assertGreater(await self.drive(tenant, ("POST", "PUT", "PATCH", "DELETE")), 100)
@@ -208,12 +208,12 @@ class RouteTests(OnPostgres):
         for tenant, total in (("alpha", 1), ("beta", 2), ("gamma", 0)):
             found = loads((await self.world.send("GET", "Patient?_summary=count", None, tenant)).body)
             self.assertEqual(found["total"], total, tenant)
-        asked = await self.world.send("POST", "$reindex?_type=Patient", None, "alpha")
-        self.assertNotIn(b'"valueInteger":3', asked.body)
+        response = await self.world.send("POST", "$reindex?_type=Patient", None, "alpha")
+        self.assertNotIn(b'"valueInteger":3', response.body)
 
 
 class ClaimTests(TestCase):
-    """From the token to the partition."""
+    """From the claim to the tenant."""
 
     def test_claims(self) -> None:
         anything, listed = Tenancy(True), Tenancy(True, frozenset({"alpha", "beta"}))

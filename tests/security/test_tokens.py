@@ -1,4 +1,4 @@
-"""Bearer tokens, as tables: what is accepted, what each claim does, and every attack that we know of."""
+"""Tables of bearer tokens: accepted tokens, the effect of each claim, known attacks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ CALLERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def refusal(given: str, keys: KeySet = KEYS, rules: Rules = RULES) -> str:
-    """Why a token is refused; "" when it is accepted."""
+    """The reason of a refusal; "" for an accepted token."""
     try:
         verify(given, keys, rules, NOW)
     except TokenRefused as refused:
@@ -120,31 +120,31 @@ def refusal(given: str, keys: KeySet = KEYS, rules: Rules = RULES) -> str:
 
 
 def pem(name: str) -> bytes:
-    """The public key as text, of which attackers make HMAC secrets."""
+    """The public key as PEM text, which attackers use as an HMAC secret."""
     found: bytes = private(name).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return found
 
 
 def hmac_token(secret: bytes, **header: Any) -> str:
-    """Signed with a secret that everybody knows."""
+    """A token signed by HMAC with public text."""
     signed = f"{encoded({'alg': 'HS256', 'kid': 'rsa', **header})}.{encoded(claims())}"
     return f"{signed}.{encoded(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
 
 
 def unsigned(alg: str, signature: str = "") -> str:
-    """A token without a proof."""
+    """A token without a signature."""
     return f"{encoded({'alg': alg, 'kid': 'rsa'})}.{encoded(claims())}.{signature}"
 
 
 def changed(good: str, part: int, make: Any) -> str:
-    """A good token with one of its parts replaced."""
+    """A valid token with one part replaced."""
     parts = good.split(".")
     parts[part] = make(parts[part])
     return ".".join(parts)
 
 
 def attacks() -> dict[str, str]:
-    """Tokens that must be refused, by what they try."""
+    """Tokens that must be refused, by attack."""
     good = token()
     foreign = token("rsa-other", {"kid": "rsa"})
     own = jwk("rsa-other")
@@ -170,8 +170,8 @@ def attacks() -> dict[str, str]:
         "HMAC with the key set's kid": hmac_token(b"rsa"),
         "RSA token said to be PSS": token(header={"alg": "PS256"}),
         "RSA token said to be RS384": token(header={"alg": "RS384"}),
-        "RSA key asked to be a curve": token(header={"alg": "ES256"}),
-        "RSA key asked to be Ed": token(header={"alg": "EdDSA"}),
+        "RSA key claimed to be a curve": token(header={"alg": "ES256"}),
+        "RSA key claimed to be Ed": token(header={"alg": "EdDSA"}),
         "ES256 signature on the key of P-384": token("P-256", {"kid": "P-384"}),
         "another key under a known kid": foreign,
         "a kid that is not known": token("rsa-other"),
@@ -222,7 +222,7 @@ def attacks() -> dict[str, str]:
 
 
 class TokenTests(TestCase):
-    def test_an_algorithm_goes_with_one_kind_of_key(self) -> None:
+    def test_algorithms_need_their_kind_of_key(self) -> None:
         for key in ("rsa", "P-256", "P-384", "P-521", "Ed25519", "Ed448"):
             for algorithm in ALGORITHMS:
                 if (key, algorithm) in PAIRS:
@@ -236,9 +236,9 @@ class TokenTests(TestCase):
             self.assertTrue(said == expected == "" or (expected and expected in said), (changes, said))
 
     def test_audience(self) -> None:
-        asked = replace(RULES, audience=AUDIENCE)
+        required = replace(RULES, audience=AUDIENCE)
         for audience, accepted in AUDIENCES:
-            self.assertEqual(refusal(token("P-256", aud=audience), rules=asked) == "", accepted, audience)
+            self.assertEqual(refusal(token("P-256", aud=audience), rules=required) == "", accepted, audience)
 
     def test_types(self) -> None:
         for kind in ("JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", None):
@@ -251,20 +251,20 @@ class TokenTests(TestCase):
             self.assertNotEqual(said, "", what)
             self.assertNotIn(given[:20] or "\0", said, what)
 
-    def test_only_a_key_that_may_be_new_asks_for_the_keys_again(self) -> None:
+    def test_unknown_key_is_reported_for_possible_new_keys_only(self) -> None:
         for given, unknown in ((token("rsa-other"), True), (token("rsa-other", {"kid": "rsa"}), False),
                                (token(header={"alg": "ES256"}), False), (unsigned("none", "AAAA"), False)):  # fmt: skip
             with self.assertRaises(TokenRefused) as caught:
                 verify(given, KEYS, RULES, NOW)
             self.assertEqual(isinstance(caught.exception, UnknownKey), unknown, given[:40])
 
-    def test_without_a_kid_there_must_be_no_doubt(self) -> None:
+    def test_without_kid_the_key_must_be_unique(self) -> None:
         given = token("P-256", {"kid": None})
         self.assertEqual(refusal(given), "")
         self.assertNotEqual(refusal(given, key_set("P-256", "P-256/2")), "")
         self.assertNotEqual(refusal(given, key_set("rsa")), "")
 
-    def test_who_it_names(self) -> None:
+    def test_caller_of_claims(self) -> None:
         for changes, expected in CALLERS:
             found: Caller = verify(token("P-256", **changes), KEYS, RULES, NOW)
             for name, value in expected.items():
@@ -276,7 +276,7 @@ class TokenTests(TestCase):
 
 
 class KeyTests(TestCase):
-    def test_keys_that_verify_nothing(self) -> None:
+    def test_refused_keys(self) -> None:
         small = urlsafe_b64encode(b"\x01").rstrip(b"=").decode()
         for given, reason in (
             (jwk("rsa-1024"), "bits"),
@@ -303,11 +303,11 @@ class KeyTests(TestCase):
             with self.assertRaisesRegex(KeyRefused, reason):
                 read_key(given)
 
-    def test_a_private_key_that_was_published_is_read_as_a_public_one(self) -> None:
+    def test_private_members_of_published_keys_are_ignored(self) -> None:
         secret = {**jwk("P-256"), "d": "AAAA"}
         self.assertEqual(read_key(secret).kind, "P-256")
 
-    def test_sets(self) -> None:
+    def test_key_sets(self) -> None:
         for given in (None, [], {}, {"keys": {}}, {"keys": None}):
             with self.assertRaises(KeyRefused):
                 KeySet.parse(given)
@@ -315,7 +315,7 @@ class KeyTests(TestCase):
         self.assertEqual([key.kid for key in found.keys], ["P-256"])
         self.assertEqual(len(found.refused), 2)
 
-    def test_a_key_is_for_its_algorithm_alone(self) -> None:
+    def test_alg_restricts_a_key(self) -> None:
         bound = KeySet.parse({"keys": [jwk("rsa", alg="PS256")]})
         self.assertEqual(refusal(token("rsa", alg="PS256"), bound), "")
         self.assertNotEqual(refusal(token("rsa", alg="RS256"), bound), "")

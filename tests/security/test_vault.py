@@ -1,4 +1,4 @@
-"""Secrets of Subscriptions: encrypted at rest, redacted in answers, decrypted and signed when they are sent."""
+"""Secrets of Subscriptions: encrypted at rest, redacted in responses, decrypted for delivery."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class VaultTests(TestCase):
                 )
                 self.assertEqual(redact_body(encrypted.encode()), MASK.encode())
 
-    def test_keys_are_replaced(self) -> None:
+    def test_key_rotation(self) -> None:
         old = Vault(KEY).encrypt(SECRET)
         both = Vault(f"a-newer-key-of-ours {KEY}")
         self.assertEqual(both.decrypt(old), SECRET)
         self.assertNotEqual(both.encrypt(SECRET), old)
 
-    def test_what_cannot_be_decrypted(self) -> None:
+    def test_undecryptable_texts(self) -> None:
         encrypted = Vault(KEY).encrypt(SECRET)
         for vault, text in (
             (Vault(), encrypted),
@@ -69,12 +69,12 @@ class VaultTests(TestCase):
             self.assertTrue(vault.can_decrypt(subscription("Accept: a/b", f"Authorization: {encrypted}")))
         self.assertTrue(Vault().can_decrypt({"resourceType": "Subscription"}))
 
-    def test_what_is_no_secret_stays(self) -> None:
+    def test_plain_headers_are_not_encrypted(self) -> None:
         encrypted = Vault(KEY).encrypt_headers(subscription("Accept: a/b", "X-Key: k"))
         self.assertEqual(encrypted["channel"]["header"][0], "Accept: a/b")
         self.assertIn("ipf-sealed:1:", encrypted["channel"]["header"][1])
 
-    def test_masks_keep_what_is_stored(self) -> None:
+    def test_masks_keep_stored_values(self) -> None:
         stored = subscription("A: 1", "B: 2", "A: 3")
         found = restore_redacted(subscription("a: ***", "B: new", "A: ***"), stored)
         self.assertEqual(found["channel"]["header"], ["A: 1", "B: new", "A: 3"])
@@ -96,7 +96,7 @@ class AnswerTests(OnMemory):
         self.made = loads(self.created.body)["id"]
         self.here = f"Subscription/{self.made}"
 
-    async def test_only_the_creator_sees_it(self) -> None:
+    async def test_secret_is_visible_in_the_response_to_its_write_only(self) -> None:
         headers = loads(self.created.body)["channel"]["header"]
         self.assertEqual(headers, [f"Authorization: {SECRET}", "X-Key: k3y-of-mine"])
         stored = await self.world.body(self.here)
@@ -128,7 +128,7 @@ class AnswerTests(OnMemory):
         self.assertNotIn(b"s3cret", changed.body)
         self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
 
-    async def test_the_same_in_clear_changes_nothing(self) -> None:
+    async def test_equal_secret_is_no_change(self) -> None:
         sent = subscription(f"Authorization: {SECRET}", "X-Key: k3y-of-mine", id=self.made)
         answer = await self.world.send("PUT", self.here, sent)
         self.assertEqual(loads(answer.body)["meta"]["versionId"], "1")
@@ -140,7 +140,7 @@ class AnswerTests(OnMemory):
         opened = [self.world.vault.decrypt(one.partition(": ")[2]) for one in stored["channel"]["header"]]
         self.assertEqual(opened, ["n3w", "k3y-of-mine"])
 
-    async def test_a_mask_for_nothing_is_refused(self) -> None:
+    async def test_mask_without_stored_value_is_refused(self) -> None:
         answer = await self.world.send("POST", "Subscription", subscription("Authorization: ***"))
         self.assertEqual(answer.status, 422)
         self.assertEqual(issues(answer)[0][2], "Subscription.channel.header[0]")
@@ -154,7 +154,7 @@ class AnswerTests(OnMemory):
         self.assertNotIn(b"s3cret", answer.body)
 
     async def test_a_secret_is_not_sent_to_another_server(self) -> None:
-        """Who may change a Subscription, and not see its secrets, cannot have them sent to himself."""
+        """A client that may change a Subscription cannot have its secrets sent to another endpoint."""
         shown = loads((await self.world.send("GET", self.here)).body)
         before = await self.world.body(self.here)
         patch = {"content_type": "application/json-patch+json"}
@@ -181,8 +181,8 @@ class AnswerTests(OnMemory):
         elsewhere["channel"]["endpoint"] = "https://other.example.org/fhir"
         self.assertEqual((await self.world.send("PUT", self.here, elsewhere)).status, 200, "in clear it may move")
 
-    async def test_sealed_text_is_the_servers_alone(self) -> None:
-        """Neither sent nor copied from elsewhere in the resource: it could be a secret for another endpoint."""
+    async def test_clients_cannot_send_encrypted_texts(self) -> None:
+        """Neither in a request nor by a copy within the resource: it could be the secret of another endpoint."""
         encrypted = (await self.world.body(self.here))["channel"]["header"][0]
         for text in (encrypted, "Authorization: ipf-sealed:0:czNjcmV0", "Authorization: ipf-sealed:"):
             stolen = subscription(text)
@@ -202,8 +202,8 @@ class AnswerTests(OnMemory):
             self.assertEqual(answer.status, status, answer.body)
             self.assertNotIn(b"ipf-sealed:1", answer.body)
 
-    async def test_no_question_about_it_is_answered(self) -> None:
-        """Without a key encrypted text is only encoded: what tells of its letters would tell the secret."""
+    async def test_queries_cannot_reveal_secrets(self) -> None:
+        """Without a key the text is only encoded, so a query on its letters would reveal the secret."""
         self.world.vault = Vault()
         created = await self.world.send("POST", "Subscription", subscription(f"Authorization: {SECRET}"))
         made = loads(created.body)["id"]
@@ -223,8 +223,8 @@ class AnswerTests(OnMemory):
             path = f"Subscription.where(channel.header.where(startsWith('{beginning}')).exists()).reason"
             parts = [{"name": "type", "valueCode": "replace"}, {"name": "path", "valueString": path},
                      {"name": "value", "valueString": "it is so"}]  # fmt: skip
-            asked = {"resourceType": "Parameters", "parameter": [{"name": "operation", "part": parts}]}
-            answer = await self.world.send("PATCH", f"Subscription/{made}", asked, content_type="application/fhir+json")
+            patch = {"resourceType": "Parameters", "parameter": [{"name": "operation", "part": parts}]}
+            answer = await self.world.send("PATCH", f"Subscription/{made}", patch, content_type="application/fhir+json")
             answers.append(answer.status)
         self.assertEqual(answers, [200, 422, 422])
         self.assertEqual(len(await self.world.versions(f"Subscription/{made}")), len(before) + 1)
@@ -251,14 +251,14 @@ class AnswerTests(OnMemory):
         written = [text for code, text, *_ in extract(stored).texts if code == "secret"]
         self.assertEqual((len(written) > 0, [text for text in written if "sealed" in text]), (True, []))
 
-    async def test_the_services_own_change_keeps_it(self) -> None:
+    async def test_status_changes_by_the_service_keep_secrets(self) -> None:
         before = await self.world.body(self.here)
         one = self.world.repository
         await set_status(DEFAULT_TENANT, self.made, "active", None, one.store, one.matcher, one.clock)
         after = await self.world.body(self.here)
         self.assertEqual((after["status"], after["channel"]), ("active", before["channel"]))
 
-    async def test_without_a_key_it_is_masked_all_the_same(self) -> None:
+    async def test_masked_without_a_key(self) -> None:
         self.world.vault = Vault()
         made = loads((await self.world.send("POST", "Subscription", subscription("Authorization: pl4in"))).body)
         self.assertEqual(made["channel"]["header"], ["Authorization: pl4in"])
@@ -266,8 +266,8 @@ class AnswerTests(OnMemory):
         self.assertEqual(loads(shown.body)["channel"]["header"], ["Authorization: ***"])
 
 
-class Far:
-    """A channel that keeps what it was given."""
+class RecordingChannel:
+    """A channel that records its notifications."""
 
     unavailable = None
     sent: Notification
@@ -282,7 +282,7 @@ class Far:
 
 class SendingTests(TestCase):
     async def send(self, *headers: tuple[str, str], body: bytes | None = b"{}", secret: str | None = None) -> Any:
-        self.far = Far()
+        self.far = RecordingChannel()
         channel = SignedChannel(self.far, Vault(KEY), secret, lambda: datetime(2026, 1, 1, tzinfo=UTC))
         return await channel.send(Notification("PUT", ENDPOINT, headers, body, "c"))
 
@@ -290,20 +290,20 @@ class SendingTests(TestCase):
         await self.send(("Authorization", Vault(KEY).encrypt(SECRET)), ("Accept", "a/b"))
         self.assertEqual(list(self.far.sent.headers), [("Authorization", SECRET), ("Accept", "a/b")])
 
-    async def test_a_lost_key_is_a_failure_that_tells_nothing(self) -> None:
+    async def test_missing_key_fails_without_revealing_anything(self) -> None:
         delivered = await self.send(("Authorization", Vault("some-other-key-000").encrypt(SECRET)))
         self.assertFalse(delivered.succeeded)
         self.assertIn("cannot be decrypted", delivered.error)
         self.assertFalse(hasattr(self.far, "sent"))
 
     async def test_signatures(self) -> None:
-        """By hand: HMAC-SHA256 of the time, a dot, and the body."""
+        """The signature is HMAC-SHA256 of the time, a dot and the body."""
         for body in (b'{"resourceType":"Patient"}', None):
             await self.send(body=body, secret="key-of-the-server")
             ((name, value),) = self.far.sent.headers
             expected = hmac.new(b"key-of-the-server", b"1767225600." + (body or b""), sha256).hexdigest()
             self.assertEqual((name, value), ("X-Ipf-Signature", f"t=1767225600,v1={expected}"))
 
-    async def test_a_subscriptions_own_key_goes_first_and_is_not_sent(self) -> None:
+    async def test_signing_key_of_a_subscription_takes_precedence_and_is_not_sent(self) -> None:
         await self.send(("x-ipf-signing-SECRET", Vault(KEY).encrypt("own")), secret="key-of-the-server")
         self.assertEqual(list(self.far.sent.headers), [("X-Ipf-Signature", signature("own", b"{}", 1767225600))])

@@ -1,4 +1,4 @@
-"""Channel security and websockets: in mode strict a session is authenticated, or binds nothing."""
+"""Channel security and websockets: in mode strict, only authenticated sessions can bind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipf.config.settings import Settings
 
 
 class ModeTests(TestCase):
-    async def test_who_may_bind_without_bearer_tokens(self) -> None:
+    async def test_binding_without_bearer_tokens(self) -> None:
         for mode, expected in (("strict", False), ("relaxed", True), ("permissive", True)):
             session = await session_without_tokens(Settings(channel_security=mode))(None)
             self.assertEqual(session.may_read({}), expected, mode)

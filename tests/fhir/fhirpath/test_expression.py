@@ -1,4 +1,4 @@
-"""What the suite does not show: variables, hosts, other trees, untyped JSON, errors, expressions inside other texts."""
+"""Cases beyond the HL7 suite: variables, hosts, HL7 v2 nodes, untyped JSON, errors, embedded expressions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENT = {
 
 @dataclass
 class V2Node:
-    """A node as HL7 v2 messages have them."""
+    """A node like those of HL7 v2 messages."""
 
     text: str | None = None
     parts: dict[str, list[V2Node]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class V2Node:
 
 
 class AnswerTest(unittest.TestCase):
-    """Tables of expression and answer."""
+    """Tables of expression and result."""
 
     def answers(self, focus: Any, table: dict[str, list[Any]], **options: Any) -> None:
         for text, wanted in table.items():
@@ -158,7 +158,7 @@ class AnswerTest(unittest.TestCase):
 
 
 class PrefixTest(unittest.TestCase):
-    """Expressions inside other languages: (text, start, what is left)."""
+    """Expressions within other languages: (text, start, remaining text)."""
 
     def test_prefixes(self) -> None:
         table = [

@@ -1,4 +1,4 @@
-"""The fast paths answer what the general engine answers, on good, odd and broken data."""
+"""The fast paths give the results of the general engine, on valid and invalid data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ patient = st.fixed_dictionaries(
 
 
 def outcome(run: Any) -> Any:
-    """The answer, or that there is none."""
+    """The result, or the error."""
     try:
         return run()
     except FhirPathError:
@@ -79,25 +79,25 @@ def outcome(run: Any) -> Any:
 
 
 class FastTest(unittest.TestCase):
-    """Which expressions are fast, and that it cannot be told from the answer."""
+    """The specialised expressions, and agreement with the general engine."""
 
-    def test_the_usual_expressions_are_fast(self) -> None:
+    def test_frequent_expressions_are_specialised(self) -> None:
         for text in FAST:
             self.assertIsNotNone(fast_form(compile(text)), text)
 
-    def test_the_others_are_left_to_the_general_engine(self) -> None:
+    def test_other_expressions_use_the_general_engine(self) -> None:
         for text in GENERAL:
             self.assertIsNone(fast_form(compile(text)), text)
 
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(patient)
-    def test_same_answers(self, data: dict[str, Any]) -> None:
+    def test_results_agree(self, data: dict[str, Any]) -> None:
         for text in FAST:
             expression = compile(text)
             general = outcome(lambda expression=expression: unwrap(expression.items(data)))
             self.assertEqual(general, outcome(lambda expression=expression: expression.evaluate(data)), text)
 
-    def test_the_answer_is_the_callers_own(self) -> None:
+    def test_result_is_not_shared(self) -> None:
         data = {"resourceType": "Patient", "name": [{"family": "a"}], "multipleBirthInteger": Decimal(1)}
         compile("Patient.name").evaluate(data).clear()
         self.assertEqual([{"family": "a"}], data["name"])

@@ -1,4 +1,4 @@
-"""Whatever text arrives: an answer or a FhirPathError, soon."""
+"""Any text gives a result or a FhirPathError in bounded time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMITS = settings(max_examples=300, deadline=None, suppress_health_check=list(He
 
 
 def run(text: str) -> None:
-    """Compile and evaluate; only FhirPathError may come out, and soon."""
+    """Compile and evaluate; only FhirPathError may be raised, in bounded time."""
     started = time.process_time()
     try:
         compile(text).evaluate(PATIENT, {"x": ["1", 2, {"a": 1}]})
@@ -105,7 +105,7 @@ class FuzzTest(unittest.TestCase):
 
 
 class LimitTest(unittest.TestCase):
-    """Texts made to exhaust the stack, the memory or the clock."""
+    """Texts that try to exhaust stack, memory or time."""
 
     def refused(self, text: str) -> None:
         started = time.process_time()
@@ -121,7 +121,7 @@ class LimitTest(unittest.TestCase):
         self.refused("+".join(["1"] * 20_000))
         self.refused(".".join(["a"] * 20_000))
 
-    def test_the_deepest_that_is_allowed_evaluates(self) -> None:
+    def test_maximum_depth_evaluates(self) -> None:
         self.assertEqual([199], compile("+".join(["1"] * 199)).evaluate({"resourceType": "Patient"}))
         nested = "(" * 59 + "1" + ")" * 59
         self.assertEqual([1], compile(nested).evaluate({"resourceType": "Patient"}))

@@ -1,6 +1,6 @@
-"""The R4 FHIRPath suite of HL7 (935 cases), with the cases we answer otherwise and why.
+"""The R4 FHIRPath suite of HL7 (935 cases), with the list of known differences.
 
-The suite stands outside the repository.
+The suite is not part of the repository.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def shown(item: Any) -> tuple[str, str]:
 
 
 def problem(case: ElementTree.Element) -> str | None:
-    """What is wrong with our answer, None when it is the suite's."""
+    """The difference to the expected result; None when they agree."""
     expression = case.find("expression")
     assert expression is not None
     invalid = expression.get("invalid")

@@ -70,6 +70,6 @@ class TermsTests(TestCase):
         for text, wanted in SUBSUMPTION:
             self.assertEqual(compile(text).evaluate(CODINGS, host=terminology_host(TERMS)), wanted, text)
 
-    def test_without_a_service_it_is_an_error(self) -> None:
+    def test_no_service_is_an_error(self) -> None:
         for text in ("gender.memberOf(%vs-sex)", "maritalStatus.subsumes(maritalStatus)"):
             self.assertRaises(FhirPathError, compile(text).evaluate, PATIENT)

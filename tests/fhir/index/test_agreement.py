@@ -23,7 +23,7 @@ LEFT_OUT = {"observation-decimal.json"}  # a union takes its 1.0 and 1.00 for on
 class Agreement(TestCase):
     """The first examples of each type, every parameter whose filter needs no other resource.
 
-    Left out too: `extension(...)`, whose values the index unpacks, and `hasExtension(...)`, which is no FHIRPath.
+    Also excluded: `extension(...)`, where the index stores the value, and `hasExtension(...)`, which is not FHIRPath.
     """
 
     def test_paths_select_what_the_expression_selects(self) -> None:

@@ -1,4 +1,4 @@
-"""Resources give the index entries that searches will look for."""
+"""Index entries of resources."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ class Texts(TestCase):
             found = extract(resource)
             self.assertLessEqual(expected, found.texts, resource)
 
-    def test_contained_references_and_missing_elements_leave_nothing(self) -> None:
+    def test_contained_references_and_missing_elements_give_no_entries(self) -> None:
         self.assertEqual(len(extract({"resourceType": "Condition", "subject": {"reference": "#p"}})), 0)
         self.assertEqual(extract({"resourceType": "Nonsense"}), EMPTY)
 
-    def test_a_resource_that_breaks_its_definition_is_no_error(self) -> None:
+    def test_invalid_resources_are_indexed(self) -> None:
         for resource in MALFORMED:
             extract(resource)
 
-    def test_an_extension_stands_for_its_value(self) -> None:
+    def test_extensions_are_indexed_by_value(self) -> None:
         url = "http://hl7.org/fhir/StructureDefinition/patient-extensions-Patient-mothersMaidenName"
         resource = {"resourceType": "Patient", "extension": [{"url": "other", "valueString": "x"}]}
         self.assertNotIn("mothersMaidenName", {code for code, _ in extract(resource).texts})
@@ -135,7 +135,7 @@ class Ranges(TestCase):
 
 
 class Values(TestCase):
-    """How values are written."""
+    """The index form of values."""
 
     def test_normalised(self) -> None:
         table = [
@@ -148,7 +148,7 @@ class Values(TestCase):
         for text, expected in table:
             self.assertEqual(normalise(text), expected)
 
-    def test_long_values_are_cut_and_still_told_apart(self) -> None:
+    def test_long_values_are_truncated_and_stay_distinct(self) -> None:
         one, other = "\u00e9" * 5000 + "1", "\u00e9" * 5000 + "2"
         for value in (string_value, lambda text: token_value(text, text)):
             self.assertNotEqual(value(one), value(other))
@@ -157,7 +157,7 @@ class Values(TestCase):
 
 
 class Compiler(TestCase):
-    """How much of R4 goes the fast way."""
+    """The search parameters of R4 that need no FHIRPath."""
 
     def test_all_expressions_but_two_are_simple_and_have_values(self) -> None:
         simple, general = set(), set()
@@ -177,7 +177,7 @@ class Compiler(TestCase):
                 if source.paths:
                     self.assertTrue(any(indexer_for(kind, one.type_path, (code,)) for one in source.paths), code)
 
-    def test_parameters_that_repeat_others_write_nothing(self) -> None:
+    def test_redundant_parameters_have_no_entries(self) -> None:
         table = [
             ("Patient", "phonetic", ("name", "family", "given"), "", ""),
             ("RelatedPerson", "phonetic", ("name",), "", ""),
@@ -191,7 +191,7 @@ class Compiler(TestCase):
             source = sources(resource_type)[code]
             self.assertEqual((source.codes, source.refers_to, source.system), (codes, refers_to, system))
 
-    def test_sources_write_for_themselves(self) -> None:
+    def test_source_parameters_have_their_own_entries(self) -> None:
         for resource_type in definitions().resource_types:
             known = sources(resource_type)
             for source in known.values():

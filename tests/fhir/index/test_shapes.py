@@ -32,7 +32,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 class ShapeTests(TestCase):
-    def test_shapes_that_r4_does_not_have(self) -> None:
+    def test_shapes_that_r4_does_not_define(self) -> None:
         texts = [extract(resource).texts for resource in SHAPES]
         self.assertEqual(texts[0], {("identifier", "b\ta"), ("family", "a\tA"), ("given", "b\tB"),
                                     ("deceased", "false\t")})  # fmt: skip
@@ -55,7 +55,7 @@ def _examples() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _misplace(resource: dict[str, Any], random: Random) -> None:
-    """Exchange some values, deep inside too, for what does not belong there."""
+    """Replace some values, also nested ones, by values of other types."""
     places = [one for one in _places(resource) if one[1] != "resourceType"]
     for holder, key in random.sample(places, min(4, len(places))):
         way = random.randrange(3)

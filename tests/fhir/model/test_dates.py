@@ -45,11 +45,11 @@ class Ranges(TestCase):
             lo = microseconds(first)
             self.assertEqual(date_range(text), (lo, lo + length), text)
 
-    def test_what_is_no_date_has_no_range(self) -> None:
+    def test_invalid_dates_have_no_range(self) -> None:
         for text in NOT_DATES:
             self.assertIsNone(date_range(text), text)
 
-    def test_the_last_year_ends(self) -> None:
+    def test_range_of_the_last_year(self) -> None:
         self.assertEqual(date_range("9999"), (253_370_764_800 * SECOND, 253_402_300_800 * SECOND))
 
     def test_moments_stay_within_the_calendar(self) -> None:

@@ -1,4 +1,4 @@
-"""The definitions are those of the pinned package, and answer what the other rooms ask."""
+"""The definitions agree with the pinned package; lookups give types, elements and search parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipf.fhir.model.definitions import definitions
 
 
 class Files(TestCase):
-    """`fhir/r4/*.json` are what the generator wrote."""
+    """`fhir/r4/*.json` agree with the generator."""
 
-    def test_the_content_has_the_hash_it_states(self) -> None:
+    def test_content_matches_its_hash(self) -> None:
         generator = (folder("fhir") / "r4/generate.py").read_text()
         for path in sorted((folder("fhir") / "r4").glob("*.json")):
             self.assertEqual(_stated_and_found(path)[0], _stated_and_found(path)[1], path.name)
@@ -56,14 +56,14 @@ class Elements(TestCase):
         for type_path, name in (("Patient", "nonsense"), ("Nonsense", "id"), ("Observation", "valueAddress")):
             self.assertIsNone(definitions().element(type_path, name))
 
-    def test_a_choice_knows_its_types_and_json_names(self) -> None:
+    def test_types_and_json_names_of_choices(self) -> None:
         value = definitions().element("Observation", "value")
         assert value is not None
         self.assertTrue(value.choice)
         self.assertEqual(len(value.types), 11)
         self.assertEqual(value.json_name("CodeableConcept"), "valueCodeableConcept")
 
-    def test_references_know_their_targets(self) -> None:
+    def test_reference_targets(self) -> None:
         subject = definitions().element("Encounter", "subject")
         assert subject is not None
         self.assertEqual(subject.targets, ("Group", "Patient"))

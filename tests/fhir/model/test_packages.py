@@ -1,4 +1,4 @@
-"""FHIR NPM packages: what is found in them, and what is refused."""
+"""FHIR NPM packages: lookups and refused archives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PackageTests(TestCase):
         return problem
 
     def test_by_canonical(self) -> None:
-        """Newest wins, a version is exact or a beginning, a type can be asked for."""
+        """The newest version wins; versions match exactly or by prefix; lookups may name a type."""
         for number in ("1.9.0", "1.10.0", "2.0.0-ballot"):
             content = resource("ValueSet", "a", number, title=number, experimental=False)
             archive(self.folder / f"p{number}.tgz", {"package/ValueSet-a.json": content}, version=number)
@@ -72,12 +72,12 @@ class PackageTests(TestCase):
         self.assertEqual((by_id.canonical, by_id.package), (f"{url}|2.0.0-ballot", "x.org#2.0.0-ballot"))
 
     def test_versions(self) -> None:
-        """The order of versions as people mean them."""
+        """The order of versions."""
         order = ["", "0.9", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0-b", "1.0.0", "1.0.0+7", "1.2", "1.10", "20230101"]
         self.assertEqual(sorted(order, key=version_key), order)
 
-    def test_only_what_is_wanted(self) -> None:
-        """Types can be chosen; examples and other folders are left out."""
+    def test_filter_by_type(self) -> None:
+        """Only requested types are loaded; examples and other folders are ignored."""
         files = {
             "package/ConceptMap-a.json": resource("ConceptMap", "a"),
             "package/ValueSet-a.json": resource("ValueSet", "a"),
@@ -89,12 +89,12 @@ class PackageTests(TestCase):
         self.assertEqual([one.id for one in found.packages[0].entries], ["a"])
 
     def test_digits_are_kept(self) -> None:
-        """A resource comes back digit for digit."""
+        """Decimals keep their digits."""
         files = {"package/a.json": b'{"resourceType": "Basic", "id": "a", "n": 1.10}'}
         entry = read_package(archive(self.folder / "p.tgz", files)).entries[0]
         self.assertEqual(str(entry.resource()["n"]), "1.10")
 
-    def test_what_is_broken_names_its_place(self) -> None:
+    def test_errors_name_archive_and_entry(self) -> None:
         """Archive and entry, and for JSON the line."""
         problem = self._refused({"package/a.json": b'{\n"resourceType": oops}'})
         self.assertIn("package/a.json: is not JSON", str(problem))
@@ -105,7 +105,7 @@ class PackageTests(TestCase):
         self.assertIn("leads out", str(self._refused({"/etc/passwd": b"x"})))
 
     def test_damaged_archives(self) -> None:
-        """Cut off, no gzip at all, a link inside."""
+        """Truncated, not gzip, with a link."""
         path = archive(self.folder / "cut.tgz", {"package/a.json": resource("ValueSet", "a", text="x" * 100_000)})
         data = path.read_bytes()
         for damaged in (data[: len(data) // 2], b"this is no archive", b""):
@@ -123,8 +123,8 @@ class PackageTests(TestCase):
         problem = self._refused({"package/a.json": resource("ValueSet", "a", text="x" * 2000)})
         self.assertIs(problem.category, Category.TOO_LARGE)
 
-    def test_no_folder(self) -> None:
-        """A folder that is named must be there; none at all is fine."""
+    def test_missing_folder(self) -> None:
+        """A configured folder must exist; None is allowed."""
         self.assertRaises(Problem, Packages.load, self.folder / "missing")
         self.assertIsNone(Packages.load(None).find("http://x.org/a"))
 

@@ -1,4 +1,4 @@
-"""What the text of a reference says."""
+"""Parsing of reference texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDEXED = [
 
 
 class References(TestCase):
-    """Tables of in and out."""
+    """Tables of input and result."""
 
     def test_parsed(self) -> None:
         for text, expected in PARSED:
@@ -41,7 +41,7 @@ class References(TestCase):
         for text, expected in INDEXED:
             self.assertEqual(indexed_form(text), expected, text)
 
-    def test_the_type_comes_from_the_text_and_else_from_the_element(self) -> None:
+    def test_target_type(self) -> None:
         self.assertEqual(referenced_type({"reference": "Group/1", "type": "Patient"}), "Group")
         self.assertEqual(referenced_type({"reference": "urn:uuid:1", "type": "Patient"}), "Patient")
         self.assertIsNone(referenced_type({"reference": "urn:uuid:1"}))

@@ -1,4 +1,4 @@
-"""JSON Patch and FHIRPath Patch, against the published cases and our own corners."""
+"""JSON Patch and FHIRPath Patch, against the published cases and cases of our own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = REFERENCE / "patch"
 
 
 def body(case: ElementTree.Element, name: str) -> Json:
-    """The resource inside a part of an XML case; its narrative without the white space of the file."""
+    """The resource in a part of an XML case; its narrative without the white space of the file."""
     part = case.find(name)
     assert part is not None
     resource = from_xml(ElementTree.tostring(part[0]))
@@ -57,7 +57,7 @@ class PublishedTests(TestCase):
 
 
 class JsonPatchTests(TestCase):
-    def test_the_original_and_the_patch_stay_as_they_are(self) -> None:
+    def test_input_and_patch_are_not_changed(self) -> None:
         operations = [
             {"op": "add", "path": "/a", "value": {"b": [1]}},
             {"op": "add", "path": "/a/b/-", "value": 2},
@@ -67,7 +67,7 @@ class JsonPatchTests(TestCase):
         self.assertEqual(patch(document), {"c": 1, "a": {"b": [1, 2]}})
         self.assertEqual(document, {"c": 1})
 
-    def test_digits_stay(self) -> None:
+    def test_digits_are_preserved(self) -> None:
         document = loads('{"a":1.10,"b":2.0}')
         patched = json_patch(loads('[{"op":"move","from":"/a","path":"/c"},{"op":"add","path":"/d","value":3.00}]'))(
             document
@@ -86,7 +86,7 @@ class JsonPatchTests(TestCase):
             else:
                 self.assertRaises(Problem, patch, document)
 
-    def test_what_is_no_patch(self) -> None:
+    def test_malformed_patches(self) -> None:
         for operations in (
             {}, "x", [1], [{}], [{"op": "nonsense", "path": "/a"}], [{"op": "add", "path": "/a"}],
             [{"op": "add", "path": "a", "value": 1}], [{"op": "add", "path": "/a~2", "value": 1}],
@@ -96,7 +96,7 @@ class JsonPatchTests(TestCase):
             problem = self.assertRaises(Problem, json_patch, operations)
             self.assertEqual(problem.category, Category.MALFORMED)
 
-    def test_what_does_not_fit(self) -> None:
+    def test_patches_that_do_not_fit(self) -> None:
         document = {"a": {"b": 1}, "l": [1, 2]}
         for operation in (
             {"op": "remove", "path": ""},
@@ -113,7 +113,7 @@ class JsonPatchTests(TestCase):
             problem = self.assertRaises(Problem, json_patch([operation]), document)
             self.assertEqual((problem.category, problem.place), (Category.INVALID, "operation[0]"), operation)
 
-    def test_copies_cannot_double_without_end(self) -> None:
+    def test_total_size_of_copies_is_limited(self) -> None:
         doubling = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
         problem = self.assertRaises(Problem, json_patch(doubling), {"a": ["x" * 1000]})
         self.assertEqual(problem.category, Category.TOO_LARGE)
@@ -121,11 +121,11 @@ class JsonPatchTests(TestCase):
 
 def operation(kind: str, **parts: Any) -> Json:
     """One operation of a FHIRPath patch; parts are (type, value) or a text."""
-    said = [{"name": "type", "valueCode": kind}]
+    nested = [{"name": "type", "valueCode": kind}]
     for name, part in parts.items():
         kind_, value = part if isinstance(part, tuple) else ("String", part)
-        said.append({"name": name, f"value{kind_}": value})
-    return {"name": "operation", "part": said}
+        nested.append({"name": name, f"value{kind_}": value})
+    return {"name": "operation", "part": nested}
 
 
 class FhirPathPatchTests(TestCase):
@@ -144,7 +144,7 @@ class FhirPathPatchTests(TestCase):
         found: Json = fhirpath_patch({"resourceType": "Parameters", "parameter": list(operations)})(self.resource)
         return found
 
-    def test_lists_of_primitives_keep_what_stands_beside(self) -> None:
+    def test_lists_of_primitives_keep_sibling_properties(self) -> None:
         for change, given, beside in (
             (operation("delete", path="Patient.name.given[0]"), ["b", "c"], [{"id": "x"}, None]),
             (operation("delete", path="Patient.name.given[1]"), ["a", "c"], None),
@@ -162,12 +162,12 @@ class FhirPathPatchTests(TestCase):
     def test_choices(self) -> None:
         later = self.patched(operation("replace", path="Patient.deceased", value=("DateTime", "2020")))
         self.assertEqual((later.get("deceasedBoolean"), later["deceasedDateTime"]), (None, "2020"))
-        gone = self.patched(operation("delete", path="Patient.deceased.ofType(boolean)"))
-        self.assertNotIn("deceasedBoolean", gone)
+        patched = self.patched(operation("delete", path="Patient.deceased.ofType(boolean)"))
+        self.assertNotIn("deceasedBoolean", patched)
         twins = self.patched(operation("add", path="Patient", name="multipleBirth", value=("Integer", 2)))
         self.assertEqual(twins["multipleBirthInteger"], 2)
 
-    def test_what_belongs_to_a_primitive(self) -> None:
+    def test_children_of_primitives(self) -> None:
         extension = {"url": "e", "valueCode": "c"}
         added = self.patched(
             operation("add", path="Patient.birthDate", name="extension", value=("Extension", extension))
@@ -184,7 +184,7 @@ class FhirPathPatchTests(TestCase):
         self.assertEqual(changed["extension"], [{"url": "u", "valueInteger": 3}])
         self.assertEqual(changed["contained"][0]["name"], "new")
 
-    def test_what_becomes_empty_goes(self) -> None:
+    def test_empty_elements_are_removed(self) -> None:
         changed = self.patched(*(operation("delete", path="Patient.name.given[0]") for _ in range(3)))
         self.assertNotIn("name", changed)
 

@@ -1,4 +1,4 @@
-"""Snapshots made from differentials are those that were published, where the reference folder has them."""
+"""Generated snapshots agree with the published ones, if the reference folder is present."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def published() -> dict[str, Json]:
 
 
 def facts(element: Json) -> Json:
-    """What an element says, in a form that compares."""
+    """The facts of an element in a comparable form."""
     found = {name: element[name] for name in FACTS if name in element}
     found.update({name: value for name, value in element.items() if name.startswith(("fixed", "pattern"))})
     found["types"] = [
@@ -58,7 +58,7 @@ class Published(TestCase):
     """US Core 7.0.0."""
 
     @needs_reference
-    def test_each_profile_is_stated_with_its_facts(self) -> None:
+    def test_tables_agree_with_published_profiles(self) -> None:
         structures = Structures()
         self.assertEqual(set(own_urls("us-core")), {one["url"] for one in published().values()})
         same, other = 0, []
@@ -73,10 +73,10 @@ class Published(TestCase):
         self.assertGreater(same, 3000)
 
     @needs_reference
-    def test_a_published_snapshot_and_ours_judge_alike(self) -> None:
+    def test_generated_and_published_snapshots_validate_alike(self) -> None:
         brought = {one["url"]: one for one in published().values()}
         by_package, by_tables = Validator(Structures(brought.get)), Validator()
-        for resource, profile in judged():
+        for resource, profile in invalid_resources():
             ours = {(one.severity, one.code, one.location) for one in by_tables.validate(resource, [US_CORE + profile])}
             theirs = {
                 (one.severity, one.code, one.location) for one in by_package.validate(resource, [US_CORE + profile])
@@ -85,7 +85,7 @@ class Published(TestCase):
             self.assertIn("error", {severity for severity, _, _ in ours})
 
     @needs_reference
-    def test_synthea_is_judged_alike(self) -> None:
+    def test_synthea_resources_validate_alike(self) -> None:
         brought = {one["url"]: one for one in published().values()}
         by_package, by_tables = Validator(Structures(brought.get)), Validator()
         bundle = loads(bz2.decompress(min((REFERENCE / "load").glob("[1-9]*.bz2")).read_bytes()))
@@ -97,7 +97,7 @@ class Published(TestCase):
                 self.assertEqual(ours, theirs, resource["id"])
 
 
-def judged() -> list[tuple[Json, str]]:
+def invalid_resources() -> list[tuple[Json, str]]:
     """Resources that break a rule of a profile."""
     patient = {"resourceType": "Patient", "gender": "female"}
     race = {
@@ -128,7 +128,7 @@ def judged() -> list[tuple[Json, str]]:
 
 
 class Stated(TestCase):
-    """What a fresh deployment has."""
+    """The shipped definitions."""
 
     def test_every_structure_has_a_snapshot(self) -> None:
         structures = Structures()
@@ -161,13 +161,13 @@ class Stated(TestCase):
         self.assertIsNone(own_structure(US_CORE + "us-core-patient|6.1.0"))
         self.assertIsNotNone(own_structure(CORE + "Patient|4.0.1"))
 
-    def test_a_package_goes_before_our_own(self) -> None:
+    def test_packages_precede_the_tables(self) -> None:
         url = US_CORE + "us-core-patient"
         other = {"resourceType": "StructureDefinition", "url": url, "type": "Patient", "name": "Other"}
-        structures = Structures(lambda asked: other if asked == url else None)
+        structures = Structures(lambda canonical: other if canonical == url else None)
         self.assertEqual((structures.get(url) or {})["name"], "Other")
 
-    def test_a_differential_that_does_not_fit_is_told(self) -> None:
+    def test_invalid_differential_is_an_error(self) -> None:
         wrong = {
             "url": "http://x.test/p",
             "type": "Patient",

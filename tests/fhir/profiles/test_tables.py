@@ -1,4 +1,4 @@
-"""The tables of facts under `fhir/` are what their generators wrote, and those stated by hand judge as they should."""
+"""The tables of facts under `fhir/` match their generators, and hand-written profiles validate correctly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_CARRIED = {
 
 
 def errors(resource: Json, profile: str) -> list[tuple[str, str]]:
-    """(code, place) of the errors."""
+    """(code, location) of the errors."""
     found = Validator().validate(resource, [BACKPORT + profile])
     return [(one.code, one.location) for one in found if one.severity == "error"]
 
@@ -30,7 +30,7 @@ def errors(resource: Json, profile: str) -> list[tuple[str, str]]:
 class Tables(TestCase):
     """Files."""
 
-    def test_the_content_has_the_hash_it_states(self) -> None:
+    def test_content_matches_its_hash(self) -> None:
         for path in sorted(folder("fhir").glob("*/*.jsonl")):
             _, _, body = path.read_text(encoding="utf-8").partition("\n")
             for guide, table in tables(path.name):
@@ -38,27 +38,27 @@ class Tables(TestCase):
                     found = hashlib.sha256(body.rstrip("\n").encode()).hexdigest()
                     self.assertEqual(found, table.head["content_sha256"], path)
 
-    def test_every_row_can_be_read(self) -> None:
+    def test_every_row_parses(self) -> None:
         for name, least in ((STRUCTURES, 700), (CODE_SYSTEMS, 1000), (VALUE_SETS, 1300)):
             rows = [table.get(url) for _, table in tables(name) for url in table]
             self.assertGreater(len(rows), least)
             self.assertTrue(all(rows))
 
-    def test_every_required_binding_is_known_but_these(self) -> None:
+    def test_required_bindings_are_loaded_with_known_exceptions(self) -> None:
         terminology = Terminology()
-        asked = {
+        value_sets = {
             facts["binding"][1].partition("|")[0]
             for _, table in tables(STRUCTURES)
             for url in table
             for _, facts in (table.get(url) or {})["elements"]
             if facts.get("binding", ("",))[0] == "required"
         }
-        unknown = {url for url in asked if url and terminology.members(url) is None}
+        unknown = {url for url in value_sets if url and terminology.members(url) is None}
         self.assertEqual(unknown, NOT_CARRIED)
 
 
 class Backport(TestCase):
-    """The profiles that are stated by hand."""
+    """The hand-written profiles."""
 
     def subscription(self, *content: Json) -> Json:
         """A Subscription with these extensions on its payload."""
@@ -78,8 +78,8 @@ class Backport(TestCase):
         content = {"url": BACKPORT + "backport-payload-content", "valueCode": "id-only"}
         self.assertEqual(errors(self.subscription(content), "backport-subscription"), [])
         wrong = {**content, "valueCode": "all"}
-        place = "Subscription.channel.payload.extension[0].value.ofType(code)"
-        self.assertEqual(errors(self.subscription(wrong), "backport-subscription"), [("code-invalid", place)])
+        location = "Subscription.channel.payload.extension[0].value.ofType(code)"
+        self.assertEqual(errors(self.subscription(wrong), "backport-subscription"), [("code-invalid", location)])
         other = {"url": "http://x.test/e", "valueCode": "x"}
         self.assertEqual(
             errors(self.subscription(other), "backport-subscription"), [("required", "Subscription.channel.payload")]
@@ -95,11 +95,11 @@ class Backport(TestCase):
 
         def notification(parameters: list[Json]) -> Json:
             resource = {"resourceType": "Parameters", "parameter": parameters}
-            asked = {"method": "GET", "url": "Subscription/1/$status"}
+            request = {"method": "GET", "url": "Subscription/1/$status"}
             entry = {
                 "fullUrl": "urn:uuid:c757873d-ec9a-4326-a141-556f43239520",
                 "resource": resource,
-                "request": asked,
+                "request": request,
                 "response": {"status": "200"},
             }
             return {"resourceType": "Bundle", "type": "history", "entry": [entry]}

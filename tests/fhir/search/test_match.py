@@ -1,4 +1,4 @@
-"""Extract, parse and match together: hand-made tables, and the search cases of the reference folder."""
+"""Extraction, parsing and matching in combination: tables, and the search cases of the reference folder."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Prefixes(TestCase):
         for value, expected in table:
             self.assertEqual(len(_found(f"Patient?_lastUpdated={value}", {"a": Entries()})), expected, value)
 
-    def test_nothing_passes_where_nothing_can(self) -> None:
+    def test_impossible_terms_match_nothing(self) -> None:
         entries = {"a": extract({"resourceType": "Encounter", "subject": {"reference": "Group/1"}})}
         table = [("patient=Group/1", 0), ("subject=Group/1", 1), ("patient:missing=true", 1), ("patient=Group/1,b", 0)]
         for search, expected in table:
@@ -129,7 +129,7 @@ class Prefixes(TestCase):
 
 @needs_reference
 class ReferenceCases(TestCase):
-    """101 cases of another server's suite; paging and order are the store's part."""
+    """101 cases of another server's suite; paging and order are tested with the store."""
 
     def test_suites(self) -> None:
         run = 0

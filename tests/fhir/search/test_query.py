@@ -1,4 +1,4 @@
-"""Search syntax becomes tests; what cannot be answered is refused by name."""
+"""Search parameters become tests; unsupported ones are refused by name."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ class Terms(TestCase):
             self.assertEqual((problem.place, problem.category), (name, category), criteria)
             self.assertIn((name or criteria).partition("?")[0], problem.text)
 
-    def test_an_unknown_parameter_is_told_what_there_is(self) -> None:
-        """The parameters of the type; at the other end of a chain only that it is unknown there."""
+    def test_unknown_parameter_error_lists_known_ones(self) -> None:
+        """The error lists the parameters of the type; in a chain it only names the unknown one."""
         with self.assertRaises(Problem) as raised:
             parse_criteria("Encounter?patiend=1")
         text = raised.exception.text
@@ -228,14 +228,14 @@ class Terms(TestCase):
             bounds = ((Bound("lo", ">=", Decimal(lo)), Bound("hi", "<", Decimal(hi))),)
             self.assertEqual(term.test, QuantityRange("probability", bounds))
 
-    def test_a_plus_that_became_a_blank_is_put_back(self) -> None:
+    def test_plus_decoded_as_blank_is_restored(self) -> None:
         sent = parse_criteria("Observation?date=2024-01-01T00:00:00+01:00")
         meant = parse_criteria("Observation?date=2024-01-01T00:00:00%2B01:00")
         self.assertEqual(sent.terms[0].test, meant.terms[0].test)
 
 
 class Anything(TestCase):
-    """Whatever is sent."""
+    """Any input."""
 
     @settings(max_examples=200, deadline=None)
     @given(
@@ -245,7 +245,7 @@ class Anything(TestCase):
         some.sampled_from(["", ":exact", ":not", ":missing", ":contains", ":Organization", ":above", ":below"]),
         some.text(alphabet="aeglt0123456789-:.TZ|,\\$ /\x00\u00e9", max_size=25) | some.text(max_size=9),
     )
-    def test_it_is_a_question_or_a_problem(self, code: str, modifier: str, value: str) -> None:
+    def test_any_input_gives_a_query_or_a_problem(self, code: str, modifier: str, value: str) -> None:
         with contextlib.suppress(Problem):
             hash(parse_query("Patient", [(code + modifier, value)]))
 
@@ -259,7 +259,7 @@ def _answer(criteria: str) -> object:
 
 
 class Queries(TestCase):
-    """What is asked about the result, and about the query as a whole."""
+    """Result parameters, and properties of the whole query."""
 
     def test_result_parameters(self) -> None:
         text = "Patient?_sort=-birthdate,_lastUpdated,phonetic,-_id&_count=5&_total=accurate&_format=json&_pretty=true"
@@ -275,7 +275,7 @@ class Queries(TestCase):
         self.assertTrue(parse_criteria("Patient?_summary=count").summary_count)
         self.assertTrue(parse_criteria("Patient?_count=0").summary_count)
 
-    def test_lenient_parsing_leaves_out_what_it_does_not_know(self) -> None:
+    def test_lenient_parsing_ignores_unknown_parameters(self) -> None:
         pairs = [("foo", "1"), ("gender", "male"), ("_content", "x"), ("name", ""), ("_sort", "foo")]
         query = parse_query("Patient", pairs, strict=False)
         self.assertEqual(query.ignored, ("foo", "_content", "name", "_sort"))
@@ -287,7 +287,7 @@ class Queries(TestCase):
         for text in ("Patient", "Patient?"):
             self.assertEqual((parse_criteria(text).terms, parse_criteria(text).canonical), ((), "Patient?"))
 
-    def test_a_single_equality_is_known(self) -> None:
+    def test_single_equality_is_recognized(self) -> None:
         table = [
             ("Patient?identifier=urn:a|1", ("identifier", "1\turn:a")),
             ("Encounter?patient=1", ("subject", "Patient/1")),
@@ -301,14 +301,14 @@ class Queries(TestCase):
         for criteria, expected in table:
             self.assertEqual(parse_criteria(criteria).single_token, expected)
 
-    def test_the_short_way_of_a_token_is_the_same_as_the_long_way(self) -> None:
+    def test_fast_path_of_tokens_agrees(self) -> None:
         for resource_type in ("Patient", "Observation", "Bundle", "Group"):
             for code in definitions().search_parameters(resource_type):
                 for token in ("urn:a|1", "phone|5", "active|x", f"http://x y|\x01{'z' * 1500}"):
                     criteria = f"{resource_type}?{code}={token}"
                     self.assertEqual(_answer(criteria), _answer(criteria + "&"), criteria)
 
-    def test_the_canonical_form_does_not_depend_on_order_or_spelling(self) -> None:
+    def test_canonical_form(self) -> None:
         same = ["Encounter?patient=1&status=planned", "Encounter?status=planned&subject=Patient/1&_count=3"]
         other = "Encounter?patient=2&status=planned"
         forms = {parse_criteria(text).canonical for text in same}

@@ -1,4 +1,4 @@
-"""US Core's own search parameters: stated by a table, compared with the guide if it is here, found in the index."""
+"""US Core's own search parameters: defined by a table, compared with the guide if present, and indexed."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ PATIENT = {"resourceType": "Patient", "extension": [{"url": EXTENSION, "extensio
 
 
 class ShippedTest(TestCase):
-    """In this process alone, and taken back."""
+    """Adds the parameters to this process, and removes them."""
 
     def setUp(self) -> None:
         self.addCleanup(ship, ())
 
-    def test_a_fresh_process_knows_them(self) -> None:
+    def test_parameters_are_loaded(self) -> None:
         serve(Packages())
         self.assertIn("2106-3\t", {value for code, value in extract(PATIENT).texts if code == "race"})
-        for code in ("race", "ethnicity", "gender-identity"):  # the general engine would be asked for every patient
+        for code in ("race", "ethnicity", "gender-identity"):  # otherwise every patient needs the general engine
             self.assertTrue(sources("Patient")[code].paths, code)
         parse_criteria("Goal?description=x")
         parse_criteria("CareTeam?role=x")
         parse_criteria("Condition?asserted-date=ge2020")
 
     @needs_reference
-    def test_the_table_is_that_of_the_guide(self) -> None:
+    def test_table_agrees_with_the_guide(self) -> None:
         stated = {one["url"]: served(one) for one in us_core()}
         with tarfile.open(GUIDE) as guide:
             files = [guide.extractfile(one) for one in guide if "/SearchParameter-" in one.name]
             published = [json.loads(file.read()) for file in files if file is not None]
         self.assertEqual(stated, {one["url"]: served(one) for one in published if served(one)})
 
-    def test_the_backport_guide_adds_its_own(self) -> None:
-        """Found where the guide's extensions stand; a search is not taken for a topic's URL."""
+    def test_parameters_of_the_backport_guide(self) -> None:
+        """They index the guide's extensions; a criteria search is not a topic URL."""
         serve(Packages())
         subscription = {
             "resourceType": "Subscription",

@@ -1,4 +1,4 @@
-"""Value sets worked out: includes, filters, imports, exclusions, and what cannot be known."""
+"""Expansion of value sets: includes, filters, imports, exclusions, undecidable membership."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYSTEM = {
 
 
 def terminology(**sets: Any) -> Terminology:
-    """One that knows the code system, and value sets by their last part."""
+    """A Terminology with the code system, and value sets by the last part of their url."""
 
     def find(kind: str, url: str) -> Any:
         if kind == "CodeSystem":
@@ -64,7 +64,7 @@ class Membership(TestCase):
             found = {code for code in every if known.contains("http://x.test/it", CS, code)}
             self.assertEqual(found, expected, compose)
 
-    def test_what_cannot_be_known(self) -> None:
+    def test_undecidable_membership(self) -> None:
         known = terminology(
             clinical={"include": [include(("concept", "is-a", "1"), system=SNOMED), include()]},
             itself={"include": [{"valueSet": ["http://x.test/itself"]}]},
@@ -140,5 +140,5 @@ class Translation(TestCase):
             ((CS, "b"), [("other", "inexact")]),
             (("t", "x", None, True), [("a", "narrower")]),
         ]
-        for asked, expected in rows:
-            self.assertEqual([(one.code, one.equivalence) for one in translate(maps, *asked)], expected, asked)
+        for query, expected in rows:
+            self.assertEqual([(one.code, one.equivalence) for one in translate(maps, *query)], expected, query)

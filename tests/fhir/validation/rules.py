@@ -1,4 +1,4 @@
-"""What the tables of rules share: a resource, and the errors (or warnings) that it must and must not give."""
+"""The base of the table tests of validation: resources, and the findings that they must give."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ VALIDATOR = Validator()
 
 
 def with_(resource: Json, **members: Any) -> Json:
-    """A copy of a resource with some members."""
+    """A copy of a resource with some members replaced."""
     return {**copy.deepcopy(resource), **members}
 
 
 def found(resource: Json, severity: str = "error", **more: Any) -> list[tuple[str, str]]:
-    """(code, place) of the findings of one severity."""
+    """(code, location) of the findings of one severity."""
     return [(one.code, one.location) for one in VALIDATOR.validate(resource, **more) if one.severity == severity]
 
 

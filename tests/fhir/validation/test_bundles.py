@@ -1,4 +1,4 @@
-"""Bundles: what their entries must be, and how findings are told."""
+"""Rules of Bundles, and findings as an OperationOutcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bundles(Base):
         message = found(bundle("message", {"fullUrl": url, "resource": patient}))
         self.assertIn(("invalid", "Bundle.entry[0]"), message)
 
-    def test_a_document_has_what_it_refers_to(self) -> None:
+    def test_document_contains_targets_of_composition(self) -> None:
         composition = {
             "resourceType": "Composition",
             "id": "c",

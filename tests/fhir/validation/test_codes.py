@@ -1,4 +1,4 @@
-"""Codes of bound elements, and what references lead to."""
+"""Codes of bound elements, and targets of references."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found,
 
 
 class Codes(Base):
-    """Bindings and what codings must keep to."""
+    """Bindings and rules of Coding."""
 
     def test_required_and_extensible(self) -> None:
         marital = {"coding": [{"system": "http://x.test/cs", "code": "M"}]}
@@ -29,7 +29,7 @@ class Codes(Base):
             ]
         )
 
-    def test_what_cannot_be_known_is_said(self) -> None:
+    def test_undecidable_codes_give_information(self) -> None:
         profile = {
             "resourceType": "StructureDefinition",
             "url": "http://x.test/p",
@@ -105,7 +105,7 @@ class References(Base):
             ]
         )
 
-    def test_whether_a_target_exists_can_be_asked(self) -> None:
+    def test_missing_targets_with_exists_callback(self) -> None:
         resource = with_(OBSERVATION, subject={"reference": "Patient/1"})
         self.assertEqual(found(resource, policy=Policy(exists=lambda reference: True)), [])
         missing = found(resource, policy=Policy(exists=lambda reference: False))

@@ -1,4 +1,4 @@
-"""Extensions: known, unknown, and of what form."""
+"""Known and unknown extensions, and their structure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, found, with_
 
 
 class Extensions(Base):
-    """Known and unknown ones, and where they may stand."""
+    """Known and unknown extensions, and their contexts."""
 
     def test_known(self) -> None:
         birth_place = "http://hl7.org/fhir/StructureDefinition/patient-birthPlace"

@@ -1,4 +1,4 @@
-"""Whatever is sent, validation answers with findings: it never fails, and never takes long."""
+"""Validation of any input gives findings, without an exception and in bounded time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROUNDS = 400
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of each value inside."""
+    """The path of each value within."""
     yield path
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, item in members:
@@ -37,7 +37,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 class Fuzz(TestCase):
-    """Examples with some of their values replaced by junk; the seed is fixed, so that a failure comes back."""
+    """Examples with some of their values replaced by junk; the seed is fixed, so failures are reproducible."""
 
     @needs_reference
     def test_junk(self) -> None:
@@ -53,7 +53,7 @@ class Fuzz(TestCase):
             self.assertIsInstance(validator.validate(resource, named), list)
 
     def replace(self, resource: Any, path: tuple[Any, ...], junk: Any) -> None:
-        """Put junk at a place, unless an earlier one took it away."""
+        """Put junk at a path that still exists."""
         target = resource
         try:
             for name in path[:-1]:

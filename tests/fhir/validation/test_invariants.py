@@ -9,7 +9,7 @@ from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found,
 
 
 class Invariants(Base):
-    """FHIRPath and its Python forms."""
+    """Invariants in FHIRPath and in Python."""
 
     def test_some(self) -> None:
         quantity = {"value": 1, "code": "g"}
@@ -33,7 +33,7 @@ class Invariants(Base):
         )
         self.assertIn(("invariant", "Patient"), found(PATIENT, "warning"))  # dom-6, a best practice
 
-    def test_the_python_forms_agree_with_fhirpath(self) -> None:
+    def test_native_invariants_agree_with_fhirpath(self) -> None:
         patient = {"resourceType": "Patient", "id": "p"}
         of_p = {"reference": "#p"}
         resources = [
@@ -61,19 +61,19 @@ class Invariants(Base):
                 self.assertEqual(test(reference, run), expected, (reference, resource))
 
     def test_narratives(self) -> None:
-        def told(div: str) -> Json:
+        def patient_with_narrative(div: str) -> Json:
             return with_(PATIENT, text={"status": "generated", "div": div})
 
         head = '<div xmlns="http://www.w3.org/1999/xhtml">'
         wrong = [("invariant", "Patient.text.div")]
         self.check(
             [
-                (told(f"{head}<p class='a'>x</p></div>"), []),
-                (told(f"{head}<script>x</script></div>"), wrong),
-                (told(f"{head}<p onclick='x'>x</p></div>"), wrong),
-                (told(f"{head} </div>"), wrong),
-                (told("<p xmlns='http://www.w3.org/1999/xhtml'>x</p>"), wrong),
-                (told(f"{head}<p>x</div>"), [("invalid", "Patient.text.div")]),
+                (patient_with_narrative(f"{head}<p class='a'>x</p></div>"), []),
+                (patient_with_narrative(f"{head}<script>x</script></div>"), wrong),
+                (patient_with_narrative(f"{head}<p onclick='x'>x</p></div>"), wrong),
+                (patient_with_narrative(f"{head} </div>"), wrong),
+                (patient_with_narrative("<p xmlns='http://www.w3.org/1999/xhtml'>x</p>"), wrong),
+                (patient_with_narrative(f"{head}<p>x</div>"), [("invalid", "Patient.text.div")]),
             ]
         )
 

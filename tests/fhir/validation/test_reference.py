@@ -1,4 +1,4 @@
-"""Validation against what others say: the examples of the specification, and cases of HL7's validator.
+"""Validation against published data: the examples of the specification, and cases of HL7's validator.
 
 Both need the reference folder beside the repository.
 """
@@ -50,7 +50,7 @@ DISAGREEMENTS = {
 
 
 def errors(resource: Any, policy: Policy) -> list[str]:
-    """What is wrong with a resource."""
+    """The errors of a resource."""
     return [
         f"{one.location}: {one.text}" for one in VALIDATOR.validate(resource, policy=policy) if one.severity == "error"
     ]
@@ -72,7 +72,7 @@ class Examples(TestCase):
         self.assertEqual(wrong, {})
 
     @needs_reference
-    def test_nothing_is_changed_by_validation(self) -> None:
+    def test_validation_does_not_change_the_resource(self) -> None:
         for name, text in list(examples().items())[::20]:
             resource = loads(text)
             VALIDATOR.validate(resource)
@@ -80,10 +80,10 @@ class Examples(TestCase):
 
 
 class Cases(TestCase):
-    """Tier A of HL7's test cases: an error, or none."""
+    """Tier A of HL7's test cases: whether there is an error."""
 
     @needs_reference
-    def test_the_verdict_agrees(self) -> None:
+    def test_results_agree_with_published_outcomes(self) -> None:
         cases = json.loads((CASES / "cases.json").read_text())["cases"]
         wrong = {one["name"] for one in cases if self.verdict(one) is not bool(one["base"]["error"])}
         self.assertEqual(wrong, set(DISAGREEMENTS))
@@ -100,7 +100,7 @@ class Cases(TestCase):
 
 
 def policy_of(case: dict[str, Any]) -> Policy:
-    """The validator's options of a case, some of which stand only in its name or description."""
+    """The validator's options of a case, some of which only its name or description states."""
     options = case["options"]
     existence = options.get("validateReference") == "CHECK_EXISTS_AND_TYPE"
     return Policy(

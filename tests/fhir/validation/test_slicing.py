@@ -1,4 +1,4 @@
-"""Slices: each kind of discriminator, closed and ordered ones, and how many each slice may have."""
+"""Slicing: each kind of discriminator, closed and ordered slicing, cardinality of slices."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _element(facts: Json) -> Json:
 
 
 def sliced(id: str, kind: str, path: str, **more: Any) -> Json:
-    """The element that is sliced."""
+    """A sliced element."""
     return {"id": id, "slicing": {"discriminator": [{"type": kind, "path": path}], "rules": "open", **more}}
 
 
 def errors(definition: Json, resource: Json) -> list[tuple[str, str]]:
-    """(code, place) of the errors, by a profile alone."""
+    """(code, location) of the errors, by a profile alone."""
     validator = Validator(Structures(lambda url: definition if url == "http://x.test/p" else None))
     found = validator.validate(resource, ["http://x.test/p"])
     return [(one.code, one.location) for one in found if one.severity == "error"]
@@ -231,19 +231,19 @@ class Slicing(TestCase):
         definition = profile(
             "Patient",
             {
-                "id": "Patient.extension:place",
+                "id": "Patient.extension:location",
                 "min": 1,
                 "max": "1",
                 "type": [{"code": "Extension", "profile": [url]}],
             },
         )
-        place = {"url": url, "valueAddress": {"city": "X"}}
+        location = {"url": url, "valueAddress": {"city": "X"}}
         self.check(
             definition,
             [
-                ({"resourceType": "Patient", "extension": [place]}, []),
+                ({"resourceType": "Patient", "extension": [location]}, []),
                 ({"resourceType": "Patient"}, [("required", "Patient")]),
-                ({"resourceType": "Patient", "extension": [place, place]}, [("structure", "Patient")]),
+                ({"resourceType": "Patient", "extension": [location, location]}, [("structure", "Patient")]),
             ],
         )
 

@@ -57,7 +57,7 @@ class Structure(Base):
         ]
         self.check(rows)
 
-    def test_deep_nesting_ends(self) -> None:
+    def test_deep_nesting_is_an_error(self) -> None:
         inner: Json = {"url": "http://x.test/a", "valueString": "x"}
         for _ in range(150):
             inner = {"url": "http://x.test/a", "extension": [inner]}
@@ -67,7 +67,7 @@ class Structure(Base):
 class Primitives(Base):
     """A form a type."""
 
-    def test_forms(self) -> None:
+    def test_formats(self) -> None:
         good: list[tuple[str, Any]] = [
             ("Boolean", False),
             ("Integer", -3),

@@ -1,4 +1,4 @@
-"""XML and JSON say the same: written and read again, nothing changes."""
+"""XML and JSON are equivalent: writing and reading again changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_RESOURCE = {"package-min-ver.json"}  # the description of a package
 
 
 def in_order(value: Any) -> Any:
-    """The same with the members of each object sorted, so that bytes can be compared."""
+    """The JSON with the members of each object sorted, so that bytes can be compared."""
     if isinstance(value, dict):
         return {name: in_order(value[name]) for name in sorted(value)}
     return [in_order(item) for item in value] if isinstance(value, list) else value
@@ -50,7 +50,7 @@ class RoundTripTests(TestCase):
         ):
             self.same(loads('{"resourceType":"Patient",' + text[1:]), text)
 
-    def test_a_narrative_that_is_no_xml_becomes_text(self) -> None:
+    def test_narrative_that_is_not_xml_is_escaped(self) -> None:
         for div, expected in (
             (f"{DIV}a&nbsp;b</div>", f"{DIV}a\N{NO-BREAK SPACE}b</div>"),
             ("<div><p></div>", f"{DIV}&lt;div&gt;&lt;p&gt;&lt;/div&gt;</div>"),
@@ -71,7 +71,7 @@ class RoundTripTests(TestCase):
         again = from_xml(to_xml({"resourceType": "Patient", "name": [{"text": "a\x01b\ud800"}]}))
         self.assertEqual(again["name"][0]["text"], "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}")
 
-    def test_what_xml_cannot_say(self) -> None:
+    def test_resources_without_xml_form(self) -> None:
         for resource in ({"resourceType": "Patient", "nonsense": 1}, {"resourceType": "Nonsense"}, {}):
             problem = self.assertRaises(Problem, to_xml, resource)
             self.assertEqual(problem.category, Category.NOT_ACCEPTABLE)
@@ -79,7 +79,7 @@ class RoundTripTests(TestCase):
 
 class RefusedTests(TestCase):
     def test_places(self) -> None:
-        for xml, place, said in (
+        for xml, place, message in (
             ("<Patient", None, "not XML"),
             ("", None, "not XML"),
             (f"<Patient{NS}/>x", None, "not XML"),
@@ -102,10 +102,10 @@ class RefusedTests(TestCase):
         ):
             problem = self.assertRaises(Problem, from_xml, xml.encode())
             self.assertEqual(problem.category, Category.MALFORMED, xml)
-            self.assertIn(said, str(problem), xml)
+            self.assertIn(message, str(problem), xml)
             if place is not None:
                 self.assertEqual(problem.place, place)
 
-    def test_attributes_of_other_namespaces_are_left_out(self) -> None:
+    def test_attributes_of_other_namespaces_are_ignored(self) -> None:
         xml = f'<Patient{NS} xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="a b"/>'
         self.assertEqual(from_xml(xml.encode()), {"resourceType": "Patient"})
