@@ -1,5 +1,5 @@
-"""Contract suites: mixin classes that hold a fake and the real thing to the same behaviour.
+"""Contract suites of the ports (`ipf/ports`): the same tests run on PostgreSQL and on the fakes.
 
-A suite says what a port promises (`ipf/ports.py`); a test case mixes it in and says how to make the thing.  Tests run
-on the wall clock, since PostgreSQL's own clock decides what is due: waits are kept to tenths of a second.
+A test case derives from a suite and creates the implementation.  The tests run on the wall clock, because PostgreSQL's
+clock determines due times.
 """

@@ -1,4 +1,4 @@
-"""What `ports.BindingTokens` promises."""
+"""The contract of `ports.BindingTokens`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipf.ports import Binding, BindingTokens, Caller
 
 
 class BindingTokensContract(TestCase):
-    """Mixed into a case that sets `self.tokens` in `setUp`."""
+    """Tests for a subclass that sets `self.tokens` in `setUp`."""
 
     tokens: BindingTokens
 

@@ -1,4 +1,4 @@
-"""What `ports.DeliveryQueue` promises, on a FHIR store that writes the events."""
+"""The contract of `ports.DeliveryQueue`, on a FHIR store that writes the events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attempt(number: int, succeeded: bool = True) -> Attempt:
 
 
 class DeliveryQueueContract(Writing):
-    """Mixed into a case that sets `self.store` and `self.queue` in `setUp`, and says how time passes for them."""
+    """Tests for a subclass that sets `self.store` and `self.queue` in `setUp` and defines how time passes."""
 
     queue: DeliveryQueue
 

@@ -1,4 +1,4 @@
-"""What `ports.CreatorGrants` promises."""
+"""The contract of `ports.CreatorGrants`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESOURCE: Json = {"resourceType": "Subscription", "id": "s1", "status": "active"
 
 
 class GrantsContract(Writing):
-    """Mixed into a case that sets `self.store` and `self.grants` in `setUp`."""
+    """Tests for a subclass that sets `self.store` and `self.grants` in `setUp`."""
 
     grants: CreatorGrants
 

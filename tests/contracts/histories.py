@@ -1,4 +1,4 @@
-"""What `ports.Histories` promises."""
+"""The contract of `ports.Histories`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contracts.resources import T0, Writing, change, patient
 
 
 class HistoriesContract(Writing):
-    """Mixed into a case that sets `self.store` and `self.histories` in `setUp`."""
+    """Tests for a subclass that sets `self.store` and `self.histories` in `setUp`."""
 
     histories: Histories
 

@@ -48,7 +48,7 @@ def failed(claim: Claimed, seconds: float, status: Status = Status.FAILED) -> Se
 
 
 class InboxContract(TestCase):
-    """Mixed into a case that sets `self.inbox` in `setUp` and defines how time passes."""
+    """Tests for a subclass that sets `self.inbox` in `setUp` and defines how time passes."""
 
     inbox: Inbox
 

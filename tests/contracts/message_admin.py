@@ -1,4 +1,4 @@
-"""What `ports.MessageAdmin` promises."""
+"""The contract of `ports.MessageAdmin`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_job(kind: str, selection: Selection = ALL, *, following: bool = True, pe
 
 
 class MessageAdminContract(TestCase):
-    """Mixed into a case that sets `self.inbox` and `self.admin` in `setUp`."""
+    """Tests for a subclass that sets `self.inbox` and `self.admin` in `setUp`."""
 
     inbox: Inbox
     admin: MessageAdmin

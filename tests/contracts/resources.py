@@ -1,4 +1,4 @@
-"""What `ports.FhirStore` and `ports.FhirTransaction` promise."""
+"""The contract of `ports.FhirStore` and `ports.FhirTransaction`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Writing(TestCase):
 
 
 class FhirStoreContract(Writing):
-    """Mixed into a case that sets `self.store` in `setUp`."""
+    """Tests for a subclass that sets `self.store` in `setUp`."""
 
     async def found(self, criteria: str, **other: Any) -> list[str]:
         """Ids that a search finds, in order."""
@@ -215,7 +215,7 @@ class FhirStoreContract(Writing):
                 await transaction.commit(Writes([change(rid, identified(f"p{number}", "77"))]))
                 created.append(f"p{number}")
 
-        await together([create_unless_there(number) for number in range(50)])
+        await gather_all([create_unless_there(number) for number in range(50)])
         self.assertEqual(len(created), 1)
         self.assertEqual(await self.found("Patient?identifier=77"), created)
 
@@ -318,13 +318,13 @@ class FhirStoreContract(Writing):
         await self.subscribe("s2")
         self.assertEqual(await self._news(before), ([("s2", True)], [], False))
         off = [SubscriptionState("default", rid, "s1", "off")]
-        gone = [TopicState("default", topic_rid, topic["url"], False)]
-        await self.write(subscriptions_change=True, subscriptions=off, topics=gone)
+        withdrawn = [TopicState("default", topic_rid, topic["url"], False)]
+        await self.write(subscriptions_change=True, subscriptions=off, topics=withdrawn)
         self.assertEqual(await self._news(before), ([("s1", False), ("s2", True)], [(topic_rid, False)], False))
         self.assertEqual((await self._news(-1))[:2], ([("s2", True)], []))
         now = await self._epoch()
-        asked = ReindexRequest("default", ("Patient",), is_definition=True)
-        await self.write(subscriptions_change=True, reindex=[asked])
+        reindex = ReindexRequest("default", ("Patient",), is_definition=True)
+        await self.write(subscriptions_change=True, reindex=[reindex])
         self.assertEqual(await self._news(now), ([], [], True))
 
     async def _epoch(self) -> int:
@@ -356,7 +356,7 @@ class FhirStoreContract(Writing):
                 return False
             return True
 
-        written = sum(await together([write(number) for number in range(20)]))
+        written = sum(await gather_all([write(number) for number in range(20)]))
         self.assertEqual(written, 15)
         self.assertEqual(await self.numbers(rid), list(range(1, 31)))
 
@@ -379,6 +379,6 @@ class FhirStoreContract(Writing):
         self.assertEqual(loads((await self.store.search("default", Query("Patient"))).matches[0].body)["id"], "a")
 
 
-async def together(coroutines: list[Any]) -> list[Any]:
+async def gather_all(coroutines: list[Any]) -> list[Any]:
     """Run all at once; their results in order."""
     return await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in coroutines], consumeErrors=True)

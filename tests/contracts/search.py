@@ -133,7 +133,7 @@ QUESTIONS = [
 
 
 class SearchContract(Writing):
-    """Mixed into a case that sets `self.store` in `setUp`."""
+    """Tests for a subclass that sets `self.store` in `setUp`."""
 
     async def found(self, criteria: str, **other: Any) -> list[str]:
         """Ids that a search finds, in order."""

@@ -1,4 +1,4 @@
-"""Ports in memory.  A fake is worth what its contract test is worth: see `tests/contracts`."""
+"""In-memory implementations of the ports.  `tests/contracts` checks them."""
 
 from tests.fakes.deliveries import MemoryDeliveryQueue
 from tests.fakes.inbox import MemoryInbox

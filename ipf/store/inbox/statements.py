@@ -4,7 +4,7 @@ Why the claim is right when many run at once (READ COMMITTED; S is the snapshot 
 
 * `candidates` locks its rows with SKIP LOCKED, so no two claims that run at the same time have a row in common; a row
   that was claimed and committed meanwhile is looked at again after locking and falls out, since it is TRANSFORMING.
-* A message may be claimed only together with every earlier open message of its key.  `blocked` looks in S for an
+* A message may be claimed only with every earlier open message of its key.  `blocked` looks in S for an
   earlier open row that is not among the candidates.  A row that another claim holds is RECEIVED or FAILED in S (not
   committed yet) or TRANSFORMING (committed): open either way, so it blocks.  Rows become open again only through an
   operator's retry of a message that had ended, and so no longer blocked others.  So S may show a row open that has

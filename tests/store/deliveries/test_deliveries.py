@@ -9,7 +9,7 @@ from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.contracts import deliveries as contract
 from tests.contracts.deliveries import soon
-from tests.contracts.resources import together
+from tests.contracts.resources import gather_all
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
 
 
@@ -39,7 +39,7 @@ class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
         """Four workers at once: each subscription has one holder."""
         for number in range(12):
             await self.fire(await self.subscribe(f"s{number}"), f"p{number}")
-        leases = await together([self.queue.lease(f"w{n}", 5, soon()) for n in range(4)])
+        leases = await gather_all([self.queue.lease(f"w{n}", 5, soon()) for n in range(4)])
         held = [lease.subscription_id for found in leases for lease in found]
         self.assertEqual(sorted(held), sorted({f"s{n}" for n in range(12)} & set(held)))
         self.assertEqual(len(held) + len(await self.lease()), 12)

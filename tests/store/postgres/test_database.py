@@ -24,7 +24,7 @@ from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.supervisor import GRACE_SECONDS, PostgresSupervisor
 from tests import postgres
-from tests.contracts.resources import together
+from tests.contracts.resources import gather_all
 from tests.waiting import PATIENCE
 
 LOCK, UNLOCK = "SELECT pg_advisory_lock(7)", "SELECT pg_advisory_unlock(7)"
@@ -101,7 +101,7 @@ class DatabaseTest(TestCase):
             await single.many("SELECT 1")
             order.append(number)
 
-        await together([query(number) for number in range(20)])
+        await gather_all([query(number) for number in range(20)])
         await single.close()
         self.assertEqual(order, list(range(20)))
 
@@ -127,7 +127,7 @@ class DatabaseTest(TestCase):
             await other.many(UNLOCK)
             await self.assertFailure(running, defer.CancelledError)
         await other.close()
-        self.assertEqual(await together([self.database.many("SELECT 5") for _ in range(6)]), [[(5,)]] * 6)
+        self.assertEqual(await gather_all([self.database.many("SELECT 5") for _ in range(6)]), [[(5,)]] * 6)
         self.assertEqual(await self._ids(), [1, 2])
 
     async def test_cancelled_while_waiting(self) -> None:
@@ -149,7 +149,7 @@ class DatabaseTest(TestCase):
         await self.assertFailure(hit, StoreUnreachable)
         while not await self._answers():
             await postgres.pause(0.01)
-        self.assertEqual(await together([self.database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
+        self.assertEqual(await gather_all([self.database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
 
     async def _answers(self) -> bool:
         try:
@@ -200,7 +200,7 @@ class OutageTest(TestCase):
         await self.server.start_up()
         while not database.reachable:
             await postgres.pause(0.05)
-        self.assertEqual(await together([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
+        self.assertEqual(await gather_all([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
         while not woken:
             await postgres.pause(0.05)
 

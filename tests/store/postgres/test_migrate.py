@@ -13,7 +13,7 @@ from ipf.store.postgres import migrate as module
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.migrate import Migration, migrate, migrations
 from tests import postgres
-from tests.contracts.resources import together
+from tests.contracts.resources import gather_all
 from tests.waiting import PATIENCE
 
 _ONE = Migration(1, "001-one", "CREATE TABLE one (id integer); -- a comment at the end")
@@ -35,7 +35,7 @@ class MigrateTest(TestCase):
 
     async def test_replicas_take_turns(self) -> None:
         """Five at once: applied once."""
-        await together([migrate(self.url, "x", reactor=reactor, known=[_ONE, _TWO]) for _ in range(5)])
+        await gather_all([migrate(self.url, "x", reactor=reactor, known=[_ONE, _TWO]) for _ in range(5)])
         self.assertEqual(await self._rows(), [(2,)])
 
     async def test_step_by_step(self) -> None:

@@ -157,7 +157,7 @@ class OperatorsTest(TestCase):
         return [json.loads(row[0])["name"][0]["family"] for row in rows]
 
 
-def together(coroutine: Any) -> defer.Deferred[Any]:
+def as_deferred(coroutine: Any) -> defer.Deferred[Any]:
     """A Deferred for `assertFailure`."""
     return defer.Deferred.fromCoroutine(coroutine)
 

@@ -24,7 +24,7 @@ from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
 from ipf.wire.admin.routes import Operations
-from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, now, together
+from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 
 
 def event(status: str, *, delivered: bool) -> FiredEvent:
@@ -309,7 +309,7 @@ class DeadLettersTest(OperatorsTest):
         await self.work()
         self.assertEqual((await self.ask("GET", f"/jobs/{second['id']}"))[1]["status"], "done")
         await self.database.close()
-        await self.assertFailure(together(self.message_admin.run_batch(1)), StoreUnreachable)
+        await self.assertFailure(as_deferred(self.message_admin.run_batch(1)), StoreUnreachable)
 
 
 class OpenApiTest(TestCase):
