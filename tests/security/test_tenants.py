@@ -65,7 +65,7 @@ def resource(kind: str, id: str, mark: str) -> Json:
     return {"resourceType": kind, "id": id, **members[kind]}
 
 
-def asked_of(kind: str, operation: str) -> Json:
+def operation_parameters(kind: str, operation: str) -> Json:
     """The Parameters of an operation on the data of beta."""
     key, letter = KEYS[MARK], {"ValueSet": "vs", "CodeSystem": "cs", "ConceptMap": "cm"}.get(kind, "x")
     values = {
@@ -133,7 +133,7 @@ class RouteTests(OnPostgres):
             entries: list[Json] = [{"request": {"method": "GET", "url": one}} for one in urls]
             return {"resourceType": "Bundle", "type": "batch", "entry": entries}
         if "$" in shape:
-            return asked_of(kind, url.rpartition("/")[2])
+            return operation_parameters(kind, url.rpartition("/")[2])
         made = resource(kind, id, "ALPHA") if kind in TYPES else None
         return {name: value for name, value in made.items() if value} if made else None
 

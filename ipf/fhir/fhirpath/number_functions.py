@@ -95,13 +95,13 @@ _TIME_DIGITS = {2: 1, 4: 2, 6: 3, 9: 3}
 
 @plain_function("lowBoundary", 0, 1)
 def low_boundary(context: Evaluation, focus: Items, precision: Items | None = None) -> Items:
-    """The least value that the given one may stand for."""
+    """The lower boundary of a value, by its precision."""
     return _boundary(focus, precision, high=False)
 
 
 @plain_function("highBoundary", 0, 1)
 def high_boundary(context: Evaluation, focus: Items, precision: Items | None = None) -> Items:
-    """The greatest value that the given one may stand for."""
+    """The upper boundary of a value, by its precision."""
     return _boundary(focus, precision, high=True)
 
 

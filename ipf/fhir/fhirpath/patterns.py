@@ -33,7 +33,7 @@ def full_match(regex: str, text: str) -> bool:
 
 
 def replace(regex: str, text: str, new: str) -> str:
-    """The text with each match replaced by `new`, in which `$1` and `${name}` stand for groups of the pattern."""
+    """The text with each match replaced by `new`, in which `$1` and `${name}` are groups of the pattern."""
     if not regex:
         return text
     if (len(text) + 1) * max(len(new), 1) > MAX_TEXT:

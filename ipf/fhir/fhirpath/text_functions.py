@@ -153,7 +153,7 @@ _JSON_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @plain_function("escape", 1)
 def escape(context: Context, focus: Items, form: Items) -> Items:
-    """Ready to stand inside `html` or `json`."""
+    """The text escaped for `html` or `json`."""
     text, kind = text_of(focus, "escape"), text_of(form, "escape")
     if text is None or kind is None:
         return []

@@ -1,4 +1,4 @@
-"""Composite search parameters: which components stand together, and the entries that say so.
+"""Composite search parameters: the components of one element, and their index entries.
 
 `Observation.code-value-quantity` takes its components from the resource itself, where each stands once: its search is
 that of both components at the same time, and nothing is written for it.  `component-code-value-quantity` takes them

@@ -78,7 +78,7 @@ def element_paths(expression: ast.Node, resource_type: str) -> ElementPaths:
 
 
 def values_at(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
-    """The values that `steps` lead to from `value`; lists are gone through."""
+    """The values that `steps` lead to from `value`; lists are flattened."""
     if type(value) is list:
         for one in value:
             yield from values_at(one, steps)
@@ -162,7 +162,7 @@ def _of_type(focus: list[ElementPath], type_name: str) -> list[ElementPath]:
 
 
 def _expanded(found: list[ElementPath]) -> list[ElementPath]:
-    """Extensions stand for their values."""
+    """Replaces extensions by their values."""
     expanded: list[ElementPath] = []
     for one in found:
         expanded.extend(_member(one, "value") if one.type_path == "Extension" else [one])

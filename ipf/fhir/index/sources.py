@@ -109,7 +109,7 @@ class _Writers:
                 self._by_paths.setdefault((types[code], source.paths), code)
 
     def source(self, code: str) -> Source:
-        """Where `code` has its values; itself when nobody else writes them."""
+        """The code that has the index entries of `code`; itself when no other has them."""
         own = self._own[code]
         if not own.paths:
             return own
@@ -162,7 +162,7 @@ class _Writers:
 
 
 def _only_condition(found: frozenset[ElementPath]) -> Condition | None:
-    """The filter that ends every one of these paths, when index values can tell it."""
+    """The common last filter of these paths, if index values can express it."""
     last = {(path.steps[-1], path.type_path) for path in found if path.steps}
     match last.pop() if len(last) == 1 else None:
         case RefersTo() as condition, "Reference":

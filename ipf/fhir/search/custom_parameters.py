@@ -1,4 +1,4 @@
-"""SearchParameter resources that add to those of R4: what they say is checked, and then served by the whole process.
+"""SearchParameter resources that extend those of R4: they are checked, then used by all searches of the process.
 
 A parameter is served while its status is `active`.  A code that R4 defines for a type keeps R4's meaning.  Which
 parameters there are is a matter of the database; a process learns it with the epoch of its transactions
@@ -90,7 +90,7 @@ def concrete(base: str) -> list[str]:
     return [one for one in known.resource_types if known.is_a(one, base)]
 
 
-_shipped: list[Json] = []  # served beside those of the store
+_shipped: list[Json] = []  # in addition to those of the store
 
 
 def ship(resources: Sequence[Json]) -> None:

@@ -2,7 +2,7 @@
 
 Subscription criteria are evaluated on changes, and conditions on the resources of one transaction.  Index entries
 suffice; `:text` and `:of-type` read the resource too.  Tests that read other resources call `others`.  Without it they
-raise an error: whoever registers a query refuses it first (`parameters_that_need_store`).
+raise an error: callers refuse such queries first (`parameters_that_need_store`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search parameters that nobody has to post: those of US Core, of the Subscriptions Backport guide, and of packages.
+"""Shipped search parameters: those of US Core, of the Subscriptions Backport guide, and of packages.
 
 The tables `fhir/us-core/searchparameters.jsonl` and `fhir/backport/searchparameters.jsonl` hold what US Core 7.0.0 and
 the guide 1.1.0 add to R4: id, code, bases, type and expression, one a line.  The guide's `custom-channel` is left out,
