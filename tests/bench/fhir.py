@@ -10,6 +10,8 @@ import bz2
 import itertools
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +75,19 @@ def measured(one: ServiceProcess, what: str, make: Callable[[], bytes], referenc
     line(what, figures, f"{reference}; {waits}")
 
 
+def bare_klein(body: bytes) -> float:
+    """Requests per second of a Klein application that does nothing, in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.bare_klein"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(body + b"\n")
+        server.stdin.flush()
+        port = int(server.stdout.readline())
+        rate = run_load(load(port, CLIENTS, lambda: get("/fhir/Patient/b1"), SECONDS)).must_be(200).rate
+        server.stdin.close()
+    return rate
+
+
 def interactions(folder: Path) -> None:
     """Reads, searches of 20 hits and creates of 16 clients, one process."""
     with service(folder, IPF_LOG_LEVEL="WARN", IPF_WORKER_PROCESSES="0") as one:
@@ -80,13 +95,14 @@ def interactions(folder: Path) -> None:
         ids = _stored(one)
         body = json.dumps(patient(1))
         reads, inserts = plain_reads(where, body, 3, CLIENTS), plain_inserts(where, body.encode(), 3, CLIENTS)
+        bare = bare_klein(body.encode())
         numbers, numbering = random.Random(1), itertools.count(PATIENTS)
         measured(one, "metadata (no store)", lambda: get("/fhir/metadata?mode=terminology"), "")
         measured(
             one,
             "read by id",
             lambda: get(f"/fhir/Patient/{numbers.choice(ids)}"),
-            f"target 4,000/s; plain reads {reads:,.0f}/s",
+            f"target 4,000/s; bare Klein {bare:,.0f}/s; plain reads {reads:,.0f}/s",
         )
         measured(
             one,
