@@ -1,3 +1,6 @@
-"""ipf: HL7 v2 feeds in, FHIR R4 resources stored, subscribers told.  `docs/architecture.md` shows the house."""
+"""ipf: an HL7 v2 to FHIR R4 interface engine with a FHIR server and subscriptions.
+
+docs/architecture.md describes the packages.
+"""
 
 __version__ = "0.1.0"
