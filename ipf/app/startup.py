@@ -22,7 +22,7 @@ from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.databases import open_databases
 from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
-from ipf.app.runtime.stores import Stores, open_stores
+from ipf.app.runtime.stores import OpenedStores, open_stores
 from ipf.app.runtime.systemd import Systemd
 from ipf.app.stages.converters import start_conversion
 from ipf.app.stages.maintenance import start_maintenance
@@ -94,7 +94,7 @@ def warn_about_security(settings: Settings) -> None:
         log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 
 
-def _reload_on_sighup(mapping: MappingAdminService, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+def _reload_on_sighup(mapping: MappingAdminService, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
     """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does."""
 
     async def reload() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ipf.app.runtime.process import milliseconds, now, run_in_thread
-from ipf.app.runtime.stores import Stores, open_audit_log
+from ipf.app.runtime.stores import OpenedStores, open_audit_log
 from ipf.config.settings import Settings
 from ipf.ports import AuditBinding
 from ipf.rest.audit.recorder import binding_recorder, observer, records_of
@@ -29,7 +29,7 @@ class AuditObservers:
 
 
 def open_audit(
-    settings: Settings, stores: Stores, access: AdminAccess, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, access: AdminAccess, reactor: Any, stack: AsyncExitStack
 ) -> AuditObservers:
     """Open the audit log of the HTTP listener.  On stop it writes what it holds."""
     new_id_suffix = id_suffixes()

@@ -20,7 +20,7 @@ from ipf.app.maps.mapper import ProfileLookup, build_mapper
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
-from ipf.app.runtime.stores import NotifierRouter, Stores
+from ipf.app.runtime.stores import NotifierRouter, OpenedStores
 from ipf.app.stages.maintenance import message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.processes import ConverterProcesses
@@ -77,7 +77,7 @@ _MAPPING_TIMEOUT_SECONDS = 1.5
 class HttpParts:
     """The parts of the service that HTTP clients reach."""
 
-    stores: Stores
+    stores: OpenedStores
     installation: Installation
     mapping: MappingAdminService
     profiles: VendorProfiles
@@ -113,7 +113,7 @@ async def open_http(
     stack.push_async_callback(maybeDeferred, port.stopListening)
 
 
-def _fhir(settings: Settings, stores: Stores, access: Access, audit: AuditObservers) -> Handler:
+def _fhir(settings: Settings, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
     """The handler of FHIR requests."""
     fhir = handler(_repository(settings, stores, access), access.identify, audit.requests)
     if stores.spans is not None:
@@ -134,7 +134,7 @@ def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
     return handle_and_notify
 
 
-def _repository(settings: Settings, stores: Stores, access: Access) -> Repository:
+def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Repository:
     """The parts of the FHIR server."""
     integrity = Integrity(stores.fhir, PostgresReferrers(stores.fhir_database))
     load = partial(load_packages, settings, DEFINITIONS)
@@ -216,7 +216,7 @@ def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operation
     return Operations(stores.inbox, stores.codes, messages, effects, preview, settings, given, __version__)
 
 
-def _subscription_admin(settings: Settings, stores: Stores) -> SubscriptionAdmin:
+def _subscription_admin(settings: Settings, stores: OpenedStores) -> SubscriptionAdmin:
     """Subscriptions in the admin API."""
 
     async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:

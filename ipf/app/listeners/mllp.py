@@ -12,7 +12,7 @@ from twisted.internet.defer import maybeDeferred
 
 from ipf.app.listeners.endpoints import MLLP, bound, is_protected, listen
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.stores import OpenedStores
 from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
 from ipf.mapping.library.installation import Installation
@@ -27,7 +27,7 @@ from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory
 
 
-def build_receiver(settings: Settings, stores: Stores, installation: Installation, reactor: Any) -> Receiver:
+def build_receiver(settings: Settings, stores: OpenedStores, installation: Installation, reactor: Any) -> Receiver:
     """The receive stage, without sockets."""
     return Receiver(
         stores.inbox,
@@ -41,7 +41,7 @@ def build_receiver(settings: Settings, stores: Stores, installation: Installatio
     )
 
 
-def _group_commit(settings: Settings, stores: Stores, reactor: Any) -> GroupCommit:
+def _group_commit(settings: Settings, stores: OpenedStores, reactor: Any) -> GroupCommit:
     commit = (TracedCommit if stores.spans else GroupCommit)(
         stores.inbox,
         reactor,

@@ -21,7 +21,7 @@ from ipf.app.maps.check import check_maps, load_maps
 from ipf.app.maps.packages import register_search_parameters
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import run_in_thread
-from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
 from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps
@@ -78,7 +78,7 @@ class LibraryLoader:
         return self._library
 
 
-async def open_maps(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Maps:
+async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Maps:
     """Load search parameters, maps and vendor profiles of the main process.
 
     Problem MAPPING or MALFORMED names the file and the place that is invalid.
@@ -99,7 +99,9 @@ async def open_maps(settings: Settings, stores: Stores, reactor: Any, stack: Asy
     return Maps(installation, profiles, snapshot.current)
 
 
-async def open_accepted_maps(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Installation:
+async def open_accepted_maps(
+    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+) -> Installation:
     """Load what the main process accepted, in a converter process.  A map is compiled when it is first used."""
     register_search_parameters(settings)
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings))
@@ -111,7 +113,7 @@ async def open_accepted_maps(settings: Settings, stores: Stores, reactor: Any, s
     return await _start(build, stores, reactor, stack)
 
 
-async def _start(build: Build, stores: Stores, reactor: Any, stack: AsyncExitStack) -> Installation:
+async def _start(build: Build, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Installation:
     """An installation that loads changes at each notification, and every few seconds."""
     installation = Installation(build, stores.codes, run_in_thread)
     await installation.start()

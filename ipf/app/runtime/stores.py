@@ -59,7 +59,7 @@ class NotifierRouter:
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class OpenedStores:
     """The stores of one process, shared by all of its stages.  `spans`: None without `IPF_OTLP_URL`."""
 
     inbox_database: Database
@@ -79,7 +79,7 @@ class Stores:
 
 async def open_stores(
     settings: Settings, urls: DatabaseUrls, process: str, connections: int, reactor: Any, stack: AsyncExitStack
-) -> Stores:
+) -> OpenedStores:
     """Connect to both databases, which are migrated.  StoreUnreachable when one cannot be reached.
 
     `process`: name of the process in spans.  `connections`: at most so many to each database.
@@ -93,7 +93,7 @@ async def open_stores(
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
         stack.push_async_callback(deferToThread, spans.close)
-    return Stores(
+    return OpenedStores(
         inbox_database,
         fhir_database,
         PostgresInbox(inbox_database),
@@ -121,7 +121,7 @@ def _databases(settings: Settings, urls: DatabaseUrls, connections: int, reactor
     return inbox, fhir
 
 
-def open_audit_log(settings: Settings, stores: Stores, reactor: Any, **more: Any) -> AuditLog | None:
+def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **more: Any) -> AuditLog | None:
     """An audit log of this process; None when audit is disabled.  `more`: further arguments of AuditLog."""
     if not settings.audit_enabled:
         return None

@@ -16,7 +16,7 @@ from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stores import Stores, conversion_backoff, open_audit_log
+from ipf.app.runtime.stores import OpenedStores, conversion_backoff, open_audit_log
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation
@@ -45,7 +45,7 @@ _INDEX_POLL_SECONDS = 1.0  # how often an idle process looks for messages that a
 
 def start_conversion_stage(
     settings: Settings,
-    stores: Stores,
+    stores: OpenedStores,
     installation: Installation,
     name: str,
     policy: BatchPolicy,
@@ -91,7 +91,7 @@ def start_conversion_stage(
     _start_renewal(settings, converter, reactor, stack)
 
 
-def _start_index(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+def _start_index(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
     """Index the texts of received messages, which operators search."""
     index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
     indexing = IndexMessages(index, partial(deferLater, reactor), reactor.seconds)
@@ -112,7 +112,7 @@ def _start_renewal(settings: Settings, converter: Converter, reactor: Any, stack
     run_periodically(settings.worker_stale_seconds / 3, renew, "lease renewal", reactor, stack, now=False)
 
 
-def _submit(settings: Settings, stores: Stores, audit_log: AuditLog | None, reactor: Any) -> Submit:
+def _submit(settings: Settings, stores: OpenedStores, audit_log: AuditLog | None, reactor: Any) -> Submit:
     """What stores converted messages: audited where they are stored here, and validated if the settings ask for it."""
     submit: Submit = stores.submit
     if settings.fhir_url is not None:
@@ -136,7 +136,7 @@ def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
     return RemoteStore(post).submit
 
 
-def _validated(submit: Submit, settings: Settings, stores: Stores) -> Submit:
+def _validated(submit: Submit, settings: Settings, stores: OpenedStores) -> Submit:
     """`submit` for messages whose resources pass validation."""
     from ipf.rest.write.conformance import (  # the validator: only in processes that validate messages
         DEFINITIONS,

@@ -12,7 +12,7 @@ from ipf.app.maps.installation import Maps
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import CONVERTER_NAME, worker_name
-from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.stores import OpenedStores
 from ipf.app.stages.conversion import start_conversion_stage
 from ipf.app.stages.processes import SHORTEST_HEARTBEAT_TIMEOUT, ConverterProcesses
 from ipf.app.stages.recovery import recover_worker
@@ -25,7 +25,7 @@ from ipf.telemetry.metrics_directory import PART
 def start_conversion(
     settings: Settings,
     urls: DatabaseUrls,
-    stores: Stores,
+    stores: OpenedStores,
     maps: Maps,
     output: LogOutput,
     reactor: Any,

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now, worker_name
-from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
 from ipf.pipeline.maintenance.audit_maintenance import EVERY_SECONDS, AuditMaintenance
 from ipf.pipeline.maintenance.export import Export
@@ -33,7 +33,7 @@ REINDEX_POLL_SECONDS = 5.0
 RETENTION_POLL_SECONDS = 60.0
 
 
-def start_maintenance(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+def start_maintenance(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
     """Start one worker for each kind of maintenance."""
     pause, poll_seconds = partial(deferLater, reactor), settings.worker_poll_ms / 1000
 
@@ -65,6 +65,6 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     return RetentionPolicy(settings.retention_days, settings.dead_letter_days, settings.history_days)
 
 
-def message_pruner(stores: Stores) -> PostgresPruner:
+def message_pruner(stores: OpenedStores) -> PostgresPruner:
     """Removes messages, dead letters and former versions."""
     return PostgresPruner(stores.inbox_database, stores.fhir_database)

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from ipf import __version__
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stores import Stores
+from ipf.app.runtime.stores import OpenedStores
 from ipf.app.runtime.systemd import Systemd
 from ipf.ports import Status
 from ipf.store.inbox.statistics import PostgresMessageStatistics
@@ -70,7 +70,7 @@ class Monitoring:
         return {status.value: count for status, count in (await self.statistics.queue()).items()}
 
 
-def start_monitoring(stores: Stores, systemd: Systemd, reactor: Any, stack: AsyncExitStack) -> Monitoring:
+def start_monitoring(stores: OpenedStores, systemd: Systemd, reactor: Any, stack: AsyncExitStack) -> Monitoring:
     """Start to measure queue, connections and reactor delay, and to count messages per hour."""
     began = reactor.seconds()
     statistics = PostgresMessageStatistics(stores.inbox_database, stores.fhir_database)

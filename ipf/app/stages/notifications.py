@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.app.runtime.process import now, worker_name
-from ipf.app.runtime.stores import Stores, delivery_backoff
+from ipf.app.runtime.stores import OpenedStores, delivery_backoff
 from ipf.config.settings import Settings
 from ipf.errors import StoreUnreachable
 from ipf.pipeline.deliver.activate import Activate, SetStatus
@@ -35,7 +35,9 @@ log = Logger(namespace="ipf.app.notifications")
 _CHECKED_AT_START = 1000  # Subscriptions whose secrets are decrypted at start
 
 
-def start_notifications(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> WebsocketNotifier:
+def start_notifications(
+    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+) -> WebsocketNotifier:
     """Start activation, delivery and websockets.  Returns the hub that websocket clients connect to."""
     compose, authorization_filter = _composer(settings, stores)
     channels = open_notification_channels(settings, stores, reactor)
@@ -57,7 +59,7 @@ def start_notifications(settings: Settings, stores: Stores, reactor: Any, stack:
     return sockets
 
 
-def _composer(settings: Settings, stores: Stores) -> tuple[Compose, AuthorizationFilter | None]:
+def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, AuthorizationFilter | None]:
     """What composes notifications; with bearer tokens, only from resources that the subscriber may read."""
     compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
     if not settings.auth_enabled:
@@ -66,7 +68,7 @@ def _composer(settings: Settings, stores: Stores) -> tuple[Compose, Authorizatio
     return authorization, authorization.authorization_filter
 
 
-def open_notification_channels(settings: Settings, stores: Stores, reactor: Any) -> Channels:
+def open_notification_channels(settings: Settings, stores: OpenedStores, reactor: Any) -> Channels:
     """The channels by type."""
     policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow)
     channels = open_channels(settings, reactor, settings.base_url, policy.permits)
@@ -76,7 +78,7 @@ def open_notification_channels(settings: Settings, stores: Stores, reactor: Any)
 
 
 def _start_activation(
-    settings: Settings, stores: Stores, channels: Channels, compose: Compose, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, channels: Channels, compose: Compose, reactor: Any, stack: AsyncExitStack
 ) -> None:
     async def unserved() -> list[tuple[str, str, str]]:
         """Subscriptions that lost their topic, also through changes of other processes."""
@@ -101,7 +103,7 @@ def _start_activation(
 
 def _start_delivery(
     settings: Settings,
-    stores: Stores,
+    stores: OpenedStores,
     channels: Channels,
     compose: Compose,
     authorization_filter: AuthorizationFilter | None,
@@ -126,7 +128,7 @@ def _start_delivery(
     stack.push_async_callback(deliver.stop, settings.stop_seconds)
 
 
-async def _check_secrets(settings: Settings, stores: Stores) -> None:
+async def _check_secrets(settings: Settings, stores: OpenedStores) -> None:
     """Warn at start about stored secrets that cannot be decrypted: notifications that need them fail."""
     try:
         found = await stores.deliveries.healths(None, _CHECKED_AT_START)
@@ -139,7 +141,7 @@ async def _check_secrets(settings: Settings, stores: Stores) -> None:
         log.warn(text, count=len(unreadable), first=f"Subscription/{unreadable[0]}")
 
 
-def _status_setter(stores: Stores, when: frozenset[str]) -> SetStatus:
+def _status_setter(stores: OpenedStores, when: frozenset[str]) -> SetStatus:
     """Sets the status of a subscription whose present status is one of `when`."""
 
     async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:

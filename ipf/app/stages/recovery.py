@@ -8,7 +8,7 @@ from typing import Any
 
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import is_dead
-from ipf.app.runtime.stores import Stores, conversion_backoff
+from ipf.app.runtime.stores import OpenedStores, conversion_backoff
 from ipf.config.settings import Settings
 from ipf.pipeline.convert.log_lines import report_recovery
 from ipf.ports import StaleRecovery
@@ -19,7 +19,7 @@ from ipf.telemetry.logs import level_named
 _LONGEST_INTERVAL_SECONDS = 5.0
 
 
-async def start_recovery(settings: Settings, stores: Stores, reactor: Any, stack: AsyncExitStack) -> None:
+async def start_recovery(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
     """Recover rows of dead processes of this host and stale rows now, and stale rows periodically from now on."""
     await _recover_dead_workers(settings, stores)
     await _recover_stale(settings, stores)
@@ -32,12 +32,12 @@ async def start_recovery(settings: Settings, stores: Stores, reactor: Any, stack
     run_periodically(interval, recover, "stale recovery", reactor, stack)
 
 
-async def recover_worker(settings: Settings, stores: Stores, worker: str) -> None:
+async def recover_worker(settings: Settings, stores: OpenedStores, worker: str) -> None:
     """Return the messages that a worker held to the queue, as failed attempts."""
     _report(settings, await stores.inbox.recover_worker(worker, conversion_backoff(settings)))
 
 
-async def _recover_dead_workers(settings: Settings, stores: Stores) -> None:
+async def _recover_dead_workers(settings: Settings, stores: OpenedStores) -> None:
     """Release what killed processes of this host hold, before their leases expire."""
     for worker in filter(is_dead, await stores.deliveries.holders()):
         await stores.deliveries.release(worker)
@@ -45,7 +45,7 @@ async def _recover_dead_workers(settings: Settings, stores: Stores) -> None:
         await recover_worker(settings, stores, worker)
 
 
-async def _recover_stale(settings: Settings, stores: Stores) -> None:
+async def _recover_stale(settings: Settings, stores: OpenedStores) -> None:
     """Return the messages whose lease has expired to the queue, as failed attempts."""
     _report(settings, await stores.inbox.recover_stale(settings.worker_stale_seconds, conversion_backoff(settings)))
 
