@@ -90,7 +90,7 @@ class Scenario:
         """Rows of a query, as text."""
         return [row.split("|") for row in psql(self.postgres, query, database).splitlines()]
 
-    async def settled(self, seconds: float = PATIENCE) -> None:
+    async def settled(self, seconds: float = 3 * PATIENCE) -> None:
         """Wait until every accepted message is DELIVERED and every event acknowledged by the subscriber."""
         async with asyncio.timeout(seconds):
             while not (await asyncio.to_thread(self._all_done)):
