@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from tests.waiting import PATIENCE
 _ONE = Migration(1, "001-one", "CREATE TABLE one (id integer); -- a comment at the end")
 _TWO = Migration(2, "002-two", "INSERT INTO one VALUES (2);")
 _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
+
+
+APPLIED = {
+    "fhir": (17, "72166d1103361529f0050e493a23af3a883a81a9cabc2ac589cc422ecd77b47c"),
+    "ipf": (10, "92c1024d3f063acd325180aca890f85fd9b3b045e989cffa260225e22ec565a4"),
+}
+"""Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 
 
 class MigrateTest(TestCase):
@@ -55,6 +63,12 @@ class MigrateTest(TestCase):
     async def _refused(self, known: list[Migration]) -> str:
         migrating = defer.Deferred.fromCoroutine(migrate(self.url, "x", reactor=reactor, known=known))
         return str((await self.assertFailure(migrating, Problem)).text)
+
+    def test_applied_migrations_never_change(self) -> None:
+        """A release refuses a database whose migrations differ from its own, so an edited file stops every upgrade."""
+        for kind, (count, digest) in APPLIED.items():
+            checksums = "".join(migration.checksum for migration in migrations(kind)[:count])
+            self.assertEqual(hashlib.sha256(checksums.encode()).hexdigest(), digest, kind)
 
     def test_every_column_has_a_comment(self) -> None:
         """In all files of both databases."""

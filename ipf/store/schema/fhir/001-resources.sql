@@ -49,7 +49,7 @@ CREATE INDEX resource_versions_correlation ON resource_versions (correlation_id)
 CREATE TABLE index_text (
     partition_id smallint NOT NULL,          -- partitions.id
     param smallint NOT NULL,                 -- search_parameters.id
-    val text COLLATE "C" NOT NULL,           -- token, string, reference or uri, composed as ipf/fhir/index/entries.py says
+    val text COLLATE "C" NOT NULL,           -- token, string, reference or uri, composed as ipf/fhir/entries.py says
     rid bigint NOT NULL,                     -- resources.rid
     PRIMARY KEY (partition_id, param, val, rid)
 );
@@ -68,7 +68,7 @@ CREATE TABLE index_quantity (
     param smallint NOT NULL,                 -- search_parameters.id
     lo numeric NOT NULL,                     -- lower end, implicit precision included
     hi numeric NOT NULL,                     -- upper end
-    unit text COLLATE "C" NOT NULL,          -- system, code and unit, composed as ipf/fhir/index/entries.py says; empty for numbers
+    unit text COLLATE "C" NOT NULL,          -- system, code and unit, composed as ipf/fhir/entries.py says; empty for numbers
     rid bigint NOT NULL,                     -- resources.rid
     PRIMARY KEY (partition_id, param, lo, hi, unit, rid)
 );

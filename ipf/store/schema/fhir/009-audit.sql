@@ -1,4 +1,4 @@
--- The audit trail: records of what was done, packed many to a row (ipf/store/audit/blocks.py), shown as AuditEvents.
+-- The audit trail: records of what was done, packed many to a row (ipf/store/audit_blocks.py), shown as AuditEvents.
 
 CREATE TABLE audit_blocks (
     partition_id smallint NOT NULL,          -- tenant

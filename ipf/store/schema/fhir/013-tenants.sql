@@ -1,6 +1,6 @@
 -- Row-level security as the second lock between tenants: what a statement may see and write belongs to the partition that
 -- its transaction names in ipf.partition; without one nothing.  Policies say it here; they hold for the role of callers'
--- requests once a start with several tenants has switched them on (ipf/store/postgres/row_security.py).  The owner of the tables
+-- requests once a start with several tenants has switched them on (ipf/store/row_security.py).  The owner of the tables
 -- passes by: with one tenant they cost nothing.
 
 CREATE POLICY tenants ON resources USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);

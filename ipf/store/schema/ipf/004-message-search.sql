@@ -1,5 +1,5 @@
 -- Search inside messages: an inverted index in chunks of 1,024 ids, written behind the inbox by a stage of its own
--- (ipf/pipeline/maintenance/index_messages.py), so that receiving pays nothing for it.
+-- (ipf/stages/index_messages.py), so that receiving pays nothing for it.
 
 CREATE TABLE message_index_state (
     single boolean PRIMARY KEY DEFAULT true CHECK (single), -- there is one row

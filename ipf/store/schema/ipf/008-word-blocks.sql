@@ -21,7 +21,7 @@ CREATE INDEX message_fields_part ON message_fields (part);
 CREATE TABLE message_word_blocks (
     part bigint NOT NULL,                    -- message_parts.part
     first_word text COLLATE "C" NOT NULL,    -- the block has the words from this one up to that of the next block
-    words text NOT NULL,                     -- line feed, then lines: word, tab, which messages (ipf/store/inbox/word_blocks.py)
+    words text NOT NULL,                     -- line feed, then lines: word, tab, which messages (ipf/store/word_blocks.py)
     PRIMARY KEY (part, first_word)
 ) WITH (toast_tuple_target = 8160, autovacuum_vacuum_insert_scale_factor = 0.1);
 ALTER TABLE message_word_blocks ALTER COLUMN words SET STORAGE EXTERNAL;
