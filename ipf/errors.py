@@ -16,7 +16,10 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """The rendering of a category for each kind of caller.  `retry`: the same input may succeed later."""
+    """The rendering of a category for each kind of caller.
+
+    `retry`: the same input may succeed later although nobody corrects it, a map, or what operators decide.
+    """
 
     http_status: int
     issue_type: str
@@ -34,21 +37,21 @@ class Category(Enum):
     VALUE = Rendering(400, "value", "bad_request", "AR", "102", False)
     REQUIRED = Rendering(400, "required", "bad_request", "AR", "101", False)
     NOT_SUPPORTED = Rendering(400, "not-supported", "bad_request", "AR", "200", False)
-    UNAUTHORIZED = Rendering(401, "login", "unauthorized", "AR", "207", False)
-    FORBIDDEN = Rendering(403, "forbidden", "unauthorized", "AR", "207", False)
-    NOT_FOUND = Rendering(404, "not-found", "not_found", "AR", "204", False)
+    UNAUTHORIZED = Rendering(401, "login", "unauthorized", "AR", "207", True)
+    FORBIDDEN = Rendering(403, "forbidden", "unauthorized", "AR", "207", True)
+    NOT_FOUND = Rendering(404, "not-found", "not_found", "AR", "204", True)
     COSTLY = Rendering(400, "too-costly", "bad_request", "AR", "207", False)
     METHOD = Rendering(405, "not-supported", "bad_request", "AR", "200", False)
     NOT_ACCEPTABLE = Rendering(406, "not-supported", "bad_request", "AR", "207", False)
     CONFLICT = Rendering(409, "conflict", "invalid_status", "AE", "205", True)
-    GONE = Rendering(410, "deleted", "not_found", "AR", "204", False)
-    PRECONDITION = Rendering(412, "conflict", "bad_request", "AR", "207", False)
+    GONE = Rendering(410, "deleted", "not_found", "AR", "204", True)
+    PRECONDITION = Rendering(412, "conflict", "bad_request", "AR", "207", True)
     AMBIGUOUS = Rendering(412, "multiple-matches", "bad_request", "AR", "205", False)
     TOO_LARGE = Rendering(413, "too-costly", "payload_too_large", "AR", "207", False)
     MEDIA_TYPE = Rendering(415, "not-supported", "bad_request", "AR", "207", False)
     BUSINESS_RULE = Rendering(422, "business-rule", "bad_request", "AR", "207", False)
-    UNMAPPED = Rendering(422, "not-found", "upstream_failed", "AE", "200", True)
-    MAPPING = Rendering(422, "processing", "upstream_failed", "AE", "207", True)
+    UNMAPPED = Rendering(422, "not-found", "upstream_failed", "AE", "200", False)
+    MAPPING = Rendering(422, "processing", "upstream_failed", "AE", "207", False)
     UPSTREAM = Rendering(502, "transient", "upstream_failed", "AE", "207", True)
     UNAVAILABLE = Rendering(503, "transient", "upstream_failed", "AE", "207", True)
     INTERNAL = Rendering(500, "exception", "upstream_failed", "AE", "207", True)
@@ -94,6 +97,11 @@ class Problem(Exception):
     def rendering(self) -> Rendering:
         """The rendering of its category."""
         return self.category.value
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether no retry mends it: somebody has to change the message, a map, a setting or a decision."""
+        return not self.category.value.retry
 
 
 class StoreUnreachable(Problem):

@@ -25,6 +25,7 @@ _FILTERS = (
     ("patient", "Patient identifier, PID-3."),
     ("text", "Words inside the message."),
     ("error", "Text of the last error."),
+    ("permanent", "true: errors that no retry mends; false: the other errors."),
     ("tenant", "Tenant of the messages; * for all tenants."),
 )
 _NAMES = {"type": "message_type"}

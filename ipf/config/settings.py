@@ -147,6 +147,18 @@ class Settings:
     dlq_log_level: str = variable(
         "IPF_DLQ_LOG_LEVEL", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR"), "WARN", "level of the event=dlq line"
     )
+    permanent_errors: str = variable(
+        "IPF_PERMANENT_ERRORS",
+        one_of("retry", "dead_letter"),
+        "retry",
+        "errors that no retry mends: use all attempts, or end as DEAD_LETTER at the first",
+    )
+    permanent_errors_hold: bool = variable(
+        "IPF_PERMANENT_ERRORS_HOLD",
+        boolean,
+        True,
+        "later messages of the patient wait while a message is FAILED with such an error",
+    )
     ordering: str = variable(
         "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "messages that are converted in order"
     )

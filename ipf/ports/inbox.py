@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT
+from ipf.ports.identity import IdentityFinding
 
 
 class Status(StrEnum):
@@ -69,7 +70,7 @@ class Claimed:
     """A message leased by this worker, in status TRANSFORMING.  `fence`: fencing token of the lease.
 
     `original_id`: the message that is converted again; None: its first conversion.  `mapping_epoch`: a further
-    conversion requires the overrides and maps of this epoch.
+    conversion requires the overrides and maps of this epoch.  `permanent`: so was the error of the last attempt.
     """
 
     id: int
@@ -87,6 +88,7 @@ class Claimed:
     original_id: int | None = None
     mapping_epoch: int | None = None
     listener: str = ""
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ class Settlement:
 
     status DELIVERED: done.  FAILED: `attempt_count`, `error` and `next_attempt_at` are written.  DEAD_LETTER: as
     FAILED, never claimed again.  RECEIVED: returned without an attempt, e.g. at shutdown.
-    `unmapped`: unmapped codes of the message, recorded in the same transaction.
+    `unmapped`: unmapped codes of the message, recorded in the same transaction.  `permanent`: no retry mends the error.
+    `conflict`: the match that was not made; it enters the review queue in the same transaction.  `was_passed`: later
+    messages of the key may have been delivered before; after a delivery they are converted again, in order.
     """
 
     id: int
@@ -115,6 +119,20 @@ class Settlement:
     map_url: str | None = None
     transform_ms: float | None = None
     unmapped: tuple[UnmappedCode, ...] = ()
+    permanent: bool = False
+    conflict: IdentityFinding | None = None
+    was_passed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PermanentErrors:
+    """What happens to messages with errors that no retry mends.
+
+    `dead_letter`: they end at the first attempt.  `hold`: while one is FAILED, later messages of its patient wait.
+    """
+
+    dead_letter: bool = False
+    hold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A stored message in the admin API.  The last five fields are None in lists."""
+    """A stored message in the admin API.  The last five fields are None in lists.
+
+    `permanent`: no retry mends the last error.
+    """
 
     id: int
     received_at: datetime
@@ -161,6 +182,7 @@ class MessageRow:
     delivered_at: datetime | None
     correlation_id: str
     tenant: str
+    permanent: bool = False
     next_attempt_at: datetime | None = None
     raw: bytes | None = None
     charset: str | None = None
@@ -178,7 +200,8 @@ class MessageFilter:
 
     The first five are exact.  `patient`: an identifier of PID-3 or MRG-1, `value` or `authority|value`.  `text`: words
     in the message (`hl7/words.py`).  `error`: a substring of the last error.  Times: from inclusive, to exclusive.
-    `tenant`: EVERY_TENANT = messages of all tenants.
+    `tenant`: EVERY_TENANT = messages of all tenants.  `permanent`: the last error is (not) one that no
+    retry mends.
     """
 
     status: Status | None = None
@@ -192,6 +215,7 @@ class MessageFilter:
     error: str | None = None
     received_from: datetime | None = None
     received_to: datetime | None = None
+    permanent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +247,9 @@ class Inbox(Protocol):
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
         """Lease up to `limit` due messages, oldest first, and commit them as TRANSFORMING (SKIP LOCKED).
 
-        A message is claimed only in the same claim as all earlier open messages of its ordering_key.  Messages of one
-        key are in order of id.  Replicas and processes get disjoint rows.
+        A message is claimed only in the same claim as all earlier open messages of its ordering_key; with
+        `PermanentErrors.hold` False those that are FAILED with a permanent error do not count.  Messages of one key are
+        in order of id.  Replicas and processes get disjoint rows.
         """
 
     async def release_except(self, worker: str, held: Sequence[int]) -> int:

@@ -33,3 +33,7 @@ class ConversionMetrics:
     def dead_lettered(self, reason: str) -> None:
         """A message entered DEAD_LETTER."""
         metrics.dead_lettered(reason)
+
+    def failed_permanently(self, reason: str) -> None:
+        """An attempt ended with an error that no retry mends."""
+        metrics.failed_permanently(reason)

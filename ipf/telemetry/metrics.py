@@ -97,6 +97,12 @@ _dlq_transitions = Counter(
     ("source_protocol", "reason"),
     registry=_REGISTRY,
 )
+_permanent_failures = Counter(
+    "interface_engine_permanent_failures",
+    "Attempts that ended with an error that no retry mends, by its kind.",
+    ("reason",),
+    registry=_REGISTRY,
+)
 _dlq_size = Gauge(
     "interface_engine_dlq_current_size",
     "Messages in DEAD_LETTER now.",
@@ -213,6 +219,7 @@ _reject_codes = {code: _rejects.labels(code) for code in ("AR", "AE")}
 _transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome in _OUTCOMES}
 _fhir_post_outcomes = {outcome: _fhir_post_seconds.labels(outcome) for outcome in _OUTCOMES}
 _dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.lower() for c in Category), "stale")}
+_permanent_reasons = {c.name.lower(): _permanent_failures.labels(c.name.lower()) for c in Category if not c.value.retry}
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
 _audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped")}
@@ -263,6 +270,11 @@ def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
     """A message entered DEAD_LETTER.  `reason`: a `Category` name in any case, or `stale`; anything else is `other`."""
     reason = reason.lower()
     _dlq_transitions.labels(source_protocol, reason if reason in _dlq_reasons else OTHER).inc()
+
+
+def failed_permanently(reason: str) -> None:
+    """An attempt ended with an error that no retry mends.  `reason`: the name of its `Category` in any case."""
+    _permanent_reasons[reason.lower()].inc()
 
 
 def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:

@@ -56,6 +56,10 @@ class InboxContract(TestCase):
         """Move all times of the rows so many seconds into the past."""
         raise NotImplementedError
 
+    def passing(self) -> Inbox:
+        """The same inbox, with `PermanentErrors.hold` False."""
+        raise NotImplementedError
+
     async def _ids(self, limit: int = 50, worker: str = "w") -> list[str]:
         return [claim.source_id for claim in await self.inbox.claim(worker, limit)]
 
@@ -155,6 +159,80 @@ class InboxContract(TestCase):
         self.assertEqual(await self._ids(), [])
         await self.inbox.settle([failed(first, 0, Status.DEAD_LETTER)])
         self.assertEqual(await self._ids(), ["2"])
+
+    async def test_permanent_errors_hold_or_pass(self) -> None:
+        """With `hold` False only a message that a retry may mend holds later ones of its key."""
+        self.inbox = self.passing()
+        await self.inbox.store([received(f"{number}", key=5) for number in range(1, 6)])
+        (first,) = await self.inbox.claim("w", 1)
+        self.assertFalse(first.permanent)
+        self.assertEqual(await self._ids(), [])
+        await self.inbox.settle([replace(failed(first, 600), permanent=True)])
+        (second,) = await self.inbox.claim("w", 1)
+        self.assertEqual(second.source_id, "2")
+        await self.inbox.settle([failed(second, 300)])
+        self.assertEqual(await self._ids(), [])
+        await self.pass_time(301)
+        self.assertEqual(await self._ids(1), ["2"])
+        self.assertEqual(await self._ids(), [])
+        await self.pass_time(300)
+        (again,) = await self.inbox.claim("w", 50)
+        self.assertEqual((again.source_id, again.permanent, again.attempt_count), ("1", True, 1))
+
+    async def test_what_passed_is_converted_again(self) -> None:
+        """In order, once the message that was passed is delivered; what waits still follows it in any case."""
+        self.inbox = self.passing()
+        await self.inbox.store([received(f"{number}", key=5) for number in range(1, 5)])
+        await self.inbox.store([received("other", key=6)])
+        first, second, third, fourth, _ = await self.inbox.claim("w", 50)
+        await self.inbox.settle([
+            replace(failed(first, 0), permanent=True), ended(second), failed(third, 0, Status.DEAD_LETTER),
+            failed(fourth, 600),
+        ])  # fmt: skip
+        (again,) = await self.inbox.claim("w", 50)
+        self.assertEqual(await self.inbox.settle([replace(ended(replace(again, fence=0)), was_passed=True)]), [False])
+        self.assertEqual(await self.inbox.settle([replace(ended(again), was_passed=True)]), [True])
+        await self.pass_time(601)
+        claims = await self.inbox.claim("w", 50)
+        found = [(claim.source_id, claim.original_id) for claim in claims]
+        self.assertEqual(found, [("4", None), ("2", second.id), ("4", fourth.id)])
+
+    async def test_permanent_errors_hold_by_default(self) -> None:
+        """Nothing passes, and messages behind are claimed when the first is delivered after all."""
+        await self.inbox.store([received("1", key=5), received("2", key=5)])
+        (first,) = await self.inbox.claim("w", 1)
+        await self.inbox.settle([replace(failed(first, 600), permanent=True)])
+        self.assertEqual(await self._ids(), [])
+        await self.pass_time(601)
+        (again,) = await self.inbox.claim("w", 1)
+        await self.inbox.settle([ended(again)])
+        self.assertEqual(await self._ids(), ["2"])
+
+    async def test_the_mark_of_a_permanent_error(self) -> None:
+        """It lasts as long as the error: until delivery, a retry by an operator, or the loss of a worker."""
+        await self.inbox.store([received("1"), received("2"), received("3")])
+        one, two, three = await self.inbox.claim("w", 3)
+        await self.inbox.settle([
+            replace(failed(one, 0), permanent=True), replace(failed(two, 600), permanent=True), failed(three, 600),
+        ])  # fmt: skip
+        for wanted, found in ((True, ["2", "1"]), (False, ["3"]), (None, ["3", "2", "1"])):
+            page = await self.inbox.page(MessageFilter(permanent=wanted), 50, 0)
+            self.assertEqual((page.total, [row.source_id for row in page.rows]), (len(found), found))
+            page = await self.inbox.page(MessageFilter(permanent=wanted, status=Status.FAILED, error="no"), 50, 0)
+            self.assertEqual(page.total, len(found))
+        (again,) = await self.inbox.claim("w", 50)
+        await self.inbox.settle([ended(again, Status.RECEIVED)])
+        self.assertTrue(await self._is_permanent(one.id))
+        (again,) = await self.inbox.claim("dead", 50)
+        self.assertTrue(again.permanent)
+        await self.inbox.recover_worker("dead", BACKOFF)
+        self.assertFalse((await self.inbox.retry(two.id)).permanent)
+        self.assertEqual([await self._is_permanent(each.id) for each in (one, two, three)], [False] * 3)
+
+    async def _is_permanent(self, message_id: int) -> bool:
+        row = await self.inbox.get(message_id)
+        assert row is not None
+        return row.permanent
 
     # -- settling
 

@@ -41,6 +41,7 @@ class Row:
     last_attempt_at: datetime | None = None
     next_attempt_at: datetime | None = None
     last_error: str | None = None
+    permanent: bool = False
     delivered_at: datetime | None = None
     fence: int = 0
     claimed_by: str | None = None
@@ -56,12 +57,13 @@ class Row:
 class MemoryInbox:
     """`ports.Inbox` without a database.  `broken`: raised by every call while it is set."""
 
-    def __init__(self, clock: Clock = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, clock: Clock = lambda: datetime.now(UTC), *, holds_permanent: bool = True) -> None:
         self.rows: dict[int, Row] = {}
         self.rejects: list[Rejected] = []
         self.broken: Problem | None = None
         self.noted: list[tuple[Row, UnmappedCode, datetime]] = []
         self._clock = clock
+        self._holds_permanent = holds_permanent
         self._last_id = 0
 
     async def store(self, batch: Sequence[Received]) -> list[Outcome]:
@@ -95,11 +97,15 @@ class MemoryInbox:
             due = row.status in (Status.RECEIVED, Status.FAILED) and row.ready_at <= now
             if due and key not in blocked and len(taken) < limit:
                 taken.append(row)
-            elif row.status in OPEN_STATES and key is not None:
+            elif row.status in OPEN_STATES and key is not None and not self._passes(row):
                 blocked.add(key)
         for row in taken:
             row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
         return [_claimed(row) for row in taken]
+
+    def _passes(self, row: Row) -> bool:
+        """Whether it does not hold back later messages of its key."""
+        return row.status is Status.FAILED and row.permanent and not self._holds_permanent
 
     async def release_except(self, worker: str, held: Sequence[int]) -> int:
         """See `ports.Inbox.release_except`."""
@@ -128,6 +134,8 @@ class MemoryInbox:
         row, now = self._held(end.id, end.fence), self._clock()
         if row is None:
             return False
+        if end.was_passed and end.status is Status.DELIVERED:
+            self.follow([row], "passed by later messages")
         row.status, row.claimed_by, row.leased_at, row.ready_at = end.status, None, None, now
         row.map_url = end.map_url or row.map_url
         row.transform_ms = end.transform_ms if end.transform_ms is not None else row.transform_ms
@@ -139,7 +147,7 @@ class MemoryInbox:
         if end.status is Status.DELIVERED:
             row.last_error, row.delivered_at = None, now
         if end.status is not Status.RECEIVED:
-            row.last_attempt_at = now
+            row.last_attempt_at, row.permanent = now, end.permanent
         return True
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
@@ -169,6 +177,7 @@ class MemoryInbox:
             row.status = Status.DEAD_LETTER if dead else Status.FAILED
             row.next_attempt_at, row.ready_at, row.last_attempt_at = None if dead else due, due, now
             row.last_error, row.claimed_by, row.leased_at = "the worker that held this message was lost", None, None
+            row.permanent = False
             message = row.message
             names = (message.source_system, message.source_id, message.message_type)
             found.append(StaleRecovery(row.id, message.correlation_id, *names, row.attempt_count, row.status))
@@ -196,7 +205,7 @@ class MemoryInbox:
     def put_back(self, row: Row) -> None:
         """To RECEIVED, as if it had never been tried."""
         row.status, row.attempt_count, row.ready_at = Status.RECEIVED, 0, self._clock()
-        row.next_attempt_at = row.last_error = None
+        row.next_attempt_at, row.last_error, row.permanent = None, None, False
 
     async def delete(self, message_id: int) -> None:
         """See `ports.Inbox.delete`."""
@@ -217,6 +226,24 @@ class MemoryInbox:
         )
         self.rows[made.id] = made
         return made
+
+    def follow(self, late: Sequence[Row], reason: str) -> None:
+        """Convert again, in order, what was converted before an earlier row of its key: `store/inbox/following.py`."""
+        for key in {
+            (row.message.tenant, row.message.ordering_key) for row in late if row.message.ordering_key is not None
+        }:
+            of_key = [row for row in self.rows.values() if (row.message.tenant, row.message.ordering_key) == key]
+            first = min(row.id for row in late if row in of_key)
+            done = [
+                row.id for row in of_key if row.id > first and row.status in (Status.DELIVERED, Status.TRANSFORMING)
+            ]
+            places: dict[int, int] = {}
+            for row in of_key if done else ():
+                if row.id >= min(done) and (row.status is not Status.DEAD_LETTER or row in late):
+                    original = row.original_id or row.id
+                    places[original] = max(places.get(original, 0), row.id)
+            for original in sorted(places, key=places.__getitem__):
+                self.convert_again(self.rows[original], 1, reason)
 
     async def unfinished(self) -> dict[Status, int]:
         """See `ports.Inbox.unfinished`."""
@@ -246,7 +273,7 @@ def _claimed(row: Row) -> Claimed:
     return Claimed(
         row.id, row.fence, message.correlation_id, row.requested_at or message.received_at, message.source_system,
         message.source_id, message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key,
-        message.tenant, row.original_id, row.mapping_epoch, message.listener,
+        message.tenant, row.original_id, row.mapping_epoch, message.listener, row.permanent,
     )  # fmt: skip
 
 
@@ -255,7 +282,7 @@ def _shown(row: Row) -> MessageRow:
     return MessageRow(
         row.id, message.received_at, message.source_protocol, message.source_system, message.source_id,
         message.message_type, row.status, row.attempt_count, row.last_attempt_at, row.last_error, row.delivered_at,
-        message.correlation_id, message.tenant,
+        message.correlation_id, message.tenant, row.permanent,
     )  # fmt: skip
 
 
@@ -281,6 +308,7 @@ def selected(row: Row, wanted: MessageFilter) -> bool:
         all(wanted is None or wanted == found for wanted, found in pairs)
         and (wanted.received_from is None or received >= wanted.received_from)
         and (wanted.received_to is None or received < wanted.received_to)
+        and (wanted.permanent is None or (bool(error) and wanted.permanent == row.permanent))
         and (not wanted.error or wanted.error.lower() in error.lower())
         and (not wanted.patient or folded(wanted.patient) in patients_of(message.raw, message.charset))
         and (not wanted.text or _contains(words_of(message.raw, message.charset), query_words(wanted.text)))

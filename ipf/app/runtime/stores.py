@@ -18,7 +18,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
-from ipf.ports import Backoff, Notifier
+from ipf.ports import Backoff, Notifier, PermanentErrors
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.store.audit.audit import PostgresAuditStore
@@ -96,7 +96,7 @@ async def open_stores(
     return OpenedStores(
         inbox_database,
         fhir_database,
-        PostgresInbox(inbox_database),
+        PostgresInbox(inbox_database, holds_permanent=permanent_errors(settings).hold),
         PostgresFhirStore(fhir_database, run_in_thread),
         NotifierRouter(inbox_notifier, fhir_notifier),
         PostgresDeliveryQueue(fhir_database),
@@ -132,6 +132,11 @@ def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **mor
 def conversion_backoff(settings: Settings) -> Backoff:
     """The retry policy of the convert stage."""
     return Backoff(settings.backoff_base_ms, settings.backoff_factor, settings.backoff_max_ms, settings.max_attempts)
+
+
+def permanent_errors(settings: Settings) -> PermanentErrors:
+    """What happens to messages with errors that no retry mends."""
+    return PermanentErrors(settings.permanent_errors == "dead_letter", settings.permanent_errors_hold)
 
 
 def delivery_backoff(settings: Settings) -> Backoff:

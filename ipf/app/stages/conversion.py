@@ -16,7 +16,7 @@ from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stores import OpenedStores, conversion_backoff, open_audit_log
+from ipf.app.runtime.stores import OpenedStores, conversion_backoff, open_audit_log, permanent_errors
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation
@@ -69,6 +69,7 @@ def start_conversion_stage(
         submit,
         worker=name,
         backoff=conversion_backoff(settings),
+        permanent=permanent_errors(settings),
         passthrough_types=settings.passthrough_types,
         clock=now,
         notifier=stores.notifier,

@@ -37,10 +37,12 @@ from ipf.ports import (
     Mapped,
     Mapper,
     Notifier,
+    PermanentErrors,
     Settlement,
     Status,
     UnmappedCode,
 )
+from ipf.ports.identity import IdentityConflict
 from ipf.rest.interactions.bundle_entries import entries_in
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.telemetry.logs import event_line
@@ -73,6 +75,9 @@ class ConversionMetrics(Protocol):
     def dead_lettered(self, reason: str) -> None:
         """A row became a dead letter.  `reason`: the category of the failure, or stale."""
 
+    def failed_permanently(self, reason: str) -> None:
+        """An attempt ended with an error that no retry mends.  `reason`: its category."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -84,8 +89,9 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """The text of `last_error`: stage name and reason."""
-        return f"{self.stage}: {self.problem}"
+        """The text of `last_error`: stage name, `permanent` when no retry mends it, and reason."""
+        mark = "permanent: " if self.problem.is_permanent else ""
+        return f"{self.stage}: {mark}{self.problem}"
 
 
 @dataclass(slots=True)
@@ -109,6 +115,7 @@ class Converter:
         *,
         worker: str,
         backoff: Backoff,
+        permanent: PermanentErrors = PermanentErrors(),  # noqa: B008  # frozen
         passthrough_types: Iterable[str],
         clock: Clock,
         notifier: Notifier,
@@ -126,6 +133,7 @@ class Converter:
         self._submit = submit
         self._worker = worker
         self._backoff = backoff
+        self._permanent = permanent
         self._passthrough = frozenset(passthrough_types)
         self._clock = clock
         self._notifier = notifier
@@ -187,7 +195,7 @@ class Converter:
             await self._inbox.renew(list(self._claimed.values()))
 
     async def _convert_batch(self, batch: Sequence[Claimed]) -> set[int | None]:
-        """Convert and settle a batch; the ordering keys of failed messages."""
+        """Convert and settle a batch; the ordering keys of failed messages that hold back later ones."""
         settlements: list[Settlement] = []
         mapped_messages: list[MappedMessage] = []
         failures: list[tuple[Claimed, Failure]] = []
@@ -204,7 +212,10 @@ class Converter:
         settlements += await self._store(mapped_messages, failures)
         settlements += [self._failure_settlement(message, failure) for message, failure in failures]
         await self._settle(batch, settlements)
-        return {message.ordering_key for message, _ in failures}
+        return {message.ordering_key for message, failure in failures if self._holds(failure)}
+
+    def _holds(self, failure: Failure) -> bool:
+        return self._permanent.hold or not failure.problem.is_permanent
 
     def _pass_through(self, message: Claimed) -> Settlement:
         log.info(
@@ -275,17 +286,26 @@ class Converter:
             map_url=mapped_message.mapped.map_url,
             transform_ms=mapped_message.transform_ms,
             unmapped=mapped_message.mapped.unmapped,
+            was_passed=message.permanent and not self._permanent.hold,
         )
 
     def _failure_settlement(self, message: Claimed, failure: Failure) -> Settlement:
         """FAILED with the time of the next attempt, or DEAD_LETTER after the last one."""
-        count = message.attempt_count + 1
-        self._reasons[message.id] = failure.problem.category.name
-        if count >= self._backoff.max_attempts:
-            settlement = Settlement(message.id, message.fence, Status.DEAD_LETTER, count, failure.text)
+        problem, count = failure.problem, message.attempt_count + 1
+        self._reasons[message.id] = problem.category.name
+        settlement = Settlement(
+            message.id,
+            message.fence,
+            Status.DEAD_LETTER,
+            count,
+            failure.text,
+            permanent=problem.is_permanent,
+            conflict=problem.finding if isinstance(problem, IdentityConflict) else None,
+        )
+        if count >= self._backoff.max_attempts or (problem.is_permanent and self._permanent.dead_letter):
             return replace(settlement, unmapped=failure.unmapped)
         due = self._clock() + timedelta(milliseconds=self._backoff.delay_ms(count))
-        return Settlement(message.id, message.fence, Status.FAILED, count, failure.text, due)
+        return replace(settlement, status=Status.FAILED, next_attempt_at=due)
 
     async def _release(self, waiting: Sequence[Claimed], failed_keys: set[int | None] | None) -> list[Claimed]:
         """Release untried messages with a failed ordering key (None: all); the remaining messages."""
@@ -325,6 +345,8 @@ class Converter:
             return
         age = (self._clock() - message.received_at).total_seconds()
         self._metrics.settled(message, settlement.status, age)
+        if settlement.permanent:
+            self._metrics.failed_permanently(reason)
         if settlement.status is Status.DEAD_LETTER:
             self._metrics.dead_lettered(reason)
         report_end(message, settlement, self._backoff, self._dlq_level)

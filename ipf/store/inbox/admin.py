@@ -11,7 +11,8 @@ from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, literal
 
 LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
-       s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant"""
+       s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant,
+       s.permanent"""
 _FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type, b.listener"
 
 GET = Statement(
@@ -26,7 +27,8 @@ RETRY = Statement(
     f"""
 WITH s AS (
     UPDATE message_states
-    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, permanent = false,
+        ready_at = now()
     WHERE id = $1 AND original_id IS NULL AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
 )
 SELECT {_FULL} FROM s JOIN message_bodies b ON b.id = s.id""",

@@ -28,13 +28,13 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store.inbox import admin, message_admin, pages, statements, text_index, unmapped_codes_sql
+from ipf.store.inbox import admin, following, message_admin, pages, statements, text_index, unmapped_codes_sql
 from ipf.store.postgres.database import Database, Row
-from ipf.store.postgres.quoting import SEPARATOR, Joined, joined, printable, script
+from ipf.store.postgres.quoting import SEPARATOR, Joined, Statement, joined, printable, script
 
 STATEMENTS = (
     *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
-    *message_admin.STATEMENTS,
+    *message_admin.STATEMENTS, *following.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]
@@ -43,15 +43,17 @@ _SEPARATORS = "\x1e\x1d\x1c\x02\x03\x04\x05\x06\x0e\x0f"  # between fields: the 
 _SEPARATORS_IN_LINE = 11
 _RETRIES = 3
 _DEFER_ROUNDS = 40
-DEFER_SECONDS = 60.0  # the longest deferral by a claim (`statements.CLAIM`)
+DEFER_SECONDS = 60.0  # the longest deferral by a claim (`statements.Ordered.claim`)
 _CLOCK_SECONDS = 10.0  # maximum difference between the clocks of processes
 
 
 class PostgresInbox:
     """`ports.Inbox` on a Database that was opened with `statements=STATEMENTS`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, holds_permanent: bool = True) -> None:
+        """`holds_permanent`: `PermanentErrors.hold`, the same in all processes."""
         self._database = database
+        self._ordered = statements.HOLDING if holds_permanent else statements.PASSING
 
     async def store(self, batch: Sequence[Received]) -> list[Outcome]:
         """See `ports.Inbox.store`.  Problem MALFORMED when a text field holds NUL, 0x1e or 0x1f: nothing is stored."""
@@ -97,7 +99,7 @@ class PostgresInbox:
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
         """See `ports.Inbox.claim`.  Retries, up to a limit, while all found rows are deferred."""
         for _ in range(_DEFER_ROUNDS):
-            rows = await self._database.many(statements.CLAIM.call(worker, limit))
+            rows = await self._database.many(self._ordered.claim.call(worker, limit))
             deferred = [row[0] for row in rows if row[1] is None]
             if deferred:
                 await self._recheck_deferred(deferred)
@@ -107,7 +109,7 @@ class PostgresInbox:
 
     async def _recheck_deferred(self, ids: Sequence[int]) -> None:
         """Make deferred rows due if their predecessor has ended meanwhile; see `statements`."""
-        call = statements.RECHECK_DEFERRED.call(joined(ids))
+        call = self._ordered.recheck_deferred.call(joined(ids))
         await _retried(lambda: self._database.many(call))
 
     async def release_except(self, worker: str, held: Sequence[int]) -> int:
@@ -125,7 +127,11 @@ class PostgresInbox:
         """See `ports.Inbox.settle`."""
         if not settlements:
             return []
-        call = script(unmapped_codes_sql.record(settlements), _settle_call(settlements))
+        call = script(
+            unmapped_codes_sql.record(settlements),
+            following.after_passed(settlements),
+            _settle_call(self._ordered.settle, settlements),
+        )
         rows = await _retried(lambda: self._database.many(call))
         settled = {(row[0], row[1]) for row in rows}
         return [(settlement.id, settlement.fence) in settled for settlement in settlements]
@@ -226,8 +232,8 @@ def _text(raw: bytes) -> str | None:
         return None
 
 
-def _settle_call(settlements: Sequence[Settlement]) -> str:
-    return statements.SETTLE.call(
+def _settle_call(settle: Statement, settlements: Sequence[Settlement]) -> str:
+    return settle.call(
         joined(settlement.id for settlement in settlements),
         joined(settlement.fence for settlement in settlements),
         joined(_end_state(settlement) for settlement in settlements),
@@ -236,6 +242,7 @@ def _settle_call(settlements: Sequence[Settlement]) -> str:
         joined(settlement.next_attempt_at for settlement in settlements),
         joined(settlement.map_url for settlement in settlements),
         joined(settlement.transform_ms for settlement in settlements),
+        joined(settlement.permanent for settlement in settlements),
     )
 
 

@@ -69,7 +69,8 @@ RETRY = Statement(
     r"""
 WITH retried AS (
     UPDATE message_states s
-    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, permanent = false,
+        ready_at = now(),
         mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
     FROM unnest(string_to_array($2, E'\x1f')::bigint[]) AS i(id)
     WHERE s.id = i.id AND ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
@@ -112,7 +113,8 @@ WITH met AS MATERIALIZED (
     JOIN message_states s ON s.id = i.id WHERE ($1 = '*' OR s.tenant = $1) AND s.original_id IS NULL
 ), retried AS (
     UPDATE message_states s
-    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, permanent = false,
+        ready_at = now(),
         mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
     FROM met m WHERE s.id = m.id AND s.status::text IN ('FAILED', 'DEAD_LETTER') RETURNING s.id
 ), first AS MATERIALIZED (

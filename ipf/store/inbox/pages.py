@@ -88,7 +88,7 @@ async def _of_ids(database: Database, wanted: MessageFilter, ids: list[int], lim
 
 async def _selected(database: Database, wanted: MessageFilter, found: Matches) -> tuple[list[int], bool]:
     """The matches among the newest rows that pass a selective filter, and whether those rows were all."""
-    leading = "b" if wanted.status is None and not wanted.error else "s"
+    leading = "b" if wanted.status is None and not _has_error(wanted) else "s"
     newest = (
         f"SELECT b.id {_FROM} WHERE {where(wanted, leading)} "
         f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {_MANY}"
@@ -127,7 +127,7 @@ async def _undelivered_among(database: Database, wanted: MessageFilter, found: M
 
 
 async def _rows(database: Database, wanted: MessageFilter, limit: int, offset: int) -> tuple[MessageRow, ...]:
-    leading = "b" if wanted.status is None and not wanted.error else "s"
+    leading = "b" if wanted.status is None and not _has_error(wanted) else "s"
     rows = await database.many(
         f"SELECT {LIST} {_FROM} WHERE {where(wanted, leading)} "
         f"ORDER BY {leading}.received_at DESC, {leading}.id DESC LIMIT {int(limit)} OFFSET {int(offset)}"
@@ -168,7 +168,7 @@ async def _all(database: Database, wanted: MessageFilter) -> int:
 
 async def _counted(database: Database, wanted: MessageFilter) -> int:
     """Count rows, of `message_states` only if its columns suffice."""
-    if wanted.status is None and not wanted.error:
+    if wanted.status is None and not _has_error(wanted):
         return int((await database.one(f"SELECT count(*) FROM message_bodies b WHERE {where(wanted)}"))[0])
     if any(getattr(wanted, name) is not None for name in _EXACT):
         return int((await database.one(f"SELECT count(*) {_FROM} WHERE {where(wanted, 's')}"))[0])
@@ -182,11 +182,13 @@ def where(wanted: MessageFilter, leading: str = "b") -> str:
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]
     if wanted.status is not None:
         conditions.append(f"s.status = {literal(wanted.status.value)}")
+    if wanted.permanent is not None:
+        conditions.append(f"s.permanent = {literal(wanted.permanent)} AND s.last_error IS NOT NULL")
     if wanted.error:
         pattern = wanted.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         conditions.append(f"s.last_error ILIKE {literal('%' + pattern + '%')}")
-        if wanted.status is None:  # delivered messages have no error; lets PostgreSQL use the index of states
-            conditions.append("s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER')")
+    if _has_error(wanted) and wanted.status is None:  # delivered messages have no error; lets PostgreSQL use the index
+        conditions.append("s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED', 'DEAD_LETTER')")
     conditions += _times(leading, wanted.received_from, wanted.received_to)
     return " AND ".join(conditions)
 
@@ -200,10 +202,15 @@ def _has_fields(wanted: MessageFilter) -> bool:
     return wanted.source_system is not None or wanted.message_type is not None
 
 
+def _has_error(wanted: MessageFilter) -> bool:
+    """Whether a condition is about the last error, which delivered messages do not have."""
+    return bool(wanted.error) or wanted.permanent is not None
+
+
 def _is_selective(wanted: MessageFilter) -> bool:
     """Whether an index finds few rows for one of these conditions."""
-    names = (wanted.source_id, wanted.correlation_id, wanted.error, wanted.received_from, wanted.received_to)
-    few = any(value is not None for value in names)
+    names = (wanted.source_id, wanted.correlation_id, wanted.received_from, wanted.received_to)
+    few = _has_error(wanted) or any(value is not None for value in names)
     return few or (wanted.status is not None and wanted.status is not Status.DELIVERED)
 
 

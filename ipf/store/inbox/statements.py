@@ -11,6 +11,11 @@ Why the claim is right when many run at once (READ COMMITTED; S is the snapshot 
   just ended (then a message waits a moment longer than needed), never the reverse.
 * A blocked candidate blocks all later ones of its key: its blocker is earlier than they are, too.
 
+The variants for IPF_PERMANENT_ERRORS_HOLD=false (`PASSING`): a row that is FAILED with a permanent error blocks nobody.
+While it is tried again it blocks, but a claim at the same time may not see that yet: then it and a later message of its
+key are converted at once, in any order.  When it is delivered after all, the later ones are converted again
+(`following.py`).
+
 `keys` finds, for each key among the candidates, the first two rows in their way (one scan a key, not a row).
 
 Blocked rows are deferred, otherwise every claim would read them again.  The row directly behind the blocker waits
@@ -24,6 +29,8 @@ C would have skipped r; so T locked r after C's commit, and saw that it was defe
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ipf.store.postgres.quoting import Statement
 
@@ -88,11 +95,58 @@ JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_sy
      AND b.tenant = coalesce(t.tenant, '')""",
 )
 
-# One row for each claimed message; one without fence for each deferred message (RECHECK_DEFERRED must follow).
-CLAIM = Statement(
-    "inbox_claim",
-    "text, integer",
-    """
+RELEASE_EXCEPT = Statement(
+    "inbox_release_except",
+    "text, text",
+    r"""
+UPDATE message_states SET status = 'RECEIVED', ready_at = now(), claimed_by = NULL, leased_at = NULL
+WHERE status = 'TRANSFORMING' AND leased_at IS NOT NULL AND claimed_by = $1
+  AND id <> ALL (string_to_array($2, E'\x1f')::bigint[])
+RETURNING id""",
+)
+
+RENEW = Statement(
+    "inbox_renew",
+    "text, text",
+    r"""
+UPDATE message_states s SET leased_at = now()
+FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[]) AS c(id, fence)
+WHERE s.id = c.id AND s.fence = c.fence AND s.status::text = 'TRANSFORMING'""",
+)
+
+
+class Ordered(NamedTuple):
+    """The statements that know which messages hold back later ones of their key."""
+
+    claim: Statement
+    recheck_deferred: Statement
+    settle: Statement
+
+
+# The tail of settle and of recovery: the next rows of each key that has an ended row become ready.
+def _wake_next(ended: str) -> str:
+    return f""", ended AS (
+    SELECT ordering_key, max(id) AS id FROM settled
+    WHERE ordering_key IS NOT NULL AND ({ended}) GROUP BY ordering_key
+), behind AS MATERIALIZED (
+    SELECT n.id FROM (SELECT * FROM ended ORDER BY ordering_key) e CROSS JOIN LATERAL (
+        SELECT s.id, s.ready_at FROM message_states s
+        WHERE s.ordering_key = e.ordering_key AND s.id > e.id AND s.ordering_key IS NOT NULL
+          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED') AND s.status::text <> 'TRANSFORMING'
+        ORDER BY s.id LIMIT {WAKE_LIMIT} FOR UPDATE OF s
+    ) n WHERE n.ready_at > now()
+), woken AS (
+    UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
+    FROM behind b WHERE s.id = b.id AND s.status::text IN ('RECEIVED', 'FAILED')
+)"""
+
+
+def _claim(name: str, blocking: str) -> Statement:
+    """One row for each claimed message; one without fence for each deferred message (RECHECK_DEFERRED must follow)."""
+    return Statement(
+        name,
+        "text, integer",
+        f"""
 WITH candidates AS MATERIALIZED (
     SELECT id, ordering_key FROM message_states
     WHERE status IN ('RECEIVED', 'FAILED') AND ready_at <= now()
@@ -104,7 +158,7 @@ WITH candidates AS MATERIALIZED (
     ) k CROSS JOIN LATERAL (
         SELECT s.id FROM message_states s
         WHERE s.ordering_key = k.ordering_key AND s.ordering_key IS NOT NULL AND s.id < k.last
-          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED')
+          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'){blocking}
           AND NOT EXISTS (SELECT 1 FROM candidates x WHERE x.id = s.id)
         ORDER BY s.id LIMIT 2
     ) b GROUP BY k.ordering_key
@@ -127,68 +181,37 @@ WITH candidates AS MATERIALIZED (
     SET status = 'TRANSFORMING', fence = s.fence + 1, claimed_by = $1, leased_at = now()
     FROM candidates c
     WHERE s.id = c.id AND NOT EXISTS (SELECT 1 FROM blocked b WHERE b.id = c.id)
-    RETURNING s.id, s.fence, s.attempt_count, s.received_at, s.original_id, s.mapping_epoch
+    RETURNING s.id, s.fence, s.attempt_count, s.received_at, s.original_id, s.mapping_epoch, s.permanent
 )
 SELECT t.id, t.fence, b.correlation_id::text, t.received_at, b.source_system, b.source_id, b.message_type,
        b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant, t.original_id, t.mapping_epoch,
-       b.listener
+       b.listener, t.permanent
 FROM taken t JOIN message_bodies b ON b.id = coalesce(t.original_id, t.id)
 UNION ALL
-SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM deferred
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM deferred
 ORDER BY 1""",
-)
+    )
 
-RECHECK_DEFERRED = Statement(
-    "inbox_recheck_deferred",
-    "text",
-    r"""
+
+def _recheck_deferred(name: str, blocking: str) -> Statement:
+    return Statement(
+        name,
+        "text",
+        rf"""
 UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
 FROM unnest(string_to_array($1, E'\x1f')::bigint[]) AS p(id)
 WHERE s.id = p.id AND s.status::text IN ('RECEIVED', 'FAILED') AND s.ready_at > now() AND NOT EXISTS (
     SELECT 1 FROM message_states e
     WHERE e.ordering_key = s.ordering_key AND e.id < s.id AND e.ordering_key IS NOT NULL
-      AND e.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'))""",
-)
+      AND e.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED'){blocking})""",
+    )
 
-RELEASE_EXCEPT = Statement(
-    "inbox_release_except",
-    "text, text",
-    r"""
-UPDATE message_states SET status = 'RECEIVED', ready_at = now(), claimed_by = NULL, leased_at = NULL
-WHERE status = 'TRANSFORMING' AND leased_at IS NOT NULL AND claimed_by = $1
-  AND id <> ALL (string_to_array($2, E'\x1f')::bigint[])
-RETURNING id""",
-)
 
-RENEW = Statement(
-    "inbox_renew",
-    "text, text",
-    r"""
-UPDATE message_states s SET leased_at = now()
-FROM unnest(string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[]) AS c(id, fence)
-WHERE s.id = c.id AND s.fence = c.fence AND s.status::text = 'TRANSFORMING'""",
-)
-
-# The tail of settle and of recovery: the next rows of each key that has an ended row become ready.
-_WAKE_NEXT = f""", ended AS (
-    SELECT ordering_key, max(id) AS id FROM settled
-    WHERE ordering_key IS NOT NULL AND status IN ('DELIVERED', 'DEAD_LETTER') GROUP BY ordering_key
-), behind AS MATERIALIZED (
-    SELECT n.id FROM (SELECT * FROM ended ORDER BY ordering_key) e CROSS JOIN LATERAL (
-        SELECT s.id, s.ready_at FROM message_states s
-        WHERE s.ordering_key = e.ordering_key AND s.id > e.id AND s.ordering_key IS NOT NULL
-          AND s.status IN ('RECEIVED', 'TRANSFORMING', 'FAILED') AND s.status::text <> 'TRANSFORMING'
-        ORDER BY s.id LIMIT {WAKE_LIMIT} FOR UPDATE OF s
-    ) n WHERE n.ready_at > now()
-), woken AS (
-    UPDATE message_states s SET ready_at = greatest(now(), s.next_attempt_at)
-    FROM behind b WHERE s.id = b.id AND s.status::text IN ('RECEIVED', 'FAILED')
-)"""
-
-SETTLE = Statement(
-    "inbox_settle",
-    "text, text, text, text, text, text, text, text",
-    rf"""
+def _settle(name: str, ended: str) -> Statement:
+    return Statement(
+        name,
+        "text, text, text, text, text, text, text, text, text",
+        rf"""
 WITH settled AS (
     UPDATE message_states s SET
         status = i.status,
@@ -199,18 +222,33 @@ WITH settled AS (
         last_error = CASE WHEN i.status IN ('FAILED', 'DEAD_LETTER') THEN coalesce(i.error, '')
                           WHEN i.status = 'RECEIVED' THEN s.last_error END,
         delivered_at = CASE WHEN i.status = 'DELIVERED' THEN now() END,
+        permanent = CASE WHEN i.status = 'RECEIVED' THEN s.permanent ELSE i.permanent END,
         claimed_by = NULL, leased_at = NULL,
         map_url = coalesce(i.map_url, s.map_url), transform_ms = coalesce(i.transform_ms, s.transform_ms)
     FROM unnest(
         string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::bigint[],
         string_to_array($3, E'\x1f')::message_status[], string_to_array($4, E'\x1f')::integer[],
         string_to_array($5, E'\x1f', E'\x1e'), string_to_array($6, E'\x1f', E'\x1e')::timestamptz[],
-        string_to_array($7, E'\x1f', E'\x1e'), string_to_array($8, E'\x1f', E'\x1e')::real[]
-    ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms)
+        string_to_array($7, E'\x1f', E'\x1e'), string_to_array($8, E'\x1f', E'\x1e')::real[],
+        string_to_array($9, E'\x1f')::boolean[]
+    ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms, permanent)
     WHERE s.id = i.id AND s.fence = i.fence AND s.status::text = 'TRANSFORMING'
-    RETURNING s.id, s.fence, s.ordering_key, s.status
-){_WAKE_NEXT}
+    RETURNING s.id, s.fence, s.ordering_key, s.status, s.permanent
+){_wake_next(ended)}
 SELECT id, fence FROM settled""",
+    )
+
+
+_ENDED = "status IN ('DELIVERED', 'DEAD_LETTER')"
+_NOT_PASSED = " AND NOT ({0}.status::text = 'FAILED' AND {0}.permanent)"
+
+HOLDING = Ordered(
+    _claim("inbox_claim", ""), _recheck_deferred("inbox_recheck_deferred", ""), _settle("inbox_settle", _ENDED)
+)
+PASSING = Ordered(
+    _claim("inbox_claim_passing", _NOT_PASSED.format("s")),
+    _recheck_deferred("inbox_recheck_passing", _NOT_PASSED.format("e")),
+    _settle("inbox_settle_passing", f"{_ENDED} OR status::text = 'FAILED' AND permanent"),
 )
 
 
@@ -227,7 +265,7 @@ WITH lost AS (
         last_attempt_at = now(),
         next_attempt_at = CASE WHEN s.attempt_count + 1 < $5 THEN now() + d.delay END,
         ready_at = now() + d.delay,
-        last_error = 'the worker that held this message was lost',
+        last_error = 'the worker that held this message was lost', permanent = false,
         claimed_by = NULL, leased_at = NULL
     FROM lost l JOIN message_states o ON o.id = l.id CROSS JOIN LATERAL (
         SELECT least($2::double precision * $3::double precision ^ least(o.attempt_count, 64), $4)
@@ -235,7 +273,7 @@ WITH lost AS (
     ) d
     WHERE s.id = l.id
     RETURNING s.id, s.ordering_key, s.status, s.attempt_count, s.original_id
-){_WAKE_NEXT}
+){_wake_next(_ENDED)}
 SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text
 FROM settled s JOIN message_bodies b ON b.id = coalesce(s.original_id, s.id) ORDER BY s.id"""
 
@@ -277,6 +315,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
 )
 
 STATEMENTS = (
-    STORE, STORE_ONE, EXISTING, CLAIM, RECHECK_DEFERRED, RELEASE_EXCEPT, RENEW, SETTLE, RECOVER_STALE, RESCHEDULE,
+    STORE, STORE_ONE, EXISTING, *HOLDING, *PASSING, RELEASE_EXCEPT, RENEW, RECOVER_STALE, RESCHEDULE,
     RECOVER_WORKER, HOLDERS, REJECT,
 )  # fmt: skip

@@ -50,7 +50,7 @@ CROSS JOIN (VALUES ('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED')) A
 
 _ROW = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
     s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant,
-    s.next_attempt_at"""
+    s.permanent, s.next_attempt_at"""
 
 _COUNT = f"""
 WITH state AS MATERIALIZED (

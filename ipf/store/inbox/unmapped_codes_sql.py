@@ -84,7 +84,8 @@ WITH code AS (
     FROM code c JOIN unmapped_messages m ON m.unmapped_id = c.id JOIN message_states s ON s.id = m.message_id
 ), retried AS (
     UPDATE message_states s
-    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now(),
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, permanent = false,
+        ready_at = now(),
         mapping_epoch = (SELECT epoch FROM mapping_state WHERE single)
     FROM met m WHERE s.id = m.id AND s.status::text IN ('FAILED', 'DEAD_LETTER') RETURNING s.id
 ), first AS MATERIALIZED (
@@ -162,7 +163,8 @@ RETRY_CONVERSION = Statement(
     f"""
 WITH c AS (
     UPDATE message_states
-    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, ready_at = now()
+    SET status = 'RECEIVED', attempt_count = 0, next_attempt_at = NULL, last_error = NULL, permanent = false,
+        ready_at = now()
     WHERE id = $1 AND original_id IS NOT NULL AND status::text IN ('FAILED', 'DEAD_LETTER') RETURNING *
 )
 SELECT {_CONVERSION} FROM c JOIN message_bodies b ON b.id = c.original_id""",

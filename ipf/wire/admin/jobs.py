@@ -47,7 +47,7 @@ PER_SECOND = 100
 HIGHEST_PER_SECOND = 5_000
 JOB_STATES = ("requested", "running", "done", "cancelled", "failed")
 
-_FILTERS = frozenset(("status", *EXACT_FILTERS, *TEXT_FILTERS, *TIME_FILTERS))
+_FILTERS = frozenset(("status", "permanent", *EXACT_FILTERS, *TEXT_FILTERS, *TIME_FILTERS))
 _COMMON = frozenset(("ids", "filter", "per_second", "dry_run"))
 
 

@@ -109,7 +109,7 @@ def tenant_of(parameters: Mapping[str, str]) -> str:
 
 
 def list_item(row: MessageRow) -> dict[str, Any]:
-    """The fields of a list item in the specification's order, then the tenant."""
+    """The fields of a list item in the specification's order, then the tenant and whether no retry mends the error."""
     return {
         "id": row.id,
         "received_at": timestamp(row.received_at),
@@ -124,6 +124,7 @@ def list_item(row: MessageRow) -> dict[str, Any]:
         "delivered_at": timestamp(row.delivered_at),
         "correlation_id": row.correlation_id,
         "tenant": row.tenant,
+        "permanent": row.permanent,
     }
 
 
@@ -192,7 +193,15 @@ def filter_of(parameters: Mapping[str, str]) -> MessageFilter | None:
         if not _UUID.fullmatch(exact["correlation_id"]):
             return None
         exact["correlation_id"] = exact["correlation_id"].lower()
-    return MessageFilter(status=status, **exact, **texts, **times)  # type: ignore[arg-type]  # by name
+    permanent = _flag(parameters, "permanent")
+    return MessageFilter(status=status, permanent=permanent, **exact, **texts, **times)  # type: ignore[arg-type]  # by name
+
+
+def _flag(parameters: Mapping[str, str], name: str) -> bool | None:
+    text = parameters.get(name, "")
+    if text not in ("", "true", "false"):
+        raise Problem(Category.VALUE, f"{name} must be true or false")
+    return None if not text else text == "true"
 
 
 def _moment(parameters: Mapping[str, str], name: str) -> datetime | None:

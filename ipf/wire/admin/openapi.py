@@ -67,6 +67,7 @@ def _message_paths() -> Schema:
         _query("patient", TEXT, "an identifier of PID-3 or MRG-1: value, or authority|value"),
         _query("text", TEXT, "words inside the message, all of them; name* = every word that begins so"),
         _query("error", TEXT, "a part of the last error"),
+        _query("permanent", {"enum": ["true", "false"]}, "the last error is (not) one that no retry mends"),
         _query("received_from", TEXT, "ISO 8601 date or time, included"),
         _query("received_to", TEXT, "ISO 8601 date or time, excluded"),
     ]

@@ -52,6 +52,7 @@ def _messages() -> Schema:
         "delivered_at": _or_null(TIME),
         "correlation_id": _UUID,
         "tenant": TEXT,
+        "permanent": _FLAG | {"description": "no retry mends last_error"},
     }
     whole = {"next_attempt_at": _or_null(TIME), "raw_message": _or_null(TEXT), "raw_content_type": _or_null(TEXT)}
     page = _page(ref("Message"))
@@ -104,7 +105,11 @@ def _jobs() -> Schema:
              "received_from", "received_to")  # fmt: skip
     wanted = {
         "type": "object",
-        "properties": {"status": {"enum": STATES}, **dict.fromkeys(names, TEXT)},
+        "properties": {
+            "status": {"enum": STATES},
+            "permanent": {"enum": ["true", "false"]},
+            **dict.fromkeys(names, TEXT),
+        },
         "additionalProperties": False,
     }
     asked: Schema = {

@@ -4,9 +4,9 @@ Claimed messages arrive.  `POST <url>/StructureMap/$transform` leaves with the m
 transaction Bundle.  The request names the map by its canonical; without one the service chooses by message type.  Code
 mappings that operators of this engine have entered go with the message, in a Parameters resource.
 
-A service that cannot be reached, is too busy (408, 429, 5xx) or refuses the token (401, 403) is Problem UPSTREAM.
-Every other refusal is Problem MAPPING with the diagnostics of the OperationOutcome.  Either way the row is tried again
-with backoff; senders are not affected.
+A service that cannot be reached, is too busy (408, 429, 5xx), refuses the token (401, 403) or answers what is not FHIR
+(a proxy in front of it) is Problem UPSTREAM, which a retry may mend.  Every other refusal is Problem MAPPING with the
+diagnostics of the OperationOutcome.  Senders are not affected.
 
 Source: interface specification "Ingest rules" 2 and 4; decisions section 1.
 """
@@ -88,7 +88,7 @@ def _bundle(response: Response) -> Json:
     try:
         bundle = loads(response.body)
     except Problem as problem:
-        raise Problem(Category.MAPPING, f"the mapping service answered no JSON: {problem.text}") from problem
+        raise Problem(Category.UPSTREAM, f"the mapping service answered no JSON: {problem.text}") from problem
     if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
         raise Problem(Category.MAPPING, "the mapping service did not answer with a Bundle")
     return bundle
@@ -99,16 +99,18 @@ def _refusal(response: Response) -> Problem:
     if response.status >= 500 or response.status in _RETRIED or response.status < 400:
         return Problem(Category.UPSTREAM, text)
     diagnostics = _diagnostics(response.body)
+    if diagnostics is None:
+        return Problem(Category.UPSTREAM, text)
     return Problem(Category.MAPPING, f"{text}: {diagnostics}" if diagnostics else text)
 
 
-def _diagnostics(body: bytes) -> str:
-    """The text of the first issue of an OperationOutcome, shortened."""
+def _diagnostics(body: bytes) -> str | None:
+    """The text of the first issue of an OperationOutcome, shortened; None: the body is none."""
     try:
         issue: Any = loads(body)["issue"][0]
         text = issue.get("diagnostics") or (issue.get("details") or {}).get("text") or ""
     except (Problem, KeyError, IndexError, TypeError, AttributeError):
-        return ""
+        return None
     return text[:_MAX_DIAGNOSTICS] if isinstance(text, str) else ""
 
 

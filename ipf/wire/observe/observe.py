@@ -173,6 +173,7 @@ def _message(row: MessageRow) -> dict[str, Any]:
         "last_error": row.last_error,
         "delivered_at": timestamp(row.delivered_at),
         "correlation_id": row.correlation_id,
+        "permanent": row.permanent,
     }
 
 

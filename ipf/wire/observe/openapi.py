@@ -169,7 +169,7 @@ def _message() -> dict[str, Schema]:
         "id": _COUNT, "received_at": _TIME, "source_protocol": _TEXT, "source_system": _TEXT, "source_id": _TEXT,
         "message_type": _TEXT, "status": {"type": "string", "enum": _STATES}, "attempt_count": _COUNT,
         "last_attempt_at": _or_null(_TIME), "last_error": _or_null(_TEXT), "delivered_at": _or_null(_TIME),
-        "correlation_id": _UUID,
+        "correlation_id": _UUID, "permanent": {"type": "boolean"},
     }  # fmt: skip
 
 

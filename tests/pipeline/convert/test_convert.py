@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.pipeline.convert.batches import even_size, next_batch
 from ipf.pipeline.convert.convert import Converter, receipt_key
 from ipf.pipeline.convert.log_lines import message_fields
-from ipf.ports import Backoff, Claimed, Mapped, Settlement, Status, UnmappedCode
+from ipf.ports import Backoff, Claimed, Mapped, PermanentErrors, Settlement, Status, UnmappedCode
+from ipf.ports.identity import ConflictKind, IdentityConflict, IdentityFinding, IdentityKey
 from ipf.rest.write.unit import Unit, UnitResult
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -92,6 +93,7 @@ class RecordingMetrics:
         self.rings: list[str] = []
         self.states: list[tuple[int, Status]] = []
         self.reasons: list[str] = []
+        self.permanent: list[str] = []
 
     def notify(self, name: str) -> None:
         self.rings.append(name)
@@ -107,6 +109,9 @@ class RecordingMetrics:
 
     def dead_lettered(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def failed_permanently(self, reason: str) -> None:
+        self.permanent.append(reason)
 
 
 class ConvertTests(TestCase):
@@ -126,7 +131,7 @@ class ConvertTests(TestCase):
     async def nothing(self) -> None:
         self.waits += 1
 
-    def converter(self, inbox: ScriptedInbox, mapper: ScriptedMapper | None = None, **options: int) -> Converter:
+    def converter(self, inbox: ScriptedInbox, mapper: ScriptedMapper | None = None, **options: object) -> Converter:
         return Converter(
             inbox,  # type: ignore[arg-type]
             mapper or ScriptedMapper(),
@@ -194,7 +199,7 @@ class ConvertTests(TestCase):
             end = inbox.settled[0]
             self.assertEqual((end.status, end.attempt_count), (Status.FAILED, attempts + 1))
             self.assertEqual(end.next_attempt_at, NOW + timedelta(seconds=seconds))
-            self.assertEqual(end.error, "matchbox: no map")
+            self.assertEqual((end.error, end.permanent), ("matchbox: permanent: no map", True))
 
     async def test_last_failure_makes_a_dead_letter(self) -> None:
         inbox = ScriptedInbox([message(1, attempts=4)])
@@ -202,8 +207,53 @@ class ConvertTests(TestCase):
         await self.converter(inbox).step()
         end = inbox.settled[0]
         self.assertEqual((end.status, end.attempt_count, end.next_attempt_at), (Status.DEAD_LETTER, 5, None))
-        self.assertEqual(end.error, "hapi: two matches")
+        self.assertEqual((end.error, end.permanent), ("hapi: permanent: two matches", True))
         self.assertEqual(self.metrics.reasons, ["AMBIGUOUS"])
+
+    async def test_permanent_errors(self) -> None:
+        """No retry mends a missing map, an unreadable message or a conflict; one may mend what is away."""
+        finding = IdentityFinding(ConflictKind.AMBIGUOUS, "Patient", (IdentityKey("urn:s", "MR", "1"),), ("Patient/a",))
+        for problem, is_permanent in (
+            (Problem(Category.UNMAPPED, "no StructureMap"), True),
+            (Problem(Category.MAPPING, "rule 7"), True),
+            (Problem(Category.MALFORMED, "MSH-1"), True),
+            (Problem(Category.INVALID, "not valid"), True),
+            (IdentityConflict(finding, "two match"), True),
+            (Problem(Category.UPSTREAM, "no response"), False),
+            (Problem(Category.PRECONDITION, "nothing matches yet"), False),
+            (Problem(Category.INTERNAL, "unexpected KeyError"), False),
+            (StoreUnreachable(), False),
+            (WriteConflict(), False),
+        ):
+            inbox, self.metrics = ScriptedInbox([message(1)]), RecordingMetrics()
+            await self.converter(inbox, ScriptedMapper({1: problem})).step()
+            (end,) = inbox.settled
+            self.assertEqual((end.status, end.permanent), (Status.FAILED, is_permanent), str(problem))
+            self.assertEqual("permanent: " in (end.error or ""), is_permanent)
+            self.assertEqual(self.metrics.permanent, [problem.category.name] if is_permanent else [])
+            self.assertEqual(end.conflict, finding if isinstance(problem, IdentityConflict) else None)
+
+    async def test_permanent_errors_end_at_the_first_attempt(self) -> None:
+        """With IPF_PERMANENT_ERRORS=dead_letter; other errors keep their attempts."""
+        inbox = ScriptedInbox([message(1), message(2)])
+        mapper = ScriptedMapper({1: Problem(Category.UNMAPPED, "no"), 2: Problem(Category.UPSTREAM, "away")})
+        await self.converter(inbox, mapper, permanent=PermanentErrors(dead_letter=True)).step()
+        ends = {end.id: (end.status, end.attempt_count, end.next_attempt_at) for end in inbox.settled}
+        self.assertEqual(ends[1], (Status.DEAD_LETTER, 1, None))
+        self.assertEqual(ends[2], (Status.FAILED, 1, NOW + timedelta(seconds=1)))
+        self.assertEqual((self.metrics.reasons, self.metrics.permanent), (["UNMAPPED"], ["UNMAPPED"]))
+
+    async def test_later_messages_pass_a_permanent_error(self) -> None:
+        """With IPF_PERMANENT_ERRORS_HOLD=false; an error that a retry mends holds them as before."""
+        inbox = ScriptedInbox([message(1, key=7), message(2, key=7), message(3, key=8), message(4, key=8)])
+        mapper = ScriptedMapper({1: Problem(Category.MAPPING, "bad"), 3: Problem(Category.UPSTREAM, "away")})
+        await self.converter(inbox, mapper, permanent=PermanentErrors(hold=False)).step()
+        ends = {end.id: end.status for end in inbox.settled}
+        expected = {1: Status.FAILED, 2: Status.DELIVERED, 3: Status.FAILED, 4: Status.RECEIVED}
+        self.assertEqual(ends, expected)
+        again = ScriptedInbox([replace(message(1, attempts=1), permanent=True), message(5)])
+        await self.converter(again, permanent=PermanentErrors(hold=False)).step()
+        self.assertEqual({end.id: end.was_passed for end in again.settled}, {1: True, 5: False})
 
     async def test_failure_does_not_affect_other_messages(self) -> None:
         inbox = ScriptedInbox([message(1), message(2), message(3)])

@@ -23,6 +23,9 @@ class MemoryInboxTest(contract.InboxContract):
         self.ahead = timedelta()
         self.inbox = MemoryInbox(lambda: datetime.now(UTC) + self.ahead)
 
+    def passing(self) -> MemoryInbox:
+        return MemoryInbox(lambda: datetime.now(UTC) + self.ahead, holds_permanent=False)
+
     async def pass_time(self, seconds: float) -> None:
         self.ahead += timedelta(seconds=seconds)
 
@@ -33,6 +36,9 @@ class PostgresInboxTest(contract.InboxContract):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "ipf")
         self.inbox = PostgresInbox(self.database)
+
+    def passing(self) -> PostgresInbox:
+        return PostgresInbox(self.database, holds_permanent=False)
 
     async def pass_time(self, seconds: float) -> None:
         await postgres.pass_time(self.database, "message_states", seconds, "ready_at", "next_attempt_at", "leased_at")
@@ -134,9 +140,11 @@ class PostgresInboxTest(contract.InboxContract):
         for call, index in (
             ("inbox_claim('w', 50)", "message_states_claim"),
             ("inbox_claim('w', 50)", "message_states_order"),
+            ("inbox_claim_passing('w', 50)", "message_states_order"),
+            ("inbox_settle_passing('1', '1', 'DELIVERED', '0', '', '', '', '', 'f')", "message_states_pkey"),
             ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_"),
             ("inbox_reschedule(310)", "message_states_claim"),
-            ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '')", "message_states_pkey"),
+            ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '', 'f')", "message_states_pkey"),
             ("inbox_get(1)", "message_bodies_pkey"),
         ):
             plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN EXECUTE {call}"))

@@ -24,7 +24,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 APPLIED = {
     "fhir": (17, "72166d1103361529f0050e493a23af3a883a81a9cabc2ac589cc422ecd77b47c"),
-    "ipf": (10, "92c1024d3f063acd325180aca890f85fd9b3b045e989cffa260225e22ec565a4"),
+    "ipf": (11, "d6f8f5b38e012cdfd6d424698951ffe09dcbb4962dd78ad15fb421fabbeb12af"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 

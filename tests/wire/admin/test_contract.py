@@ -10,7 +10,7 @@ from tests.wire.admin.operators import OperatorsTest, adt, now
 
 LIST = [
     "id", "received_at", "source_protocol", "source_system", "source_id", "message_type", "status", "attempt_count",
-    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant",
+    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant", "permanent",
 ]  # fmt: skip
 
 
@@ -78,7 +78,8 @@ class ContractTest(OperatorsTest):
         for query, total in (
             ("source_id=C0", 1), ("source_id=C", 0), ("message_type=ADT_A01", 5), ("message_type=ADT_A08", 0),
             ("source_system=LAB&message_type=ADT_A01", 5), ("source_system=X", 0), ("status=", 5),
-            ("error=NO%20MAP", 2), ("error=other", 0), ("patient=P1", 5), ("patient=p2", 0), ("text=p1%20hans*", 5),
+            ("error=NO%20MAP", 2), ("error=other", 0), ("permanent=false", 2), ("permanent=true", 0),
+            ("patient=P1", 5), ("patient=p2", 0), ("text=p1%20hans*", 5),
             ("received_from=2000-01-01", 5), ("received_to=2000-01-01T00:00:00Z", 0),
             ("received_from=2000-01-01T00:00%2B01:00&status=DELIVERED", 1), ("text=a%00b", 0),
         ):  # fmt: skip
@@ -101,6 +102,7 @@ class ContractTest(OperatorsTest):
         for method, path, status, code in (
             ("GET", "/messages?status=delivered", 400, "invalid_status"),
             ("GET", "/messages?limit=ten", 400, "bad_request"),
+            ("GET", "/messages?permanent=yes", 400, "bad_request"),
             ("GET", "/messages?received_from=yesterday", 400, "bad_request"),
             ("GET", "/messages?text=%25", 400, "bad_request"),
             ("GET", "/messages/abc", 400, "bad_request"),

@@ -28,7 +28,7 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 LIST_KEYS = [
     "id", "received_at", "source_protocol", "source_system", "source_id", "message_type", "status", "attempt_count",
-    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant",
+    "last_attempt_at", "last_error", "delivered_at", "correlation_id", "tenant", "permanent",
 ]  # fmt: skip
 
 

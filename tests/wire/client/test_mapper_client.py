@@ -121,8 +121,8 @@ class RemoteMapperTests(TestCase):
             (429, b"", Category.UPSTREAM, "answered 429"),
             (302, b"", Category.UPSTREAM, "answered 302"),
             (422, OUTCOME, Category.MAPPING, "answered 422: map:7:23: no"),
-            (404, b"<html>", Category.MAPPING, "answered 404"),
-            (200, b"<html>", Category.MAPPING, "no JSON"),
+            (404, b"<html>", Category.UPSTREAM, "answered 404"),
+            (200, b"<html>", Category.UPSTREAM, "no JSON"),
             (200, OUTCOME, Category.MAPPING, "Bundle"),
             (0, b"", Category.UPSTREAM, "no answer within"),
         ]:
