@@ -22,9 +22,9 @@ VERSIONS = ("2.1", "2.2", "2.3", "2.3.1", "2.4", "2.5", "2.5.1", "2.6", "2.7", "
 PINNED = "66cc86e59a35b854c76250b374a1249296c9fd8387969f8af92a6dd47e557593"
 # One name for one thing: ORU_R01 of v2.3 alone says RESPONSE where all others say PATIENT_RESULT.
 RENAMED = {("ORU_R01", "RESPONSE"): "PATIENT_RESULT"}
-# The two patients of a swap of beds stand one after the other without a group, save in v2.1, which has one: a group in
+# The two patients of a swap of beds, and of a link, stand one after the other without a group, save in v2.1, which has one: a group in
 # all versions, so that it is known which visit is whose.
-REPEATED = {"ADT_A17": ("PID", "PATIENT")}
+REPEATED = {"ADT_A17": ("PID", "PATIENT"), "ADT_A24": ("PID", "PATIENT"), "ADT_A37": ("PID", "PATIENT")}
 
 # HL7 table 0354 (v2.8.2, with what older versions add): message code, structure, trigger events.
 TABLE_0354 = """

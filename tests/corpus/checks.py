@@ -206,8 +206,8 @@ def _rules(type_path: str, value: dict[str, Any], place: str, urls: dict[str, st
         yield f"{place}: needs a name or an identifier"
     if type_path == "Period" and value.get("end", "9999")[:10] < value.get("start", "")[:10]:
         yield f"{place}: ends before it starts"
-    if type_path == "AllergyIntolerance" and "clinicalStatus" not in value:
-        yield f"{place}: clinicalStatus is required"
+    if type_path == "AllergyIntolerance" and ("clinicalStatus" in value) is _is_in_error(value):
+        yield f"{place}: clinicalStatus is required, unless the allergy is entered in error (ait-1, ait-2)"
     if type_path == "Extension" and ("extension" in value) is any(one.startswith("value") for one in value):
         yield f"{place}: needs either a value or extensions"
     if type_path == "Appointment" and ("start" in value) is not ("end" in value):
@@ -218,3 +218,7 @@ def _rules(type_path: str, value: dict[str, Any], place: str, urls: dict[str, st
         yield f"{place}: a coding without code and display"
     if type_path == "Identifier" and "value" not in value:
         yield f"{place}: an identifier without a value"
+
+
+def _is_in_error(allergy: dict[str, Any]) -> bool:
+    return "entered-in-error" in str(allergy.get("verificationStatus"))

@@ -55,6 +55,44 @@ class StoredTests(TestCase):
         patients = {one["identifier"][0]["value"]: one for one in await self.found("Patient")}
         self.assertEqual(set(patients), {"1", "2"})
 
+    async def test_change_of_a_number(self) -> None:
+        """A47: one Patient before, after, under its new number, and when the message is converted again."""
+        await self.send(HEAD.format("ADT^A01", 1) + ADMIT.format("2", "Marlow", 1, "V1"))
+        (before,) = await self.found("Patient")
+        change = HEAD.format("ADT^A47^ADT_A30", 2) + MERGE
+        for text in (change, HEAD.format("ADT^A08", 3) + ADMIT.format("1", "Marlowe", 1, "V1"), change):
+            await self.send(text)
+            (patient,) = await self.found("Patient")
+            self.assertEqual(patient["id"], before["id"])
+            self.assertEqual(len(await self.found("Patient?identifier=urn:ipf:authority:B|1")), 1)
+        (visit,) = await self.found("Encounter")
+        self.assertEqual(visit["subject"]["reference"], f"Patient/{before['id']}")
+
+    async def test_change_of_the_number_of_a_visit(self) -> None:
+        """A50: one Encounter under its prior and its new number."""
+        await self.send(HEAD.format("ADT^A01", 1) + ADMIT.format("1", "Marlowe", 1, "V9"))
+        (before,) = await self.found("Encounter")
+        moved = "PID|||1^^^B^MR\nMRG|1^^^B^MR||||V9\nPV1||I|W^1^1||||||||||||||||V1"
+        for text in (
+            HEAD.format("ADT^A50^ADT_A50", 2) + moved,
+            HEAD.format("ADT^A08", 3) + ADMIT.format("1", "Marlowe", 1, "V1"),
+        ):
+            await self.send(text)
+            (visit,) = await self.found("Encounter")
+            self.assertEqual(visit["id"], before["id"])
+        (patient,) = await self.found("Patient")
+        self.assertEqual(patient["name"][0]["family"], "Marlowe")
+
+    async def test_state_of_a_bed(self) -> None:
+        """A20: the Location that a visit made; the next visit leaves the state as it is."""
+        await self.send(HEAD.format("ADT^A01", 1) + ADMIT.format("1", "Marlowe", 7, "V1"))
+        (before,) = await self.found("Location?name=7")
+        await self.send(HEAD.format("ADT^A20^ADT_A20", 2) + "NPU|W^1^7|K")
+        await self.send(HEAD.format("ADT^A01", 3) + ADMIT.format("2", "Rowe", 7, "V2"))
+        (bed,) = await self.found("Location?name=7")
+        self.assertEqual((bed["id"], bed["operationalStatus"]["code"]), (before["id"], "K"))
+        self.assertEqual(bed["partOf"], before["partOf"])
+
     async def test_a_repeated_message_changes_nothing(self) -> None:
         """Header and provenance have ids made from the message: nothing gets a second version, none is added."""
         for name in ("a06_outpatient_to_inpatient", "a17_swap", "a40_merge", "a31_participations"):

@@ -61,7 +61,11 @@ comes again without its visit."""
 
 BY_IDENTIFIER = "identifier"
 """`request.ifNoneExist` that a map writes where the engine shall put the search for the entry's identifier: what is not
-there is created, what is there is left as it is (a result tells less of a patient than an admission)."""
+there is created, what is there is left as it is (a result tells less of a patient than an admission).
+
+As `request.url` of a PUT: what is there is updated whatever its type (a master file overwrites a place, a visit does
+not), and it is found also by its first identifier when that has use `old` (the prior number of a patient whose number
+changed)."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
@@ -89,6 +93,22 @@ def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
         search, condition = _shared_search(resource_type, identifier.get("system"), identifier["value"])
         return {"method": "POST", "url": resource_type, "ifNoneExist": search}, condition
     condition = f"{resource_type}?{_BY_TOKEN}{token(identifier)}"
+    return {"method": "PUT", "url": condition}, condition
+
+
+def update_by_any(resource: Json) -> tuple[Json, str]:
+    """The request of a PUT with the url BY_IDENTIFIER, and its condition; without an identifier a creation.
+
+    The first identifier, or the one that other messages find it by: a message that is converted again after the prior
+    number has gone meets the same resource, and two resources are an ambiguous match.
+    """
+    resource_type = resource["resourceType"]
+    held = resource.get("identifier", ())
+    valued = [one for one in (held if type(held) is list else (held,)) if "value" in one]
+    usual = match_identifier(resource)
+    if not valued or usual is None:
+        return {"method": "POST", "url": resource_type}, ""
+    condition = f"{resource_type}?{_BY_TOKEN}{','.join(dict.fromkeys((token(valued[0]), token(usual))))}"
     return {"method": "PUT", "url": condition}, condition
 
 

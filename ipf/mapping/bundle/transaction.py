@@ -29,6 +29,7 @@ from ipf.mapping.bundle.identity import (
     request,
     request_and_condition,
     token,
+    update_by_any,
 )
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
@@ -109,13 +110,15 @@ def finished(bundle: Json, run: Run) -> Transaction:
         return made
     given = [one for one in bundle.get("entry", ()) if "resource" in one or _stands_alone(one)]
     once = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_identifier(one)}
+    renewed = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_update(one)}
     known = Deriver(given, run).derive()
-    usual = _entries([one["resource"] for one in given], run, once, known) if _are_usual(given) else None
+    is_usual = not renewed and _are_usual(given)
+    usual = _entries([one["resource"] for one in given], run, once, known) if is_usual else None
     if usual is not None:
         entries, numbers, is_renamed = usual
         made.hold(entries, numbers)
     else:
-        kept, numbers, is_renamed = _merge(given, run, once)
+        kept, numbers, is_renamed = _merge(given, run, once, renewed)
         made.put(kept, numbers)
     made.link(run, is_renamed=is_renamed)
     return made
@@ -137,6 +140,14 @@ def _stands_alone(entry: Json) -> bool:
 def _wants_identifier(entry: Json) -> bool:
     """Whether the map set BY_IDENTIFIER; removes the placeholder."""
     if entry["request"].get("ifNoneExist") != BY_IDENTIFIER or "resource" not in entry:
+        return False
+    del entry["request"]
+    return True
+
+
+def _wants_update(entry: Json) -> bool:
+    """Whether the map wrote a PUT with the url BY_IDENTIFIER; removes the placeholder."""
+    if entry["request"].get("url") != BY_IDENTIFIER or "resource" not in entry:
         return False
     del entry["request"]
     return True
@@ -217,8 +228,11 @@ def _as_json(entry: Entry) -> Json:
 # ------------------------------------------------------------------------- requests of the map
 
 
-def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], dict[int, int], bool]:
-    """The same as JSON; members of an entry from the map stay."""
+def _merge(entries: list[Json], run: Run, once: set[int], renewed: set[int]) -> tuple[list[Json], dict[int, int], bool]:
+    """The same as JSON; members of an entry from the map stay.
+
+    `renewed`: the id() of resources that the map updates whatever their type; they win over a twin.
+    """
     kept: list[Json] = []
     by_condition: dict[str, int] = {}
     numbers: dict[int, int] = {}
@@ -229,14 +243,20 @@ def _merge(entries: list[Json], run: Run, once: set[int]) -> tuple[list[Json], d
             kept.append(entry)
             continue
         number, is_plain, how = id(resource), len(entry) == 1, entry.get("request")
-        if how is None:
+        if number in renewed:
+            how, condition = update_by_any(resource)
+        elif how is None:
             how, condition = request_and_condition(resource, is_once=number in once)
         else:
             condition = _condition(how)
         twin = by_condition.get(condition) if condition else None
         if twin is not None:
             numbers[number], is_renamed = twin, True
-            _fill(kept[twin]["resource"], resource)
+            if number in renewed:
+                kept[twin]["request"] = how
+                kept[twin]["resource"].update(resource)
+            else:
+                _fill(kept[twin]["resource"], resource)
             continue
         url = entry.get("fullUrl") or urns.get(number) or run.urn(resource)
         if "id" in resource or "meta" in resource:

@@ -75,6 +75,40 @@ class CompleteTests(TestCase):
             self.assertEqual((made["method"], made["url"]), ("POST", "Patient"))
             self.assertTrue(made["ifNoneExist"].startswith(condition), made)
 
+    def test_a_map_may_ask_for_an_update_of_any_type(self) -> None:
+        """By the first identifier, an old one included, or by the one that other messages find it by."""
+        update = {"method": "PUT", "url": "identifier"}
+        old = {"use": "old", "system": "s", "value": "1"}
+        table = [
+            (resource("Location", ("s", "1")), "PUT", "Location?identifier=s|1"),
+            (
+                resource("Patient", ("s", "2")) | {"identifier": [old, {"system": "s", "value": "2"}]},
+                "PUT",
+                "Patient?identifier=s|1,s|2",
+            ),
+            (resource("Account", ("", "1")), "PUT", "Account?identifier=|1"),
+            (resource("MessageHeader"), "POST", "MessageHeader"),
+        ]
+        for given, method, url in table:
+            bundle = bundle_of(given, request=update)
+            complete(bundle, Run(b"k"))
+            self.assertEqual(bundle["entry"][0]["request"], {"method": method, "url": url})
+
+    def test_an_update_wins_over_a_creation_of_the_same(self) -> None:
+        """The place that a row of a master file is about, and that is above the place of another row."""
+        parent = resource("Location", ("s", "1"), name="as a visit says", mode="instance")
+        row = resource("Location", ("s", "1"), name="as the master file says")
+        bundle = {
+            "resourceType": "Bundle",
+            "entry": [{"resource": parent}, {"resource": row, "request": {"method": "PUT", "url": "identifier"}}],
+        }
+        complete(bundle, Run(b"k"))
+        (entry,) = bundle["entry"]
+        self.assertEqual(entry["request"], {"method": "PUT", "url": "Location?identifier=s|1"})
+        self.assertEqual(
+            (entry["resource"]["name"], entry["resource"]["mode"]), ("as the master file says", "instance")
+        )
+
     def test_a_result_is_the_same_in_another_visit_and_a_diagnosis_is_not(self) -> None:
         for resource_type, count in (("Observation", 1), ("DiagnosticReport", 1), ("Condition", 2), ("Procedure", 2)):
             urls = set()
