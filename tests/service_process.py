@@ -101,9 +101,14 @@ class ServiceProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
 
+    @property
+    def converters(self) -> list[int]:
+        """Ids of the converter processes."""
+        return [pid for pid in children_of(self.pid) if b"ipf.app.converter" in _command_line(pid)]
+
     def kill_converter(self, number: int = signal.SIGKILL) -> None:
         """kill -9 (or another signal) of one converter process, if one is running."""
-        converters = [pid for pid in children_of(self.pid) if b"ipf.app.converter" in _command_line(pid)]
+        converters = self.converters
         if converters:
             os.kill(converters[0], number)
 

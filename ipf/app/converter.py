@@ -35,8 +35,6 @@ from ipf.telemetry.logs import LogWriter, level_named
 
 log = Logger(namespace="ipf.app.converter")
 
-_NICENESS = 15  # acknowledgements go before conversions
-
 
 class _StandardInput(Protocol):
     """Carries no data; `closed` fires when the parent closes it or ends."""
@@ -95,7 +93,7 @@ def main() -> None:
     human = settings.log_format == "human"
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human, later)
     globalLogBeginner.beginLoggingTo([writer], redirectStandardIO=False)
-    os.nice(_NICENESS)
+    os.nice(settings.converter_nice)
 
     def failed(failure: Failure) -> None:
         log.failure("the converter process ends", failure)

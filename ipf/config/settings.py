@@ -134,6 +134,9 @@ class Settings:
         _default_processes(),
         "converter processes; 0: convert in the main process; default: 0 on one core, otherwise 1",
     )
+    converter_nice: int = variable(
+        "IPF_CONVERTER_NICE", integer(0, 19), 0, "niceness of converter processes; 19: only idle processor time"
+    )
     worker_stale_seconds: float = variable(
         "IPF_WORKER_TRANSFORMING_STALE_SECONDS",
         decimal(0.5),

@@ -43,7 +43,7 @@ class EndToEndTests(TestCase):
         run(self._end_to_end())
 
     async def _end_to_end(self) -> None:
-        async with Scenario(IPF_MAX_ATTEMPTS="2") as scenario:
+        async with Scenario(IPF_MAX_ATTEMPTS="2", IPF_CONVERTER_NICE="3") as scenario:
             service, port = scenario.service, scenario.service.mllp_port
             silent = Sink()
             silent.keep_bodies = True
@@ -73,6 +73,8 @@ class EndToEndTests(TestCase):
                 await asyncio.sleep(0.05)
                 _, text = await asyncio.to_thread(service.get, "/actuator/prometheus")
         self.assertRegex(text, r"fhir_subscription_active 2\.0")
+        priorities = {os.getpriority(os.PRIO_PROCESS, one) for one in service.converters}
+        self.assertEqual(priorities, {os.getpriority(os.PRIO_PROCESS, service.pid) + 3})
         self.assertIn("interface_engine_dlq_current_size 0.0", text)
 
     async def _subscribe_empty(self, service: ServiceProcess, url: str) -> None:
