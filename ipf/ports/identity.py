@@ -147,7 +147,10 @@ class ConflictStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConflictRow:
-    """A finding in the review queue, with its message.  The last four fields are None until it is answered."""
+    """A finding in the review queue, with its message.  The last four fields are None until it is answered.
+
+    `message_status`: state of what waits: of the message, or of its further conversion (`conversion_id`).
+    """
 
     id: int
     message_id: int
@@ -158,6 +161,8 @@ class ConflictRow:
     detected_at: datetime
     status: ConflictStatus
     finding: IdentityFinding
+    message_status: str
+    conversion_id: int | None = None
     tenant: str = DEFAULT_TENANT
     answer: AnswerKind | None = None
     target: str | None = None
@@ -176,8 +181,20 @@ class ConflictFilter:
     tenant: str = DEFAULT_TENANT
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What an answer released.  `retried`: messages that waited; `converted_again`: later ones that had passed."""
+
+    retried: int
+    converted_again: int
+
+
 class IdentityConflicts(Protocol):
-    """The review queue, in the inbox database.  `Inbox.settle` writes the rows: a Settlement has a `conflict`."""
+    """The review queue, in the inbox database.  `Inbox.settle` writes the rows: a Settlement has a `conflict`.
+
+    A message has at most one open row: a further attempt replaces what it found before.  The row is closed when the
+    message is delivered, and deleted with the message.
+    """
 
     async def conflicts(self, wanted: ConflictFilter, limit: int, offset: int) -> tuple[int, Sequence[ConflictRow]]:
         """Number of matches and one page, newest first."""
@@ -185,8 +202,13 @@ class IdentityConflicts(Protocol):
     async def conflict(self, number: int) -> ConflictRow | None:
         """One row; None when there is none."""
 
-    async def answer(self, number: int, kind: AnswerKind, target: str | None, answered_by: str) -> int:
-        """Mark a conflict answered and release its messages: the failed ones of the patient are retried, in order.
+    async def answer(self, number: int, kind: AnswerKind, target: str | None, answered_by: str) -> Released:
+        """Mark a conflict answered, and with it all open ones of the tenant that the same answer decides.
 
-        Returns the number of messages released.  Problem NOT_FOUND; CONFLICT when it is closed.
+        Those have the same resource type and first key; for `merge` also those with the same candidates.  Their FAILED
+        and DEAD_LETTER messages are retried.  Messages of the patient that were converted after one of them are
+        converted again after it, in order.  Problem NOT_FOUND; CONFLICT when it is closed.
         """
+
+    async def open_count(self) -> int:
+        """Number of open rows of all tenants."""

@@ -1,9 +1,17 @@
 """In-memory implementations of the ports.  `tests/contracts` checks them."""
 
 from tests.fakes.deliveries import MemoryDeliveryQueue
+from tests.fakes.identity import MemoryIdentityConflicts
 from tests.fakes.inbox import MemoryInbox
 from tests.fakes.message_admin import MemoryMessageAdmin
 from tests.fakes.resources import MemoryFhirStore
 from tests.fakes.unmapped_codes import MemoryUnmappedCodes
 
-__all__ = ["MemoryDeliveryQueue", "MemoryFhirStore", "MemoryInbox", "MemoryMessageAdmin", "MemoryUnmappedCodes"]
+__all__ = [
+    "MemoryDeliveryQueue",
+    "MemoryFhirStore",
+    "MemoryIdentityConflicts",
+    "MemoryInbox",
+    "MemoryMessageAdmin",
+    "MemoryUnmappedCodes",
+]

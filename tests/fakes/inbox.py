@@ -26,6 +26,7 @@ from ipf.ports import (
     UnmappedCode,
     WrongState,
 )
+from ipf.ports.identity import AnswerKind, ConflictStatus, IdentityFinding
 from ipf.ports.inbox import EVERY_TENANT
 
 
@@ -54,6 +55,21 @@ class Row:
     reason: str = ""
 
 
+@dataclass
+class Conflict:
+    """A row of the review queue (`tests/fakes/identity.py`)."""
+
+    id: int
+    state_id: int
+    finding: IdentityFinding
+    detected_at: datetime
+    status: ConflictStatus = ConflictStatus.OPEN
+    answer: AnswerKind | None = None
+    target: str | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+
+
 class MemoryInbox:
     """`ports.Inbox` without a database.  `broken`: raised by every call while it is set."""
 
@@ -62,6 +78,7 @@ class MemoryInbox:
         self.rejects: list[Rejected] = []
         self.broken: Problem | None = None
         self.noted: list[tuple[Row, UnmappedCode, datetime]] = []
+        self.conflicts: list[Conflict] = []
         self._clock = clock
         self._holds_permanent = holds_permanent
         self._last_id = 0
@@ -144,11 +161,37 @@ class MemoryInbox:
         if end.status in (Status.FAILED, Status.DEAD_LETTER):
             row.attempt_count, row.last_error = end.attempt_count, end.error or ""
             row.ready_at = row.next_attempt_at or now
+        if end.conflict is not None:
+            self._note_conflict(end.id, end.conflict)
         if end.status is Status.DELIVERED:
             row.last_error, row.delivered_at = None, now
+            for conflict in self._conflicts_of(row.id):
+                conflict.status = ConflictStatus.CLOSED
         if end.status is not Status.RECEIVED:
             row.last_attempt_at, row.permanent = now, end.permanent
         return True
+
+    def _conflicts_of(self, state_id: int) -> list[Conflict]:
+        """The rows that are not closed."""
+        rows = [one for one in self.conflicts if one.state_id == state_id]
+        return [one for one in rows if one.status is not ConflictStatus.CLOSED]
+
+    def _note_conflict(self, state_id: int, finding: IdentityFinding) -> None:
+        known = None
+        for one in self._conflicts_of(state_id):
+            if one.finding.place == finding.place:
+                known = one
+            elif one.status is ConflictStatus.OPEN:
+                one.status = ConflictStatus.CLOSED
+        fresh = Conflict(len(self.conflicts) + 1, state_id, finding, self._clock())
+        if known is None:
+            self.conflicts.append(fresh)
+        else:
+            self.conflicts[self.conflicts.index(known)] = replace(fresh, id=known.id)
+
+    def now(self) -> datetime:
+        """The time of the clock."""
+        return self._clock()
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
         """See `ports.Inbox.recover_stale`."""

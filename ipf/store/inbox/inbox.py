@@ -28,13 +28,22 @@ from ipf.ports import (
     StaleRecovery,
     Status,
 )
-from ipf.store.inbox import admin, following, message_admin, pages, statements, text_index, unmapped_codes_sql
+from ipf.store.inbox import (
+    admin,
+    conflicts,
+    following,
+    message_admin,
+    pages,
+    statements,
+    text_index,
+    unmapped_codes_sql,
+)
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import SEPARATOR, Joined, Statement, joined, printable, script
 
 STATEMENTS = (
     *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
-    *message_admin.STATEMENTS, *following.STATEMENTS,
+    *message_admin.STATEMENTS, *following.STATEMENTS, *conflicts.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]
@@ -129,6 +138,7 @@ class PostgresInbox:
             return []
         call = script(
             unmapped_codes_sql.record(settlements),
+            conflicts.record(settlements),
             following.after_passed(settlements),
             _settle_call(self._ordered.settle, settlements),
         )

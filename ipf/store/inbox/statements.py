@@ -234,7 +234,10 @@ WITH settled AS (
     ) AS i(id, fence, status, attempt_count, error, next_attempt_at, map_url, transform_ms, permanent)
     WHERE s.id = i.id AND s.fence = i.fence AND s.status::text = 'TRANSFORMING'
     RETURNING s.id, s.fence, s.ordering_key, s.status, s.permanent
-){_wake_next(ended)}
+){_wake_next(ended)}, resolved AS (
+    UPDATE identity_conflicts c SET status = 'closed' FROM settled s
+    WHERE c.state_id = s.id AND c.status <> 'closed' AND s.status = 'DELIVERED'
+)
 SELECT id, fence FROM settled""",
     )
 

@@ -24,7 +24,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 APPLIED = {
     "fhir": (17, "72166d1103361529f0050e493a23af3a883a81a9cabc2ac589cc422ecd77b47c"),
-    "ipf": (11, "d6f8f5b38e012cdfd6d424698951ffe09dcbb4962dd78ad15fb421fabbeb12af"),
+    "ipf": (12, "c45629d9febe2dcb515cd34adbfa8bdb8a8d5c83bf53d1af539eb989aed8c3d5"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 
