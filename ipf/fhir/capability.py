@@ -48,6 +48,8 @@ _TOPIC = f"{_GUIDE}/StructureDefinition/capabilitystatement-subscriptiontopic-ca
 _OPERATIONS: dict[str, dict[str, str]] = {
     "validate": {"*": f"{_CORE}Resource-validate"},
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
+    "merge": {"Patient": f"{_CORE}Patient-merge"},
+    "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},
     "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},
     "expand": {"ValueSet": f"{_CORE}ValueSet-expand"},
     "validate-code": {"ValueSet": f"{_CORE}ValueSet-validate-code", "CodeSystem": f"{_CORE}CodeSystem-validate-code"},
@@ -70,7 +72,7 @@ Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `e
 `_filter`, `_text`, `_content`, `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and in\
  histories `_at` and `_list`. A parameter that is not known is refused (`Prefer: handling=strict`, the default here) or\
  left out (`handling=lenient`)."""
-_DATE = "2026-11-21"  # of this form of the statement; it changes when the statement does
+_DATE = "2026-11-23"  # of this form of the statement; it changes when the statement does
 
 
 def capability_statement(

@@ -1,8 +1,10 @@
-"""The resources that refer to a resource, for referential integrity of deletions."""
+"""The resources that refer to a resource, for referential integrity of deletions and for merges of Patients."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from ipf.ports.resources import Version
 
 
 class Referrers(Protocol):
@@ -10,3 +12,9 @@ class Referrers(Protocol):
 
     async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
         """Live resources that refer to `reference` (`Type/id`), as `Type/id`, without the resource itself."""
+
+    async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
+        """The current versions of live resources that refer to `reference`, itself included, by ascending rid.
+
+        The next page begins `after` the last rid; an empty page is the end.
+        """

@@ -41,6 +41,7 @@ from ipf.rest.interactions.update import conditional_update, update
 from ipf.rest.interactions.vread import vread
 from ipf.rest.operations.everything import everything
 from ipf.rest.operations.export import export, export_cancel, export_file, export_status
+from ipf.rest.operations.merge_requests import merge, unmerge
 from ipf.rest.operations.reindex import reindex_jobs, request_reindex
 from ipf.rest.operations.subscription_dry_run import dry_run
 from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
@@ -89,6 +90,8 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/[type]": {"GET": search_compartment},
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
+    "[type]/$merge": {"POST": merge},
+    "[type]/[id]/$unmerge": {"POST": unmerge},
     "[type]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$events": {"GET": events, "POST": events},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipf.ports import Version
 from ipf.ports.integrity import Referrers
 from tests.fakes.resources import MemoryFhirStore
 
@@ -20,6 +21,16 @@ class MemoryReferrers:
             if key[0] == tenant and any(value == reference for _, value in entries.texts)
         ]
         return sorted(name for name in found if name != reference)[:limit]
+
+    async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
+        """See `ports.Referrers.referring`."""
+        found = [
+            self._store.versions[key][-1]
+            for key, entries in self._store.entries.items()
+            if key[0] == tenant and any(value == reference for _, value in entries.texts)
+        ]
+        live = [version for version in found if version.rid > after and not version.deleted]
+        return sorted(live, key=lambda version: version.rid)[:limit]
 
 
 _: type[Referrers] = MemoryReferrers

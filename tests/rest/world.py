@@ -96,6 +96,7 @@ class World:
             conformance=self.conformance,
             vault=self.vault,
             integrity=Integrity(store, self.referrers) if self.integrity else None,
+            referrers=self.referrers,
         )
 
     def pass_time(self, seconds: float = 1.0) -> None:

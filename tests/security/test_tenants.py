@@ -75,6 +75,13 @@ def operation_parameters(kind: str, operation: str) -> Json:
     }
     names = {"$expand": "url", "$lookup": "code system", "$translate": "url code system"}
     wanted = names.get(operation, "url code" if kind == "CodeSystem" else "url code system").split()
+    if operation in ("$merge", "$unmerge"):
+        names = ("source-patient", "target-patient")[: 1 if operation == "$unmerge" else 2]
+        ids = dict(zip(names, (OTHER, "shared"), strict=False))
+        return {
+            "resourceType": "Parameters",
+            "parameter": [{"name": name, "valueReference": {"reference": f"Patient/{id}"}} for name, id in ids.items()],
+        }
     if operation in ("$validate", "$export", "$everything"):
         return {"resourceType": "Parameters"}
     return {"resourceType": "Parameters", "parameter": [{"name": name, **values[name]} for name in wanted]}

@@ -136,7 +136,8 @@ def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
 
 def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Repository:
     """The parts of the FHIR server."""
-    integrity = Integrity(stores.fhir, PostgresReferrers(stores.fhir_database))
+    referrers = PostgresReferrers(stores.fhir_database)
+    integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
     conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
     return Repository(
@@ -157,6 +158,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
         reindex=PostgresReindexQueue(stores.fhir_database),
         export_hours=settings.export_hours,
         integrity=integrity if settings.referential_integrity else None,
+        referrers=referrers,
         run_in_thread=run_in_thread,
     )
 

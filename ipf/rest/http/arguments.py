@@ -80,6 +80,13 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
         return value
 
+    def structures(self, name: str) -> list[Json]:
+        """All structures of a repeatable parameter."""
+        values = self._values.get(name, [])
+        if not all(isinstance(value, dict) for value in values):
+            raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
+        return values
+
     def _one(self, name: str) -> Any:
         values = self._values.get(name, ())
         if len(values) > 1:

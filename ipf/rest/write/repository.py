@@ -23,6 +23,7 @@ from ipf.ports import (
 )
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
+from ipf.ports.integrity import Referrers
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import Conformance
@@ -40,7 +41,8 @@ class Repository:
     `max_bundle_entries`: a larger transaction or batch is refused with 413.  `terminology`: value sets; None = searches
     with `:in` are refused.  `reindex`: reindex jobs.  `smart`: the SMART configuration when authentication is on, else
     None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `conformance`: profiles, validation and
-    terminology; None = not supported.  `integrity`: the reference check; None = off.  `tenant`: of the request; the
+    terminology; None = not supported.  `integrity`: the reference check; None = off.  `referrers`: for
+    merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
     planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.
     """
@@ -61,6 +63,7 @@ class Repository:
     export_hours: float = 24.0
     conformance: Conformance | None = None
     integrity: Integrity | None = None
+    referrers: Referrers | None = None
     tenant: str = DEFAULT_TENANT
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None

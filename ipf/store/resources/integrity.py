@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ipf.ports import Version
 from ipf.ports.integrity import Referrers
 from ipf.store.postgres.database import Database
+from ipf.store.postgres.lookup import CURRENT_VERSION, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement
 
 REFERRERS = Statement(
@@ -20,7 +22,28 @@ JOIN resources r ON r.rid = t.rid AND NOT r.deleted AND r.resource_type || '/' |
 LIMIT $3""",
 )
 
-STATEMENTS = (REFERRERS,)
+# Each parameter gives its first rids, sorted; the first rids of all parameters together are among them.
+REFERRING = Statement(
+    "fhir_referring",
+    "text, text, bigint, integer",
+    f"""
+SELECT {VERSION_COLUMNS}
+FROM (
+    SELECT DISTINCT t.rid
+    FROM search_parameters s
+    CROSS JOIN LATERAL (
+        SELECT t.rid FROM index_text t
+        WHERE t.partition_id = (SELECT p.id FROM partitions p WHERE p.name = $1) AND t.param = s.id AND t.val = $2
+          AND t.rid > $3
+        ORDER BY t.rid LIMIT $4
+    ) t
+    ORDER BY t.rid LIMIT $4
+) t
+JOIN resources r ON r.rid = t.rid AND NOT r.deleted {CURRENT_VERSION}
+ORDER BY r.rid""",
+)
+
+STATEMENTS = (REFERRERS, REFERRING)
 
 
 class PostgresReferrers:
@@ -33,6 +56,11 @@ class PostgresReferrers:
         """See `ports.Referrers.referrers`."""
         rows = await self._database.for_tenant(tenant).many(REFERRERS.call(tenant, reference, limit))
         return sorted(str(name) for (name,) in rows)
+
+    async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
+        """See `ports.Referrers.referring`."""
+        rows = await self._database.for_tenant(tenant).many(REFERRING.call(tenant, reference, after, limit))
+        return [version(row) for row in rows]
 
 
 _: type[Referrers] = PostgresReferrers
