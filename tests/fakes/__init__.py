@@ -1,7 +1,7 @@
 """In-memory implementations of the ports.  `tests/contracts` checks them."""
 
+from tests.fakes.conflicts import MemoryIdentityConflicts
 from tests.fakes.deliveries import MemoryDeliveryQueue
-from tests.fakes.identity import MemoryIdentityConflicts
 from tests.fakes.inbox import MemoryInbox
 from tests.fakes.message_admin import MemoryMessageAdmin
 from tests.fakes.resources import MemoryFhirStore

@@ -57,7 +57,7 @@ class Row:
 
 @dataclass
 class Conflict:
-    """A row of the review queue (`tests/fakes/identity.py`)."""
+    """A row of the review queue (`tests/fakes/conflicts.py`)."""
 
     id: int
     state_id: int
