@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ipf.errors import Problem
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.query import by_token, parse_criteria
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
@@ -290,9 +291,21 @@ def _finish(bundle: Json, entries: list[Json]) -> None:
 
 
 def _fill(resource: Json, twin: Json) -> None:
-    """Add members of the second entry for a resource; the first entry wins."""
+    """Add members of the second entry for a resource; the first entry wins, also where it chose another type."""
     for key, value in twin.items():
-        resource.setdefault(key, value)
+        if key not in resource and not _other_types(resource["resourceType"], key) & resource.keys():
+            resource[key] = value
+
+
+@lru_cache(maxsize=4096)
+def _other_types(resource_type: str, key: str) -> frozenset[str]:
+    """The other names of a choice (`performedPeriod` for `performedDateTime`), with those of extended primitives."""
+    element = definitions().element(resource_type, key.removeprefix("_"))
+    chosen = definitions().element(resource_type, element.path.rpartition(".")[2]) if element is not None else None
+    if chosen is None or not chosen.choice:
+        return frozenset()
+    names = {chosen.json_name(one) for one in chosen.types} - {key.removeprefix("_")}
+    return frozenset(names | {f"_{one}" for one in names})
 
 
 def _put_in_order(resource: Json) -> None:

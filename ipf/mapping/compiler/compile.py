@@ -82,6 +82,7 @@ class Program:
         unit = compiler.groups.unit(content)
         kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]
         self._template = self._empty(unit, kinds)
+        self._is_bundle = self._template.get("resourceType") == "Bundle"
         self._code = compiler.compile_group(content, self.group, kinds)
 
     def _empty(self, unit: Unit, kinds: Sequence[Kind]) -> Json:
@@ -101,7 +102,7 @@ class Program:
         """
         if trace:
             return self._tracing().run_traced(source, key, overrides)
-        run = Run(key, overrides=overrides)
+        run = Run(key, overrides=overrides, is_bundle=self._is_bundle)
         target = dict(self._template)
         try:
             self._execute(source, target, run)
@@ -126,7 +127,7 @@ class Program:
 
     def run_traced(self, source: Any, key: bytes, overrides: Overrides | None = None) -> tuple[Json, Run]:
         """As `run`, with `Run.trace` filled; `Trace.finish` adds the paths."""
-        run = Run(key, trace=Trace(), overrides=overrides)
+        run = Run(key, trace=Trace(), overrides=overrides, is_bundle=self._is_bundle)
         target = dict(self._template)
         try:
             self._execute(source, target, run)

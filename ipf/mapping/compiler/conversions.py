@@ -35,6 +35,12 @@ _LARGEST_INTEGER = 2**31 - 1
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _SPACES = re.compile(r"\s+")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_URN = re.compile(
+    r"urn:oid:[0-2](\.(0|[1-9][0-9]*))+"
+    r"|urn:uuid:[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+    r"|(?!urn:(oid|uuid):).*"
+)
 _BOOLEANS = {"Y": True, "N": False, "TRUE": True, "FALSE": False, "T": True, "F": False, "1": True, "0": False}
 
 
@@ -193,22 +199,26 @@ def boolean(text: str) -> bool | None:
 
 
 def string(text: str) -> str | None:
-    """Text other than white space."""
-    return text if text and not text.isspace() else None
+    """Text other than white space; R4 allows no control characters, each becomes U+FFFD."""
+    if text.isprintable():
+        return text if text and not text.isspace() else None
+    return _CONTROLS.sub("\ufffd", text) if not text.isspace() else None
 
 
 def code(text: str) -> str | None:
     """A token: trimmed, with single spaces."""
     text = text.strip()
-    if not text:
-        return None
-    return _SPACES.sub(" ", text) if " " in text or "\t" in text or "\n" in text else text
+    if text.isprintable() and " " not in text:
+        return text or None
+    return _CONTROLS.sub("\ufffd", _SPACES.sub(" ", text))
 
 
 def uri(text: str) -> str | None:
-    """A token without white space."""
+    """A token without white space; after `urn:oid:` and `urn:uuid:` an OID or a UUID."""
     text = text.strip()
-    return text if text and not _SPACES.search(text) else None
+    if not text or _SPACES.search(text) or (text.startswith("urn:") and not _URN.fullmatch(text)):
+        return None
+    return text if text.isprintable() else _CONTROLS.sub("\ufffd", text)
 
 
 def identifier(text: str) -> str | None:

@@ -46,12 +46,14 @@ class Recorder:
         bundle: Json = frame[self._plan.bundle] if self._plan.bundle else {}
         shared = targets[-len(self._plan.shared) :] if self._plan.shared else []
         before = [{name: _count(value) for name, value in one.items()} for one in shared]
-        lists = (run.created, run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs)
-        created, references, entries, urns, *notes = map(len, lists)
+        lists = (run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs)
+        references, entries, urns, *notes = map(len, lists)
+        mark = run.mark()
         run.is_recording = True
         act(frame)
         run.is_recording = False
-        run.prune(created, (*targets, bundle))
+        run.tidy(mark, (*targets, bundle))
+        run.complete(mark[3])
         entries_added: list[Json] = bundle.get("entry", [])[entries:]
         if run.loose_references or not all(len(one.get("resource", ())) > 1 for one in entries_added):
             return None

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ipf.mapping.language.concepts import Overrides
+from ipf.mapping.runtime.mending import TypeRules, drop_void, keep_as_sent
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
 
@@ -19,6 +20,11 @@ _LAST = tuple(f"{number:04x}" for number in range(1024))
 
 Frame = list[Any]
 """Variables of one group while it runs; slot 0 holds the Run."""
+
+Mark = tuple[int, int, int, int]
+"""Lengths of `created`, `extensions`, `refused` and `checked`."""
+
+NOTHING_YET: Mark = (0, 0, 0, 0)
 
 Get = Callable[[Frame], Any]
 Act = Callable[[Frame], None]
@@ -37,13 +43,19 @@ class Run:
     """State of one run.  `key` identifies the message: the same key and content give the same uuids.
 
     `created`: every element that may stay empty, as (parent, name, element), parents first.  `references`: every
-    reference to a resource of this run, as (holder, name, resource).  `trace`: None without a trace.  `is_recording`: a
-    group is being recorded for the result cache (`memo`).
+    reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the result is a Bundle, and what is
+    in `extensions`, `checked` and `refused` is made valid (`mending`): extensions, other elements with the rules of
+    their type, and values that their element does not allow, as (owner, key, text, other keys of a choice).  `trace`:
+    None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).
     """
 
     key: bytes
     created: list[tuple[Json, str, Json]] = field(default_factory=list)
     references: list[tuple[Json, str, Json]] = field(default_factory=list)
+    is_bundle: bool = False
+    extensions: list[Json] = field(default_factory=list)
+    checked: list[tuple[TypeRules, Json]] = field(default_factory=list)
+    refused: list[tuple[Json, str, str, frozenset[str]]] = field(default_factory=list)
     urns: dict[int, str] = field(default_factory=dict)
     shared: dict[tuple[int, str], Json] = field(default_factory=dict)
     firsts: dict[int, int] = field(default_factory=dict)
@@ -99,9 +111,33 @@ class Run:
         """Clean up the result; call once, after the map."""
         for items, item in self.lasts:
             items[:] = [one for one in items if one is not item] + [item]
-        self.prune(0, (root,))
+        self.tidy(NOTHING_YET, (root,))
         while self._drop_dead_references():
-            self.prune(0, (root,))
+            self.tidy(NOTHING_YET, (root,))
+        self.complete(0)
+
+    def mark(self) -> Mark:
+        """The lengths of the lists of elements."""
+        return len(self.created), len(self.extensions), len(self.refused), len(self.checked)
+
+    def tidy(self, since: Mark, roots: Iterable[Json]) -> None:
+        """Keep refused values, and remove empty elements and extensions, of those since a mark; see `prune`."""
+        created, extensions, refused, _ = since
+        if self.is_bundle:
+            for owner, key, text, others in self.refused[refused:]:
+                if key not in owner and owner.keys().isdisjoint(others):
+                    keep_as_sent(owner, key, text)
+            del self.refused[refused:]
+        self.prune(created, roots)
+        while self.is_bundle and drop_void(self.extensions[extensions:]):
+            self.prune(created, roots)
+
+    def complete(self, since: int) -> None:
+        """Make the elements checked since a mark valid.  Elements that were removed are empty."""
+        if self.is_bundle:
+            for rules, element in self.checked[since:]:
+                if len(element) > 1 or (element and "resourceType" not in element):
+                    rules.complete(element)
 
     def prune(self, since: int, roots: Iterable[Json]) -> None:
         """Remove empty elements among those created since index `since`; `roots`: elements created before.

@@ -131,7 +131,7 @@ def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: s
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {absent}")
-        with write_value(writer, typed):
+        with write_value(writer, typed, element):
             writer.line(f"{var(slot)} = v")
             store_source(writer, element, "v")
 

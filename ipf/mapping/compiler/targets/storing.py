@@ -16,6 +16,7 @@ from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.targets.values import TypedValue
 from ipf.mapping.compiler.values import text_source, value_source
+from ipf.mapping.runtime.mending import rules_of
 from ipf.mapping.runtime.run import Frame
 from ipf.ports import Json
 
@@ -125,15 +126,18 @@ def put(element: TargetElement, typed: TypedValue) -> Block:
     """`tgt.x = value`; nothing for None."""
 
     def write(writer: Writer) -> None:
-        with write_value(writer, typed):
+        with write_value(writer, typed, element):
             store_source(writer, element, "v")
 
     return write
 
 
 @contextmanager
-def write_value(writer: Writer, typed: TypedValue) -> Iterator[None]:
-    """Write a value as `v`; the lines written inside run when there is one."""
+def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None = None) -> Iterator[None]:
+    """Write a value as `v`; the lines written inside run when there is one.
+
+    `element`: where a text that is no value of its type is kept (`Run.refused`).
+    """
     if not typed.type_name:
         writer.line(f"v = {value_source(writer, typed.value)}")
         with writer.inside("if v is not None"):
@@ -145,7 +149,11 @@ def write_value(writer: Writer, typed: TypedValue) -> Iterator[None]:
         with writer.inside("if v is not None"):
             yield
         warning = f"a value that is no {typed.type_name} was omitted"
-        writer.line(f"elif not t.isspace(): r.warnings.append({warning!r})")
+        with writer.inside("elif not t.isspace()"):
+            writer.line(f"r.warnings.append({warning!r})")
+            if element is not None and not element.many and not element.is_open and typed.type_name != "id":
+                place = f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}"
+                writer.line(f"r.refused.append(({place}))")
 
 
 def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
@@ -181,6 +189,7 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
         writer.line(f"{made} = v = {template}")
         store_source(writer, element, "v")
         writer.line(f"r.created.append(({owner}, {key}, v))")
+        write_check(writer, kind, "v")
 
     def write(writer: Writer) -> None:
         if is_found_again:
@@ -191,6 +200,17 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
             write_new(writer)
 
     return write
+
+
+def write_check(writer: Writer, kind: Kind, value: str) -> None:
+    """Write the statement that has an element checked at the end of the run, if R4 has rules for its type."""
+    if kind.model != "fhir":
+        return
+    rules = rules_of(kind.name)
+    if kind.name == "Extension":
+        writer.line(f"r.extensions.append({value})")
+    elif rules is not None:
+        writer.line(f"r.checked.append(({writer.constant(rules)}, {value}))")
 
 
 def element_maker(models: Models, element: TargetElement, kind: Kind, *, is_part: bool = False) -> Make:

@@ -94,7 +94,8 @@ class TypeConversion:
 
     def _primitive(self, value: Value, kind: Kind) -> TypedValue:
         convert = self.conversions.get(kind.name)
-        if convert is None or value.kind == kind or value.kind == REFERENCE_TEXT:
+        is_same = value.kind == kind and (kind != STRING or value.constant is not NOTHING)
+        if convert is None or is_same or value.kind == REFERENCE_TEXT:
             return TypedValue(value)
         if value.constant is not NOTHING:
             return TypedValue(self._literal(value, kind, convert))

@@ -1,0 +1,144 @@
+"""What R4 requires of the elements of a message's Bundle, whatever the message and the map say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.mapping.compiler.compile import Program
+from ipf.mapping.runtime.mending import ABSENT, AS_SENT
+from tests.mapping.support import HEAD, V2, message, program, run
+
+UNKNOWN = {"extension": [{"url": ABSENT, "valueCode": "unknown"}]}
+
+
+def bundle_program(resource_type: str, rules: str) -> Program:
+    """Rules of one group from PID (`pid`) to one resource (`tgt`) of a Bundle."""
+    groups = (
+        f"group main(source src : ADT_A01, target bundle : Bundle) {{\n src.PID as pid -> bundle.entry as entry, "
+        f"entry.resource = create('{resource_type}') as tgt then {{\n{rules}\n}}; }}"
+    )
+    return program(HEAD + V2 + groups)
+
+
+def made(resource_type: str, rules: str, pid: str) -> dict[str, Any]:
+    """The resource that the rules make of a PID, without its type."""
+    bundle, _ = run(bundle_program(resource_type, rules), message("EVN||2026", pid))
+    resource: dict[str, Any] = dict(bundle["entry"][0]["resource"])
+    assert resource.pop("resourceType") == resource_type
+    return resource
+
+
+def kept(text: str) -> dict[str, Any]:
+    """A primitive element without a value, and what was sent."""
+    return {"extension": [{"url": AS_SENT, "valueString": text}]}
+
+
+PERIOD = (
+    "pid -> tgt.name as name, name.period as p then { pid.PID_7 as a -> p.start = a; pid.PID_29 as b -> p.end = b; };"
+)
+
+
+class RequiredTests(TestCase):
+    def test_required_elements_that_did_not_come_are_unknown(self) -> None:
+        """A reference, a choice and a required list; elements that came stay as they are."""
+        self.assertEqual(
+            made("Condition", "pid.PID_5 as t -> tgt.code = cc(t);", "PID|||||Hansen"),
+            {"code": {"text": "Hansen"}, "subject": UNKNOWN},
+        )
+        found = made("Coverage", "pid.PID_5 as t -> tgt.status = 'active';", "PID|||||Hansen")
+        self.assertEqual(found, {"status": "active", "beneficiary": UNKNOWN, "payor": [UNKNOWN]})
+        found = made("MedicationRequest", "pid.PID_5 -> tgt.status = 'active';", "PID|||||Hansen")
+        self.assertEqual(found["medicationCodeableConcept"], UNKNOWN)
+
+    def test_inner_elements(self) -> None:
+        """A backbone element has what R4 requires of it, and so has one that is added because it is required."""
+        found = made(
+            "Encounter", "pid -> tgt.location as l then { pid.PID_5 as t -> l.status = 'active'; };", "PID|||||A"
+        )
+        self.assertEqual(found["location"], [{"status": "active", "location": UNKNOWN}])
+        found = made("Appointment", "pid.PID_5 -> tgt.status = 'booked';", "PID|||||A")
+        self.assertEqual(found["participant"], [{"_status": UNKNOWN, "actor": UNKNOWN}])
+        self.assertEqual((found["_start"], found["_end"]), (UNKNOWN, UNKNOWN))
+
+    def test_nothing_is_made_of_nothing(self) -> None:
+        """Empty elements and resources are removed, not completed."""
+        compiled = bundle_program("Condition", "pid.PID_5 as t -> tgt.code as c, c.text = t;")
+        self.assertNotIn("entry", run(compiled, message("EVN||2026", "PID|1"))[0])
+        found = made(
+            "Encounter", "pid -> tgt.status = 'unknown', tgt.location as l; pid.PID_9 -> tgt.length as x;", "PID|1"
+        )
+        self.assertNotIn("location", found)
+
+    def test_a_result_that_is_no_bundle_is_left_as_the_map_made_it(self) -> None:
+        text = (
+            f"{HEAD}{V2}group main(source src : ADT_A01, target tgt : Condition) {{ src.PID as pid -> tgt.id = 'a'; }}"
+        )
+        self.assertEqual(run(program(text), message("PID|1"))[0], {"resourceType": "Condition", "id": "a"})
+
+
+class RefusedTests(TestCase):
+    def test_a_text_that_is_no_value_stays_as_sent(self) -> None:
+        """Beside its element, and in an element that has nothing else."""
+        rules = "pid.PID_7 as d -> tgt.birthDate = d;"
+        self.assertEqual(made("Patient", rules, "PID|||||||20261340"), {"_birthDate": kept("20261340")})
+        self.assertEqual(made("Patient", rules, "PID|||||||20261130"), {"birthDate": "2026-11-30"})
+        self.assertEqual(made("Patient", PERIOD, "PID|||||||today"), {"name": [{"period": {"_start": kept("today")}}]})
+
+    def test_a_later_rule_that_finds_a_value_wins(self) -> None:
+        rules = "pid.PID_7 as d -> tgt.birthDate = d; pid.PID_29 as d -> tgt.birthDate = d;"
+        self.assertEqual(made("Patient", rules, "PID|||||||x" + "|" * 22 + "1980"), {"birthDate": "1980"})
+
+    def test_the_warning_stays(self) -> None:
+        compiled = bundle_program("Patient", "pid.PID_7 as d -> tgt.birthDate = d;")
+        self.assertEqual(run(compiled, message("PID|||||||x"))[1].warnings, ["a value that is no date was omitted"])
+
+
+class InvariantTests(TestCase):
+    def test_periods(self) -> None:
+        """per-1: compared as times, not as texts; what cannot be compared stays."""
+        for start, end, is_kept in (
+            ("20260101", "20260102", True),
+            ("20260102", "20260102", True),
+            ("20260102", "20260101", False),
+            ("2026", "20250101", False),
+            ("202602", "20260214", True),
+            ("20260101003000+0100", "20251231234500+0000", True),
+            ("20260101003000-0500", "20260101040000+0000", False),
+        ):
+            with self.subTest(start=start, end=end):
+                period = made("Patient", PERIOD, f"PID|||||||{start}{'|' * 22}{end}")["name"][0]["period"]
+                self.assertEqual("end" in period, is_kept)
+                self.assertEqual("_end" in period, not is_kept)
+
+    def test_extensions(self) -> None:
+        """ext-1: without a value there is none, also inside another one, which then has none either."""
+        rules = (
+            "pid -> tgt.extension as e, e.url = 'urn:a' then {{"
+            " pid.PID_5 as t -> e.extension as i, i.url = 'b', i.value = cast(t, '{}'); }};"
+        )
+        inner = {"url": "b", "valueString": "A"}
+        found = made("Patient", rules.format("string"), "PID|||||A")
+        self.assertEqual(found, {"extension": [{"url": "urn:a", "extension": [inner]}]})
+        nothing, _ = run(bundle_program("Patient", rules.format("decimal")), message("EVN||2026", "PID|||||A"))
+        self.assertNotIn("entry", nothing)
+
+    def test_contact_points_and_organizations(self) -> None:
+        """cpt-2 and org-1 to org-3."""
+        rules = "pid.PID_5 as t -> tgt.telecom as c, c.value = t;"
+        self.assertEqual(made("Patient", rules, "PID|||||A"), {"telecom": [{"value": "A", "system": "other"}]})
+        rules = "pid.PID_5 as t -> tgt.address as a, a.city = t, a.use = 'home';"
+        found = made("Organization", rules, "PID|||||A")
+        self.assertEqual(found, {"address": [{"city": "A", "_use": kept("home")}], "_name": UNKNOWN})
+
+    def test_orders_and_times(self) -> None:
+        """prr-1, tim-1 and tim-10."""
+        found = made("ServiceRequest", "pid.PID_5 as t -> tgt.orderDetail = cc(t);", "PID|||||A")
+        self.assertEqual(found["code"], UNKNOWN)
+        rules = (
+            "pid -> tgt.occurrence = create('Timing') as timing, timing.repeat as r, r.duration = 5, r.when = 'HS',"
+            " r.timeOfDay = '08:00:00';"
+        )
+        found = made("ServiceRequest", rules, "PID|||||A")["occurrenceTiming"]["repeat"]
+        self.assertEqual(found, {"duration": 5, "timeOfDay": ["08:00:00"], "_durationUnit": UNKNOWN})
