@@ -191,15 +191,19 @@ class Field:
 
 
 class Segment:
-    """One segment; its fields are split on first access."""
+    """One segment; its fields are split on first access.
 
-    __slots__ = ("_fields", "encoding", "name", "raw")
+    `reads`: a bit for each field that a map has read (`reads.py`).
+    """
+
+    __slots__ = ("_fields", "encoding", "name", "raw", "reads")
     kind = "segment"
 
     def __init__(self, raw: str, name: str, encoding: Encoding) -> None:
         self.raw = raw
         self.name = name
         self.encoding = encoding
+        self.reads = 0
         self._fields: list[str] | None = None
 
     @property

@@ -46,7 +46,7 @@ from ipf.ports.inbox import (
     UnmappedCode,
     WrongState,
 )
-from ipf.ports.mapping import Mapped, Mapper, Notifier
+from ipf.ports.mapping import Mapped, Mapper, Notifier, UnreadField
 from ipf.ports.mapping_admin import MappingAdmin
 from ipf.ports.message_admin import (
     EffectsStore,
@@ -204,6 +204,7 @@ __all__ = [
     "UnmappedCodes",
     "UnmappedFilter",
     "UnmappedRow",
+    "UnreadField",
     "Version",
     "WebsocketClient",
     "WebsocketHub",

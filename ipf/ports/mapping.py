@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.entries import Entry, Link
@@ -24,13 +24,30 @@ class Origin:
     details: tuple[tuple[str, str], ...] = ()
 
 
+UNREAD, DECLARED, DROPPED = "unread", "declared", "dropped"
+"""Kinds of `UnreadField`."""
+
+
+class UnreadField(NamedTuple):
+    """A field of a message that is not in its result.
+
+    `kind`: UNREAD (no rule read it), DECLARED (no rule read it, on purpose: `reason` with map and line), or DROPPED (a
+    rule's result did not reach the Bundle).  `path`: `PV1-40`, `ZPI` (a whole segment), or `ServiceRequest.code`.
+    """
+
+    kind: str
+    path: str
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Mapped:
     """A transaction Bundle, the map that produced it, and the unmapped codes.
 
     `made`: the Bundle, or a function that builds it (storing `entries` needs no Bundle).  `references`: all references
     to entries of the Bundle, possibly including objects that were merged away; None = unknown.  `origin`: source
-    details from a vendor profile.  `entries`: the entries of the Bundle; None = read them from the Bundle.
+    details from a vendor profile.  `entries`: the entries of the Bundle; None = read them from the Bundle.  `unread`:
+    computes the fields of the message that are not in the Bundle, each path once; a remote mapper knows of none.
     """
 
     made: Json | Callable[[], Json]
@@ -39,6 +56,7 @@ class Mapped:
     references: list[Link] | None = None
     origin: Origin | None = None
     entries: tuple[Entry, ...] | None = None
+    unread: Callable[[], tuple[UnreadField, ...]] = tuple
 
     @property
     def bundle(self) -> Json:

@@ -1,9 +1,9 @@
 """The coverage report: for each row of the guide's tables, whether a rule of ours maps it, and if not, why.
 
 `bin/mapping-coverage` writes docs/mapping-coverage.md anew; `bin/mapping-coverage PID ADT_A17` prints the open rows of
-tables whose names begin so.  A row counts as mapped when a rule in a file that serves its table reads its field and
-writes the element that its path begins with; a message row, when the message's map takes that segment to a group in a
-file that serves its segment table.
+tables whose names begin so; `bin/mapping-coverage --messages FILE...` prints the fields of messages (`unread`).  A row
+counts as mapped when a rule in a file that serves its table reads its field and writes the element that its path begins
+with; a message row, when the message's map takes that segment to a group in a file that serves its segment table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ipf.config.paths import folder
+from tests.mapping_maps import unread
 from tests.mapping_maps.guide import DATATYPES, MESSAGES, SEGMENTS, Row, Table, tables, used
 from tests.mapping_maps.rules import File, Maps, Note, Seen
 
@@ -177,13 +178,19 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the report, or print the open rows of some tables."""
+    """Write the report, or print the open rows of some tables, or what becomes of the fields of messages."""
+    if arguments[:1] == ["--messages"]:
+        print("\n".join(unread.report(arguments[1:])))
+        return 0
     coverage = Coverage(Maps(folder("maps")))
     if not arguments:
         path = folder("maps").parent / "docs" / REPORT
         path.write_text(report(coverage), encoding="utf-8")
+        unread.TABLE.write_text(unread.table(), encoding="utf-8")
         done, every = coverage.count([one.name for one in coverage.tables])
-        print(f"{path.name}: {done} of {every} rows")
+        print(
+            f"{path.name}: {done} of {every} rows; {unread.TABLE.name}: {len(unread.table().splitlines()) - 2} fields"
+        )
         return 0
     for table in coverage.tables:
         if table.name.startswith(tuple(arguments)):

@@ -1,8 +1,7 @@
 """What the maps do, read from their parsed text: which rule reads which field and writes which element.
 
-Comments beside the rules say what was decided: `// decided PID-12: why`, `// not mapped PID-31: why`; several keys are
-separated by commas; `PID-12 (address)` is only about rows whose path begins so; a table's name, `PV1[Coverage]`, is
-about all its rows.
+Comments beside the rules say what was decided (`ipf.mapping.language.notes`): `PID-12 (address)` is only about rows
+whose path begins so; a table's name, `PV1[Coverage]`, is about all its rows.
 """
 
 from __future__ import annotations
@@ -15,21 +14,10 @@ from pathlib import Path
 
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import Rule, StructureMap
+from ipf.mapping.language.notes import Note, notes
 
 _FIELD = re.compile(r"\b([A-Z][A-Z0-9]{1,2})_(\d+)\b")
 _ABSENT = re.compile(r"\b[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)*\.empty\(\)")
-_NOTE = re.compile(r"(decided|not mapped) ((?:[A-Z][\w:]*(?:[-.][\w.]+)?(?:\[[^\]]+\])?(?: \([^)]*\))?(?:, )?)+): (.*)")
-_KEY = re.compile(r"([A-Z][\w:]*(?:[-.][\w.]+)?(?:\[[^\]]+\])?)(?: \(([^)]*)\))?")
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A decision: `path` is empty when it is about all rows of the key."""
-
-    key: str
-    path: str
-    is_mapped: bool
-    text: str
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +54,7 @@ class Maps:
             text = path.read_text(encoding="utf-8")
             name = path.relative_to(self.folder).as_posix()
             content = parse(text, name)
-            self.files.append(File(name, content, frozenset(_served(path.stem, content)), tuple(_notes(text))))
+            self.files.append(File(name, content, frozenset(_served(path.stem, content)), tuple(notes(text, name))))
 
     @cached_property
     def groups(self) -> dict[str, list[Seen]]:
@@ -133,23 +121,6 @@ def _served(stem: str, content: StructureMap) -> Iterator[str]:
     else:
         segment, _, resource = stem.partition("_")
         yield f"{segment}[{resource}]"
-
-
-def _notes(content: str) -> Iterator[Note]:
-    """Comments that decide; one may go on in the next lines of comment."""
-    lines = [line.strip() for line in content.splitlines()]
-    for number, line in enumerate(lines):
-        match = _NOTE.fullmatch(line.removeprefix("//").strip()) if line.startswith("//") else None
-        if match is None:
-            continue
-        words = [match[3]]
-        for further in lines[number + 1 :]:
-            text = further.removeprefix("//").strip()
-            if not further.startswith("//") or _NOTE.fullmatch(text) or text[:1].isupper():
-                break
-            words.append(text)
-        for key in _KEY.finditer(match[2]):
-            yield Note(key[1], key[2] or "", match[1] == "decided", " ".join(words))
 
 
 def _look(rule: Rule, path: str, around: frozenset[str]) -> Iterator[Seen]:

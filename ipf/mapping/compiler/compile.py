@@ -11,6 +11,7 @@ file, line and column at compile time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from ipf.errors import Category, Problem
@@ -26,6 +27,7 @@ from ipf.mapping.language.model import NOWHERE, Group, StructureMap
 from ipf.mapping.runtime.memo import ResultCache
 from ipf.mapping.runtime.run import Run
 from ipf.mapping.runtime.trace import RulePosition, Trace
+from ipf.mapping.runtime.unread import UnreadFields, reasons
 from ipf.ports import Json
 
 
@@ -65,12 +67,16 @@ class Compiler:
                 is_source = parameter.mode == "source"
                 scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_source and not kind.is_text)
             compiler = RuleCompiler(GroupContext(self.groups, owner, part, self.results, self.compile_group))
-            rules += [compiler.rule(rule, scope) for rule in part.rules]
+            rules += compiler.rules(part.rules, scope)
         code.run = function(sequence(rules), len(slots))
 
 
 class Program:
-    """A compiled map.  Runs share no state."""
+    """A compiled map.  Runs share no state.
+
+    `unread`: finds the fields that a run did not read; it knows what this map and its imports ignore on purpose.
+    Declarations in the map of another message type do not count.
+    """
 
     def __init__(self, compiler: Compiler, content: StructureMap) -> None:
         self.content = content
@@ -81,6 +87,8 @@ class Program:
         self.group = content.groups[0]
         unit = compiler.groups.unit(content)
         kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]
+        ignored = [part.ignored for part in unit.visible if part is content or not part.meta("types")]
+        self.unread = UnreadFields(reasons(chain.from_iterable(ignored)))
         self._template = self._empty(unit, kinds)
         self._is_bundle = self._template.get("resourceType") == "Bundle"
         self._code = compiler.compile_group(content, self.group, kinds)

@@ -15,9 +15,10 @@ from ipf.mapping.compiler.conversions import Convert, Offset, conversions
 from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 from ipf.mapping.compiler.models import ABSTRACT, Models
 from ipf.mapping.compiler.purity import MemoPlanner
+from ipf.mapping.compiler.v2 import field_count
 from ipf.mapping.language.concepts import ConceptTables
 from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import NOWHERE, Group, Place, StructureMap
+from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, StructureMap
 from ipf.mapping.runtime.memo import MemoPlan
 
 
@@ -115,6 +116,7 @@ class Groups:
         """The map with its names resolved."""
         found = self._units.get(content.url)
         if found is None:
+            check_ignored(content.ignored)
             found = self._units[content.url] = Unit(content, self.maps, self.environment, self._matching)
         return found
 
@@ -169,6 +171,19 @@ class Groups:
                 raise FmlError(f"group '{part.extends}' extends itself", owner.content.file, part.place)
             line.insert(0, (self.unit(found[0]), found[1]))
         return line
+
+
+def check_ignored(declared: Iterable[Ignored]) -> None:
+    """FmlError for a declaration about a segment or a field that HL7 v2 does not have; Z segments are a site's own."""
+    for one in declared:
+        count = field_count(one.segment)
+        if one.segment.startswith("Z"):
+            continue
+        if not count:
+            raise FmlError(f"there is no segment {one.segment}", one.file, one.place)
+        if one.number > count:
+            text = f"there is no field {one.segment}-{one.number}: {one.segment} has {count} fields"
+            raise FmlError(text, one.file, one.place)
 
 
 def _more_exact(given: Kind, declared: Kind) -> Kind:

@@ -6,16 +6,19 @@ Variables get their slots in the frame here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.context import GroupContext
 from ipf.mapping.compiler.emit import Block, Writer, sequence, var
 from ipf.mapping.compiler.kinds import TEXT, UNKNOWN, V2, Kind
+from ipf.mapping.compiler.reading import NO_MARKS, RuleReads, first_field
 from ipf.mapping.compiler.scope import Scope, Variable
 from ipf.mapping.compiler.sources import loops
 from ipf.mapping.compiler.sources.paths import Fetch, compile_path, compile_steps
+from ipf.mapping.compiler.sources.reads import Marks
 from ipf.mapping.compiler.sources.usage import needs_node
 from ipf.mapping.compiler.targets.actions import TargetCompiler
 from ipf.mapping.language.model import Rule, Source
@@ -23,6 +26,20 @@ from ipf.mapping.runtime.trace import RulePosition
 
 Loop = Callable[[Block], Block]
 """Turns the body of a rule into a block that runs it for each item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The items of a source: their loop (None = the context itself, once), the variable for each, and the variable
+    of the source's context.
+
+    `segment`: the slot of the segment whose field the loop takes; 0 = not known.
+    """
+
+    loop: Loop | None
+    item: Variable
+    context: Variable
+    segment: int = 0
 
 
 class RuleCompiler:
@@ -34,16 +51,27 @@ class RuleCompiler:
         self.group = context.group
         self.models = context.models
 
-    def rule(self, rule: Rule, outer: Scope) -> Block:
-        """One rule as a block."""
+    def rules(self, rules: Sequence[Rule], scope: Scope) -> list[Block]:
+        """The rules of a group, and the marks of the fields that they read."""
+        marks = Marks(scope.layout.size)
+        return [marks.write, *(self.rule(rule, scope, marks) for rule in rules)]
+
+    def rule(self, rule: Rule, outer: Scope, marks: Marks) -> Block:
+        """One rule as a block.  `marks`: of the body around it."""
         scope = outer.child()
         if self.context.groups.traced:
             return self._traced_rule(rule, scope)
         found = [self._loop(source, rule, scope) for source in rule.sources]
-        body = sequence(self._body(rule, scope, found[0][1]))
-        for loop, _ in reversed(found):
-            if loop is not None:
-                body = loop(body)
+        own = marks if all(one.loop is None for one in found) else Marks(scope.layout.size)
+        reading = RuleReads(self.context, rule, marks, own)
+        for source, one in zip(rule.sources, found, strict=True):
+            reading.source(source, one.context, one.segment, one.item, scope)
+        body = sequence(self._body(rule, scope, found[0].item, reading))
+        if own is not marks:
+            body = sequence((own.write, body))
+        for one in reversed(found):
+            if one.loop is not None:
+                body = one.loop(body)
         return body
 
     def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
@@ -60,7 +88,8 @@ class RuleCompiler:
         def enter(writer: Writer) -> None:
             writer.line(f"{var(step)} = r.trace.enter({writer.constant(at)}, ({named},))")
 
-        body = sequence([enter, *self._body(rule, scope, found[0][1], step)])
+        reading = RuleReads(self.context, rule, NO_MARKS, NO_MARKS)
+        body = sequence([enter, *self._body(rule, scope, found[0][1], reading, step)])
         for loop, _ in reversed(found):
             body = loop(body)
 
@@ -82,18 +111,21 @@ class RuleCompiler:
         variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
         return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
 
-    def _body(self, rule: Rule, scope: Scope, item: Variable, step: int = 0) -> list[Block]:
+    def _body(self, rule: Rule, scope: Scope, item: Variable, reading: RuleReads, step: int = 0) -> list[Block]:
         """The actions for each item.  `step`: slot of the trace step, in a traced program."""
         targets = TargetCompiler(self.context, rule, scope, step)
         if rule.is_simple:
             return [targets.simple(rule.targets[0], item)]
-        actions = [targets.action(target, position) for position, target in enumerate(rule.targets)]
+        actions: list[Block] = []
+        for position, target in enumerate(rule.targets):
+            reading.target(target, scope)
+            actions.append(targets.action(target, position))
         actions += [self.context.call(one, rule, scope) for one in rule.dependents]
-        actions += [self.rule(one, scope) for one in rule.rules]
+        actions += [self.rule(one, scope, reading.own) for one in rule.rules]
         return actions + targets.flushes
 
-    def _loop(self, source: Source, rule: Rule, scope: Scope) -> tuple[Loop | None, Variable]:
-        """The loop of a source, and the variable for each item; no loop = the context itself, once."""
+    def _loop(self, source: Source, rule: Rule, scope: Scope) -> Found:
+        """The loop of a source, and the variable for each item."""
         context = self.context.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         only_where = not _is_restricted(source) and not source.list_mode
@@ -102,16 +134,14 @@ class RuleCompiler:
             kind = wanted or context.kind
             variable = scope.bind(source.variable, context.slot, kind, is_source=context.is_source)
             if not source.condition:
-                return None, variable
+                return Found(None, variable, context)
             test = self._expression(source.condition, source, scope, kind).test_source
-            return lambda body: loops.when(context.slot, test, body), variable
+            return Found(lambda body: loops.when(context.slot, test, body), variable, context)
         if context.kind.is_v2 and source.element and (only_where or only_first):
             return self._loop_over_children(rule, source, scope, context, wanted or V2)
         return self._general_loop(source, rule, scope, context, wanted)
 
-    def _loop_over_children(
-        self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind
-    ) -> tuple[Loop, Variable]:
+    def _loop_over_children(self, rule: Rule, source: Source, scope: Scope, context: Variable, kind: Kind) -> Found:
         """`pid.PID_3.CX_1 as id where (...)`: a loop for each step; condition and variable are in the last."""
         *way, last = source.element.split(".")
         only_text = bool(number_of(last)) and not needs_node(rule, source, scope.names)
@@ -130,11 +160,9 @@ class RuleCompiler:
                 body = loops.each_child(loops.Children(outer, name, inner), body)
             return body
 
-        return loop, variable
+        return Found(loop, variable, context, slots[first_field(source.element)])
 
-    def _general_loop(
-        self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None
-    ) -> tuple[Loop, Variable]:
+    def _general_loop(self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None) -> Found:
         if source.element:
             walk, kind = compile_path(self.models, context.kind, source.element, wanted)
             fetch = loops.items_of(walk, context.slot)
@@ -142,7 +170,7 @@ class RuleCompiler:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
         variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
-        return lambda body: loops.each(fetch, variable.slot, body), variable
+        return Found(lambda body: loops.each(fetch, variable.slot, body), variable, context)
 
     def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
         """Applies default, cardinality, where, check, log and list mode, in this order; returns also the resulting

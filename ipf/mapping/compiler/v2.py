@@ -223,3 +223,19 @@ def types_of(name: str) -> tuple[str, ...]:
     number = number_of(name)
     found = parts[number - 1] if 0 < number <= len(parts) else "-"
     return () if found == "-" else (found, *_OLDER.get(found, ()))
+
+
+def field_count(segment: str) -> int:
+    """The number of fields of a segment; 0 when HL7 v2 has no such segment."""
+    return 0 if segment in _data_types() else len(_types().get(segment, ()))
+
+
+@lru_cache(maxsize=4096)
+def is_data_type(name: str) -> bool:
+    """Whether `CX_1` is a part of a data type, not a field of a segment."""
+    return name[: max(name.rfind("_"), name.rfind("."), 0)] in _data_types()
+
+
+@lru_cache(maxsize=1)
+def _data_types() -> frozenset[str]:
+    return frozenset(kind for kinds in _types().values() for kind in kinds if len(kind) > 1)

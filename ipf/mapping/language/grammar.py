@@ -26,6 +26,7 @@ from ipf.mapping.language.model import (
     Structure,
     StructureMap,
 )
+from ipf.mapping.language.notes import ignored
 
 RELATIONSHIPS = {
     "-": "relatedto",
@@ -80,6 +81,7 @@ def parse(text: str, file: str = "") -> StructureMap:
         concept_tables=tuple(tables),
         groups=tuple(groups),
         file=file,
+        ignored=ignored(text, file),
     )
 
 

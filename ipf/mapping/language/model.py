@@ -186,10 +186,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Ignored:
+    """A field that a map ignores on purpose, and why.  `number` 0: the whole segment."""
+
+    segment: str
+    number: int
+    reason: str
+    file: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class StructureMap:
     """A whole map.  `metadata`: the `///` pairs beyond url, name, title, status and description, in order.
 
-    `file`: name of the text for error messages; it is not compared.
+    `file`: name of the text for error messages.  `ignored`: from comments (`language.notes`).  Both are not compared.
     """
 
     url: str
@@ -204,6 +215,7 @@ class StructureMap:
     concept_tables: tuple[ConceptTable, ...] = ()
     groups: tuple[Group, ...] = ()
     file: str = field(default="", compare=False)
+    ignored: tuple[Ignored, ...] = field(default=(), compare=False)
 
     def meta(self, key: str) -> str:
         """Value of a `/// key = value` line; empty when absent."""

@@ -35,7 +35,8 @@ from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
-from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode
+from ipf.mapping.runtime.unread import Findings
+from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode, UnreadField
 from ipf.ports.mapping import Origin
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
@@ -47,7 +48,8 @@ PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 class MappingResult:
     """The result for one message: the transaction, and details for operators.
 
-    `unmapped`: codes without a row in their table.  `steps`: the executed rules; None without a trace.
+    `unmapped`: codes without a row in their table.  `steps`: the executed rules; None without a trace.  `findings`:
+    the fields of the message that are not in the result; None without a message.
     """
 
     made: Transaction
@@ -57,6 +59,11 @@ class MappingResult:
     logs: tuple[str, ...]
     steps: tuple[Step, ...] | None
     milliseconds: float
+    findings: Findings | None = None
+
+    def unread(self) -> tuple[UnreadField, ...]:
+        """The fields of the message that are not in the result, each path once."""
+        return () if self.findings is None else self.findings.paths()
 
     @property
     def bundle(self) -> Json:
@@ -146,7 +153,7 @@ class Library:
         """
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
-        return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries)
+        return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries, result.unread)
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:
         """The same with warnings, logs and, on request, a trace."""
@@ -255,6 +262,8 @@ class VendorProfiles(Protocol):
 
 def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> MappingResult:
     started = perf_counter()
+    if trace:
+        program.run(message, key, overrides=overrides)  # a traced program marks no fields
     bundle, run = program.run(message, key, trace=trace, overrides=overrides)
     made = finished(bundle, run)
     if run.trace is not None:
@@ -267,6 +276,7 @@ def _run(program: Program, message: Message, key: bytes, overrides: Overrides | 
         tuple(run.logs),
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
+        Findings(message, program.unread),
     )
 
 

@@ -34,6 +34,7 @@ from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
+from ipf.mapping.runtime.unread import Findings
 from ipf.ports import Json
 
 Source = Json | Message
@@ -61,7 +62,9 @@ def read_map(content: str | bytes | Mapping[str, Any], file: str = "") -> Struct
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """The result for one source.  `steps`: None without a trace.  `unmapped`: codes without a row in their table."""
+    """The result for one source.  `steps`: None without a trace.  `unmapped`: codes without a row in their table.
+    `findings`: the fields of a message that are not in the result; None for another source.
+    """
 
     target: Json
     map_url: str
@@ -70,6 +73,7 @@ class Transformed:
     logs: tuple[str, ...]
     steps: tuple[Step, ...] | None
     milliseconds: float
+    findings: Findings | None = None
 
 
 class MapSet:
@@ -144,7 +148,10 @@ def transform(
     started = perf_counter()
     is_message = isinstance(source, Message)
     given: Any = source if is_message else loads(dumps(source))  # a copy: results may hold parts of their source
-    target, run = program.run(given, key or source_key(source), trace=trace, overrides=overrides)
+    key = key or source_key(source)
+    if trace and is_message:
+        program.run(given, key, overrides=overrides)  # a traced program marks no fields
+    target, run = program.run(given, key, trace=trace, overrides=overrides)
     merged = complete(target, run).merged if is_message else {}
     if run.trace is not None:
         run.trace.finish(target, merged)
@@ -156,6 +163,7 @@ def transform(
         tuple(run.logs),
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
+        Findings(source, program.unread) if isinstance(source, Message) else None,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from ipf.hl7.message import Segment
 from ipf.mapping.runtime.memo_keys import MemoPlan
 from ipf.mapping.runtime.run import Act, Frame, Run
 from ipf.ports import Json
@@ -26,11 +27,14 @@ Paths begin in [addition to each target ..., new entries, each target ...]."""
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Content as JSON, the references in it, and notes: unmapped codes, warnings, logs."""
+    """Content as JSON, the references in it, notes (unmapped codes, warnings, logs), and the bits of the fields that
+    the group read, by the slot of the segment.
+    """
 
     text: bytes
     links: tuple[Link, ...] = ()
     notes: tuple[tuple[Any, ...], ...] | None = None
+    reads: tuple[tuple[int, int], ...] = ()
 
 
 class Recorder:
@@ -50,7 +54,7 @@ class Recorder:
         references, entries, urns, *notes = map(len, lists)
         mark = run.mark()
         run.is_recording = True
-        act(frame)
+        reads = self._act(frame, act)
         run.is_recording = False
         run.tidy(mark, (*targets, bundle))
         run.complete(mark[3])
@@ -66,7 +70,19 @@ class Recorder:
             return None
         noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs)
         new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
-        return Result(text, links, new_notes if any(new_notes) else None)
+        return Result(text, links, new_notes if any(new_notes) else None, reads)
+
+    def _act(self, frame: Frame, act: Act) -> tuple[tuple[int, int], ...]:
+        """Run the group; returns the fields that it read of each segment."""
+        segments = [(slot, frame[slot]) for slot, _ in self._plan.sources if type(frame[slot]) is Segment]
+        before = [segment.reads for _, segment in segments]
+        for _, segment in segments:
+            segment.reads = 0
+        act(frame)
+        reads = tuple([(slot, segment.reads) for slot, segment in segments if segment.reads])
+        for (_, segment), bits in zip(segments, before, strict=True):
+            segment.reads |= bits
+        return reads
 
 
 def _count(value: Any) -> int:
@@ -130,6 +146,8 @@ class Replay:
 
     def __call__(self, frame: Frame, result: Result) -> None:
         links, notes = result.links, result.notes
+        for slot, bits in result.reads:
+            frame[slot].reads |= bits
         content = orjson.loads(result.text)
         if self._target:
             target: Json = frame[self._target]

@@ -124,7 +124,14 @@ def _transformed(
     result = transform(program, source, key=key, trace=trace, overrides=overrides)
     target = Transaction(result.target)
     return MappingResult(
-        target, result.map_url, result.unmapped, result.warnings, result.logs, result.steps, result.milliseconds
+        target,
+        result.map_url,
+        result.unmapped,
+        result.warnings,
+        result.logs,
+        result.steps,
+        result.milliseconds,
+        result.findings,
     )
 
 

@@ -1,0 +1,61 @@
+"""Bits of the fields of a segment: which of them have a value, and which a map has read (`Segment.reads`).
+
+A field has a value when it holds more than separators, spaces and null values (`""`).  Fields from number 1024 on are
+not told apart and never listed.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import compress
+from typing import Final
+
+from ipf.hl7.escape import NULL
+from ipf.hl7.message import Segment
+
+ALL_FIELDS: Final = -1
+"""In `Segment.reads`: every field."""
+_MOST_FIELDS: Final = 1024
+_BITS = (0, *(1 << number for number in range(1, _MOST_FIELDS)))
+"""Bit of each field; none for the segment's name."""
+_HEADERS = ("MSH", "BHS", "FHS")
+
+
+def field_bit(number: int) -> int:
+    """The bit of a field; 0 beyond the fields that are told apart."""
+    return _BITS[number] if 0 < number < _MOST_FIELDS else 0
+
+
+@lru_cache(maxsize=4096)
+def numbers_in(bits: int) -> tuple[int, ...]:
+    """The numbers of fields, ascending."""
+    return tuple(number for number in range(1, bits.bit_length()) if bits >> number & 1)
+
+
+def fields_of(segment: Segment) -> tuple[int, int]:
+    """The fields with a value: those that were not read, and those that were."""
+    sent = sum(compress(_BITS, segment.fields))
+    unread = sent & ~segment.reads
+    read = sent & segment.reads
+    return (_with_value(segment, unread) if unread else 0), read
+
+
+def read_fields(segment: Segment) -> tuple[int, ...]:
+    """The numbers of the fields with a value that were read."""
+    return numbers_in(_with_value(segment, fields_of(segment)[1]))
+
+
+def _with_value(segment: Segment, bits: int) -> int:
+    fields = segment.fields
+    for number in numbers_in(bits):
+        if not fields[number].isalnum() and not _has_value(segment, number):
+            bits &= ~_BITS[number]
+    return bits
+
+
+def _has_value(segment: Segment, number: int) -> bool:
+    raw = segment.fields[number]
+    if number <= 2 and segment.name in _HEADERS:
+        return bool(raw)
+    marks = segment.encoding.separators
+    return bool(raw.replace(NULL, "").strip(f"{marks.repetition}{marks.component}{marks.subcomponent} "))

@@ -1,0 +1,80 @@
+"""Notes in a map: comments that say what was decided about a field.
+
+    // decided PID-12: how the field is mapped
+    // not mapped PV1-40: why no rule reads the field
+    // not mapped ZXX, OBR-18 (note): why; goes on in
+    // the next lines of comment
+
+Several keys are separated by commas.  A key is a field (`PID-12`), a segment (`ZXX`), a part of a data type (`CWE.2`),
+a place in a message (`SIU_S12.RESOURCES.RGS`) or a table (`PV1[Coverage]`) of HL7's v2-to-FHIR guide.  A path in
+parentheses limits the note to one target of the field.
+
+`not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose: `unread` lists
+it apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipf.mapping.language.lexer import FmlError
+from ipf.mapping.language.model import Ignored, Place
+
+_KEY = r"[A-Z][\w:]*(?:[-.][\w.]+)?(?:\[[^\]]+\])?"
+_NOTE = re.compile(rf"(decided|not mapped) ((?:{_KEY}(?: \([^)]*\))?(?:, )?)+): (.*)")
+_ONE_KEY = re.compile(rf"({_KEY})(?: \(([^)]*)\))?")
+_BEGINNING = re.compile(r"not mapped [A-Z][A-Z0-9]{2}\b")
+_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One decision.  `path` is empty when it is about all of the key; `is_mapped`: decided, not `not mapped`."""
+
+    key: str
+    path: str
+    is_mapped: bool
+    text: str
+    place: Place
+
+
+def notes(text: str, file: str = "") -> Iterator[Note]:
+    """The notes of a map.  FmlError: a comment begins as a declaration and is none."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        comment = _comment(line)
+        match = _NOTE.fullmatch(comment)
+        place = Place(number + 1, line.find("//") + 1)
+        if match is None:
+            if _BEGINNING.match(comment):
+                raise FmlError("a declaration is written '// not mapped PV1-40: why'", file, place)
+            continue
+        words = [match[3], *_further(lines[number + 1 :])]
+        for key in _ONE_KEY.finditer(match[2]):
+            yield Note(key[1], key[2] or "", match[1] == "decided", " ".join(words), place)
+
+
+def ignored(text: str, file: str = "") -> tuple[Ignored, ...]:
+    """The fields and segments that a map declares to be ignored on purpose."""
+    found: list[Ignored] = []
+    for note in notes(text, file) if "not mapped" in text else ():
+        match = _FIELD.fullmatch(note.key)
+        if match and not note.is_mapped and not note.path:
+            found.append(Ignored(match[1], int(match[2] or 0), note.text, file, note.place))
+    return tuple(found)
+
+
+def _comment(line: str) -> str:
+    stripped = line.strip()
+    return stripped[2:].strip() if stripped.startswith("//") else ""
+
+
+def _further(lines: list[str]) -> Iterator[str]:
+    """A note goes on in lines of comment that begin with a small letter."""
+    for line in lines:
+        text = _comment(line)
+        if not text or _NOTE.fullmatch(text) or text[0].isupper():
+            return
+        yield text

@@ -1,0 +1,118 @@
+"""The fields of a message that no rule read.
+
+What arrives: a message after the run of a map, whose segments carry marks (`Segment.reads`, set by compiled rules), and
+what the maps ignore on purpose.  What leaves: each segment's fields that have a value and no mark.  A segment of which
+no field was read is listed as a whole, unless all of it is ignored on purpose.
+
+Empty fields, null values (`""`) and separators without content are no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ipf.hl7.message import Message, Segment
+from ipf.hl7.reads import fields_of, numbers_in
+from ipf.mapping.language.model import Ignored
+from ipf.ports import UnreadField
+from ipf.ports.mapping import DECLARED, UNREAD
+
+WHOLE = 0
+"""Number for a whole segment."""
+
+Reasons = Mapping[str, Mapping[int, str]]
+"""Why fields are ignored on purpose: by segment and number."""
+
+
+class Finding(NamedTuple):
+    """A field of one segment, and the segment's number among those of its name (from 1)."""
+
+    field: UnreadField
+    segment: str
+    number: int
+
+
+def reasons(maps: Iterable[Ignored]) -> Reasons:
+    """Declarations by segment and number; the first of several counts."""
+    found: dict[str, dict[int, str]] = {}
+    for one in maps:
+        where = f" ({one.file}:{one.place.line})" if one.file else ""
+        found.setdefault(one.segment, {}).setdefault(one.number, one.reason + where)
+    return found
+
+
+class UnreadFields:
+    """Finds the fields of mapped messages that no rule read.  `ignored`: why fields are ignored on purpose.
+
+    Messages of one sender leave the same fields unread again and again, so the findings of a segment are kept by its
+    name and the bits of its fields: at most `_MOST_KEPT` of them.
+    """
+
+    def __init__(self, ignored: Reasons) -> None:
+        self._ignored = ignored
+        self._kept: dict[tuple[str, int, bool], tuple[UnreadField, ...]] = {}
+
+    def of(self, message: Message) -> tuple[UnreadField, ...]:
+        """Each path once."""
+        found: list[UnreadField] = []
+        for segment in message.all_segments:
+            found += self._of_segment(segment)
+        return tuple(dict.fromkeys(found))
+
+    def findings(self, message: Message) -> Iterator[Finding]:
+        """The same for each segment by itself."""
+        counts: dict[str, int] = {}
+        for segment in message.all_segments:
+            name = segment.name
+            number = counts[name] = counts.get(name, 0) + 1
+            for one in self._of_segment(segment):
+                yield Finding(one, name, number)
+
+    def _of_segment(self, segment: Segment) -> Sequence[UnreadField]:
+        unread, read = fields_of(segment)
+        if not unread:
+            return ()
+        key = segment.name, unread, bool(read)
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = tuple(self._judged(*key))
+        return found
+
+    def _judged(self, segment: str, unread: int, is_read: bool) -> Iterator[UnreadField]:
+        """The findings of a segment; `unread`: bits of its fields, `is_read`: whether others were read."""
+        declared = self._ignored.get(segment, _NOTHING)
+        whole = declared.get(WHOLE)
+        numbers = numbers_in(unread)
+        if not is_read and whole is not None:
+            yield UnreadField(DECLARED, segment, whole)
+        elif not is_read and not all(number in declared for number in numbers):
+            yield UnreadField(UNREAD, segment)
+        else:
+            for number in numbers:
+                reason = declared.get(number, whole)
+                path = f"{segment}-{number}"
+                yield UnreadField(UNREAD, path) if reason is None else UnreadField(DECLARED, path, reason)
+
+
+_NOTHING: Mapping[int, str] = {}
+_MOST_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The findings of one mapped message, computed when they are asked for."""
+
+    message: Message
+    unread: UnreadFields
+
+    def paths(self) -> tuple[UnreadField, ...]:
+        """Each path once."""
+        return self.unread.of(self.message)
+
+    def by_segment(self) -> tuple[Finding, ...]:
+        """For each segment by itself."""
+        return tuple(self.unread.findings(self.message))
