@@ -24,6 +24,8 @@ from ipf.config.paths import folder
 
 DEFAULT_VERSION = "2.5.1"
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[\[\]{}<>|()]")
+_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(\(?)")
+_BATCH = frozenset(("ADD", "BHS", "BTS", "DSC", "FHS", "FTS"))
 _MOST_WARNINGS = 50
 _NOT_A_BEGINNING = {"PRIOR_RESULT": frozenset(("ORC", "OBR"))}
 """Segments that do not open a group although the syntax would let them.  In PRIOR_RESULT of an order everything before
@@ -274,6 +276,29 @@ def structure(name: str, version: str = DEFAULT_VERSION) -> Structure | None:
     grouped = {segment for segment, depth in names if depth}
     every = frozenset(segment for segment, _ in names)
     return Structure(name, found, definition, every - grouped, every, frozenset(definition.group_names()))
+
+
+def is_structure(name: str) -> bool:
+    """Whether the standard has a message structure of this name."""
+    return name in _tables()["structures"]
+
+
+@lru_cache(maxsize=1)
+def _all_names() -> tuple[frozenset[str], frozenset[str]]:
+    syntaxes = [syntax for editions in _tables()["structures"].values() for _, syntax in editions]
+    words = {(name, bracket) for syntax in syntaxes for name, bracket in _NAME.findall(syntax)}
+    segments = frozenset(name for name, bracket in words if not bracket)
+    return segments | _BATCH, frozenset(name for name, bracket in words if bracket)
+
+
+def all_segment_names() -> frozenset[str]:
+    """Segments of any message structure, in any version, and those of batches and files."""
+    return _all_names()[0]
+
+
+def all_group_names() -> frozenset[str]:
+    """Groups of any message structure, in any version."""
+    return _all_names()[1]
 
 
 def _version(text: str) -> tuple[int, ...]:
