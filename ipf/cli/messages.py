@@ -19,6 +19,7 @@ _TRACED = {
     "resources": ("tenant", "resource_type", "id", "version_id", "action", "written_at"),
     "events": ("subscription_id", "event_number", "resource_type", "id", "version_id", "occurred_at"),
     "deliveries": ("subscription_id", "event_number", "attempted_at", "outcome", "http_status", "duration_ms", "error"),
+    "identity_conflicts": ("id", "status", "resource_type", "kind", "candidates", "answer", "target", "answered_by"),
 }  # fmt: skip
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
 
@@ -173,8 +174,12 @@ async def trace(api: Api, output: Output, key: str) -> None:
         output.table(shown, [[item.get(column) for column in shown] for item in items], title=f"\n{name}")
     if found.get("truncated"):
         output.say("\nonly the first 1,000 rows of each kind are shown")
+    conflicts = found.get("identity_conflicts") or ()
     for item in found.get("messages") or ():
         if item["status"] in ("FAILED", "DEAD_LETTER"):
+            if any(one["message_id"] == item["id"] and one["status"] == "open" for one in conflicts):
+                output.say(f"\n{item['id']} waits for an answer: identity list --message {item['id']}")
+                continue
             what = "retry" if item.get("original_id") is None else "a retry of its conversion"
             output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is resolved, or discard")
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import Json
+from ipf.ports.identity import ConflictRow
 from ipf.ports.inbox import MessageRow, Status
 
 
@@ -69,6 +70,7 @@ class Trace:
     resources: Sequence[TracedResource] = ()
     events: Sequence[TracedEvent] = ()
     deliveries: Sequence[TracedDelivery] = ()
+    identity_conflicts: Sequence[ConflictRow] = ()
 
 
 class MessageStatistics(Protocol):

@@ -142,6 +142,12 @@ _oldest = Gauge(
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
+_open_conflicts = Gauge(
+    "interface_engine_identity_conflicts_open",
+    "Identity conflicts that wait for an answer of an operator.",
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
 _index_lag = Gauge(
     "interface_engine_search_index_lag_messages",
     "Newest messages that are not in the search index yet.",
@@ -283,6 +289,11 @@ def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
         _queue.labels(status).set(count)
     _oldest.set(oldest_seconds)
     _dlq_size.set(counts["DEAD_LETTER"])
+
+
+def identity_conflicts_open(count: int) -> None:
+    """The number of identity conflicts that wait for an answer."""
+    _open_conflicts.set(count)
 
 
 def search_index_lag(messages: int) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
-from ipf.cli import bulk, configuration, doctor, messages, profiles, sending, subscriptions
+from ipf.cli import bulk, configuration, doctor, identity, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output, shown
 from ipf.fhir.model.json import dumps, loads
@@ -30,6 +30,45 @@ GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "matchbox: no map", "newe
 MANY = [{"path": f"Patient.name[{number}]", "stored": "Old", "replayed": f"New {number}"} for number in range(23)]
 CHANGED = {"outcome": "updated", "resource_type": "Patient", "id": "p1", "differences": MANY}
 PREVIEW = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
+CANDIDATES = [
+    {
+        "reference": f"Patient/{id}",
+        "exists": True,
+        "active": None,
+        "names": ["Kari Hansen"],
+        "birth_date": "1970-05-17",
+        "gender": None,
+        "identifiers": [{"system": "urn:mrn", "type": "MR", "value": "4711", "use": None}],
+        "subject": None,
+        "replaced_by": None,
+    }
+    for id in "ab"
+]
+IDENTITY = {
+    "id": 3,
+    "status": "open",
+    "kind": "ambiguous",
+    "resource_type": "Patient",
+    "keys": CANDIDATES[0]["identifiers"],
+    "query": "Patient?identifier=urn:mrn|4711",
+    "candidates": ["Patient/a", "Patient/b"],
+    "message_id": 7,
+    "message_status": "FAILED",
+    "answer": None,
+    "target": None,
+    "detected_at": "2026-01-01T00:00:00Z",
+    "source_system": "LAB",
+    "what_to_do": "merge: they are one person",
+}
+ANSWERED = {
+    **IDENTITY,
+    "status": "answered",
+    "answer": "take",
+    "target": "Patient/a",
+    "retried": 2,
+    "converted_again": 1,
+}
+STORED = {"id": 5, "resource_type": "Patient", "key": "urn:mrn|MR|4711", "answer": "take", "target": "Patient/a"}
 CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/actuator/health"): (503, {"status": "DOWN", "components": {"inbox": {"status": "DOWN", "details": {}}}}),
@@ -40,6 +79,12 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("DELETE", "/admin/messages/7"): (204, None),
     ("GET", "/admin/observe/dlq"): (200, {"total": 1, "limit": 20, "items": [ROW]}),
     ("GET", "/admin/observe/trace/c-1"): (200, {"messages": [ROW], "resources": [{"id": "p1", "version_id": 2}]}),
+    ("GET", "/admin/observe/trace/c-2"): (200, {"messages": [ROW], "identity_conflicts": [IDENTITY]}),
+    ("GET", "/admin/identity-conflicts"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [IDENTITY]}),
+    ("GET", "/admin/identity-conflicts/3"): (200, {**IDENTITY, "candidate_resources": CANDIDATES}),
+    ("POST", "/admin/identity-conflicts/3/answer"): (200, ANSWERED),
+    ("GET", "/admin/identity-answers"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [STORED]}),
+    ("DELETE", "/admin/identity-answers/5"): (204, None),
     ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
     ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [PREVIEW]}),
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
@@ -99,7 +144,14 @@ class CtlTests(TestCase):
             (
                 messages.status(api, output),
                 False,
-                ["DOWN", "inbox", "12 x matchbox: no map (3f1c)", "1 messages wait", "Subscription/s1", "since noon"],
+                [
+                    "DOWN",
+                    "inbox",
+                    "12 x matchbox: no map (3f1c)",
+                    "1 messages wait",
+                    "Subscription/s1",
+                    "since noon",
+                ],
             ),
             (messages.list_messages(api, output, status="dead_letter", limit=5), None, ["no map", "1 to 1 of 1"]),
             (messages.show(api, output, 7, False), None, ["ORU_R01", "PID|1\n"]),
@@ -117,6 +169,25 @@ class CtlTests(TestCase):
                 True,
                 ["Patient/p1", "New 19", "and 3 more"],
             ),
+            (
+                messages.trace(api, output, "c-2"),
+                None,
+                ["Patient/a", "ambiguous", "7 waits for an answer: identity list"],
+            ),
+            (identity.list_conflicts(api, output, status="open"), False, ["Patient/a, Patient/b", "1 to 1 of 1"]),
+            (
+                identity.show(api, output, 3),
+                None,
+                ["urn:mrn|MR|4711", "Kari Hansen", "1970-05-17", "merge: they are one person", "identity answer 3"],
+            ),
+            (
+                identity.answer(api, output, 3, None, "Patient/a", False, "checked"),
+                None,
+                ["3: take Patient/a", "2 messages are retried, 1 later ones converted again"],
+            ),
+            (identity.answer(api, output, 3, None, None, True, None), None, ["2 messages"]),
+            (identity.list_answers(api, output), None, ["urn:mrn|MR|4711", "take"]),
+            (identity.revoke(api, output, 5, "north"), None, ["5 is revoked"]),
             (subscriptions.health(api, output), False, ["since noon"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
@@ -136,6 +207,10 @@ class CtlTests(TestCase):
         self.assertIn("message 8 is DELIVERED", self.errors_written.getvalue())
         self.assertIn("acme.tgz is not in use; version 1.1 stays in use", self.errors_written.getvalue())
         self.assertIn(("GET", "/admin/messages?status=DEAD_LETTER&limit=5", b""), self.asked)
+        taken = b'{"answer":"take","target":"Patient/a","reason":"checked"}'
+        self.assertIn(("POST", "/admin/identity-conflicts/3/answer", taken), self.asked)
+        self.assertIn(("POST", "/admin/identity-conflicts/3/answer", b'{"answer":"apart"}'), self.asked)
+        self.assertIn(("DELETE", "/admin/identity-answers/5?tenant=north", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
 
     async def test_refusals_have_a_hint(self) -> None:
@@ -145,6 +220,8 @@ class CtlTests(TestCase):
             (messages.list_messages(Api(self.api.base, "wrong"), self.output), "a token is needed", "--token-file"),
             (messages.show(self.api, self.output, 9, False), "there is no such thing (HTTP 404)", ""),
             (configuration.maps(self.api, self.output, True), "PID_Patient.fml:3:1", ""),
+            (identity.answer(self.api, self.output, 3, None, None, False, None), "name exactly one", ""),
+            (identity.answer(self.api, self.output, 3, "Patient/a", None, True, None), "name exactly one", ""),
             (messages.status(unreachable, self.output), "http://127.0.0.1:1 refuses connections", "--url"),
         ):
             try:

@@ -25,6 +25,7 @@ from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.inbox.conflicts import PostgresIdentityConflicts
 from ipf.store.inbox.inbox import STATEMENTS as INBOX_STATEMENTS
 from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
@@ -69,6 +70,7 @@ class OpenedStores:
     notifier: NotifierRouter
     deliveries: PostgresDeliveryQueue
     codes: PostgresUnmappedCodes
+    conflicts: PostgresIdentityConflicts
     matcher: MatchingIndex
     spans: Spans | None
 
@@ -101,6 +103,7 @@ async def open_stores(
         NotifierRouter(inbox_notifier, fhir_notifier),
         PostgresDeliveryQueue(fhir_database),
         PostgresUnmappedCodes(inbox_database),
+        PostgresIdentityConflicts(inbox_database),
         MatchingIndex(partial(deferLater, reactor, 0.0)),
         spans,
     )

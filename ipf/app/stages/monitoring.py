@@ -80,6 +80,7 @@ def start_monitoring(stores: OpenedStores, systemd: Systemd, reactor: Any, stack
     async def measure() -> None:
         await _measure_queue(statistics, systemd)
         metrics.search_index_lag(await index.lag())
+        metrics.identity_conflicts_open(await stores.conflicts.open_count())
         _measure_pool("inbox", stores.inbox_database)
         _measure_pool("fhir", stores.fhir_database)
 

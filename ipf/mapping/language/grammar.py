@@ -23,7 +23,6 @@ from ipf.mapping.language.model import (
     Group,
     Input,
     Parameter,
-    Place,
     Structure,
     StructureMap,
 )
@@ -54,7 +53,6 @@ def parse(text: str, file: str = "") -> StructureMap:
     header = _header(cursor)
     structures: list[Structure] = []
     imports: list[str] = []
-    import_places: list[Place] = []
     constants: list[Constant] = []
     tables: list[ConceptTable] = []
     groups: list[Group] = []
@@ -62,7 +60,7 @@ def parse(text: str, file: str = "") -> StructureMap:
         if cursor.at("uses"):
             structures.append(_uses(cursor))
         elif cursor.at("imports"):
-            import_places.append(cursor.take().place)
+            cursor.take()
             imports.append(cursor.string("the quoted url of a map"))
             cursor.skip(";")
         elif cursor.at("conceptmap"):
@@ -84,7 +82,6 @@ def parse(text: str, file: str = "") -> StructureMap:
         groups=tuple(groups),
         file=file,
         ignored=ignored(text, file),
-        import_places=tuple(import_places),
     )
 
 

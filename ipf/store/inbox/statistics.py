@@ -15,6 +15,7 @@ from datetime import datetime
 
 from ipf.ports import MessageRow, Status
 from ipf.ports.statistics import MessageStatistics, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.store.inbox.conflicts import conflict_row, of_correlation
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 
@@ -119,6 +120,7 @@ class PostgresMessageStatistics:
         """See `MessageStatistics.trace`."""
         of = literal(correlation_id)
         messages = await self._inbox.many(_MESSAGES.format(id=of, limit=LONGEST_TRACE))
+        conflicts = await self._inbox.many(of_correlation(correlation_id, LONGEST_TRACE))
         resources = await self._fhir.many(_RESOURCES.format(id=of, limit=LONGEST_TRACE))
         events = await self._fhir.many(_EVENTS.format(id=of, limit=LONGEST_TRACE))
         deliveries = await self._fhir.many(_DELIVERIES.format(id=of, limit=LONGEST_TRACE))
@@ -127,6 +129,7 @@ class PostgresMessageStatistics:
             tuple(TracedResource(*row) for row in resources),
             tuple(TracedEvent(*row) for row in events),
             tuple(TracedDelivery(*row) for row in deliveries),
+            tuple(conflict_row(row) for row in conflicts),
         )
 
     async def count_received(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipf.wire.admin import identity_schema
 from ipf.wire.admin import profiles_schema as admin_profiles_schema
 from ipf.wire.admin.schemas import COUNT, STATES, TEXT, Schema, ref, schemas
 
@@ -48,12 +49,13 @@ def document(version: str) -> Schema:
         "paths": _message_paths()
         | _bulk_paths()
         | _code_paths()
+        | _identity_paths()
         | _subscription_paths()
         | _profile_paths()
         | _other_paths(),
         "components": {
             "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas() | admin_profiles_schema.schemas(),
+            "schemas": schemas() | admin_profiles_schema.schemas() | identity_schema.schemas(),
         },
     }
 
@@ -153,6 +155,38 @@ def _code_paths() -> Schema:
         },
         "/admin/mapping": {"get": _operation("describeMapping", "Maps in use", "Any", [])},
         "/admin/mapping/reload": {"post": _operation("reloadMapping", "Read the maps again", "Any", [], "422")},
+    }  # fmt: skip
+
+
+def _identity_paths() -> Schema:
+    one = [_path("id")]
+    filters = [
+        _query("status", {"enum": identity_schema.STATUSES}, "of the conflict"),
+        _query("source_system", TEXT, "exactly"),
+        _query("resource_type", TEXT, "exactly, such as Patient"),
+        _query("message_id", COUNT, "of this message"),
+        _TENANT,
+    ]
+    conflicts = "/admin/identity-conflicts"
+    return {
+        conflicts: {
+            "get": _page("listIdentityConflicts", "Matches that were not made", "IdentityConflictList", *filters)
+        },
+        f"{conflicts}/{{id}}": {
+            "get": _operation("getIdentityConflict", "One, with its candidates", "FullIdentityConflict", one, "404")
+        },
+        f"{conflicts}/{{id}}/answer": {
+            "post": _operation(
+                "answerIdentityConflict", "Decide it and release its messages", "IdentityAnswered", one, "404", "422",
+                body="IdentityAnswerRequest", conflict=_refused("it is closed, or the target is gone", "Error"),
+            )
+        },
+        "/admin/identity-answers": {
+            "get": _page("listIdentityAnswers", "Answers of operators", "IdentityAnswerList", _TENANT)
+        },
+        "/admin/identity-answers/{id}": {
+            "delete": _operation("revokeIdentityAnswer", "Take it back", None, [*one, _TENANT], "404")
+        },
     }  # fmt: skip
 
 

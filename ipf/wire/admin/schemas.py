@@ -26,9 +26,9 @@ def schemas() -> Schema:
     """All of them by name."""
     return {
         "Any": _ANY,
-        "List": _page(_ANY),
-        "Error": _object(error=TEXT, message=TEXT),
-        "Conflict": _object(error=TEXT, message=TEXT, id=COUNT, currentStatus={"enum": STATES}),
+        "List": page_of(_ANY),
+        "Error": object_of(error=TEXT, message=TEXT),
+        "Conflict": object_of(error=TEXT, message=TEXT, id=COUNT, currentStatus={"enum": STATES}),
         **_messages(),
         **_effects(),
         **_jobs(),
@@ -47,55 +47,55 @@ def _messages() -> Schema:
         "message_type": TEXT,
         "status": {"enum": STATES},
         "attempt_count": COUNT,
-        "last_attempt_at": _or_null(TIME),
-        "last_error": _or_null(TEXT),
-        "delivered_at": _or_null(TIME),
+        "last_attempt_at": or_null(TIME),
+        "last_error": or_null(TEXT),
+        "delivered_at": or_null(TIME),
         "correlation_id": _UUID,
         "tenant": TEXT,
         "permanent": _FLAG | {"description": "no retry mends last_error"},
     }
-    whole = {"next_attempt_at": _or_null(TIME), "raw_message": _or_null(TEXT), "raw_content_type": _or_null(TEXT)}
-    page = _page(ref("Message"))
+    whole = {"next_attempt_at": or_null(TIME), "raw_message": or_null(TEXT), "raw_content_type": or_null(TEXT)}
+    page = page_of(ref("Message"))
     page["properties"] |= {
         "total_is_exact": _FLAG | {"description": "searches inside messages only; false: there may be more"},
         "index_lag": COUNT | {"description": "how many of the newest messages were looked at one by one"},
     }
-    conversion = _object(
+    conversion = object_of(
         id=COUNT, message_id=COUNT, asked_at=TIME, reason=TEXT, status={"enum": STATES}, attempt_count=COUNT,
-        last_error=_or_null(TEXT), correlation_id=_UUID, last_attempt_at=_or_null(TIME),
-        next_attempt_at=_or_null(TIME), delivered_at=_or_null(TIME), tenant=TEXT,
+        last_error=or_null(TEXT), correlation_id=_UUID, last_attempt_at=or_null(TIME),
+        next_attempt_at=or_null(TIME), delivered_at=or_null(TIME), tenant=TEXT,
     )  # fmt: skip
     return {
-        "Message": _object(**listed),
-        "FullMessage": _object(**listed, **whole),
+        "Message": object_of(**listed),
+        "FullMessage": object_of(**listed, **whole),
         "MessageList": page,
         "Conversion": conversion,
-        "ConversionList": _page(ref("Conversion")),
+        "ConversionList": page_of(ref("Conversion")),
     }
 
 
 def _effects() -> Schema:
-    made = _object(
+    made = object_of(
         resource_type=TEXT, id=TEXT, version_id=TEXT, action={"enum": ["created", "updated", "deleted"]},
         written_at=TIME,
     )  # fmt: skip
-    matched = _object(
-        id=TEXT, channel_type=TEXT, endpoint=_or_null(TEXT), criteria=TEXT, matched_resource=TEXT, event_number=COUNT,
+    matched = object_of(
+        id=TEXT, channel_type=TEXT, endpoint=or_null(TEXT), criteria=TEXT, matched_resource=TEXT, event_number=COUNT,
         delivered=_FLAG,
     )  # fmt: skip
-    fired = _object(
+    fired = object_of(
         subscription_id=TEXT, event_number=COUNT, attempted_at=TIME, outcome={"enum": ["success", "failure"]},
-        http_status=_or_null(COUNT), duration_ms=COUNT, error=_or_null(TEXT),
+        http_status=or_null(COUNT), duration_ms=COUNT, error=or_null(TEXT),
     )  # fmt: skip
-    transform = _object(map=TEXT, version=_or_null(TEXT), duration_ms=_or_null({"type": "number"}))
+    transform = object_of(map=TEXT, version=or_null(TEXT), duration_ms=or_null({"type": "number"}))
     return {
-        "Effects": _object(
+        "Effects": object_of(
             effects_status={"enum": ["delivered", "pending", "failed", "unknown"]},
             message=ref("Message"),
             transform={"anyOf": [transform, {"type": "null"}]},
-            fhir_resources_created=_list(made),
-            subscriptions_matched=_list(matched),
-            notifications_fired=_list(fired),
+            fhir_resources_created=list_of(made),
+            subscriptions_matched=list_of(matched),
+            notifications_fired=list_of(fired),
         )
     }
 
@@ -119,20 +119,22 @@ def _jobs() -> Schema:
         "dry_run": _FLAG | {"default": False},
     }
     replay = asked | {"following": _FLAG | {"default": True}, "limit": {"type": "integer", "minimum": 1, "maximum": 20}}
-    job = _object(
+    job = object_of(
         id=COUNT, kind={"enum": ["replay", "retry", "discard"]},
         status={"enum": ["requested", "running", "done", "cancelled", "failed"]}, selection=_ANY, following=_FLAG,
         per_second=COUNT, total=COUNT, done=COUNT, changed=COUNT, following_changed=COUNT, skipped=COUNT,
-        error=_or_null(TEXT), created_at=TIME, updated_at=TIME, tenant=TEXT,
+        error=or_null(TEXT), created_at=TIME, updated_at=TIME, tenant=TEXT,
     )  # fmt: skip
-    difference = _object(path=TEXT, stored={}, replayed={})
+    difference = object_of(path=TEXT, stored={}, replayed={})
     outcomes = ["created", "updated", "unchanged", "found", "deleted"]
-    resource = _object(resource_type=TEXT, id=_or_null(TEXT), outcome={"enum": outcomes}, differences=_list(difference))
-    item = _object(
-        message_id=COUNT, correlation_id=_UUID, message_type=TEXT, map_url=_or_null(TEXT), error=_or_null(TEXT),
-        resources=_list(resource), unmapped=_list(_object(concept_map=TEXT, code=TEXT)),
+    resource = object_of(
+        resource_type=TEXT, id=or_null(TEXT), outcome={"enum": outcomes}, differences=list_of(difference)
+    )
+    item = object_of(
+        message_id=COUNT, correlation_id=_UUID, message_type=TEXT, map_url=or_null(TEXT), error=or_null(TEXT),
+        resources=list_of(resource), unmapped=list_of(object_of(concept_map=TEXT, code=TEXT)),
     )  # fmt: skip
-    group = _object(
+    group = object_of(
         fingerprint=TEXT, count=COUNT, sample=TEXT, newest_id=COUNT, first_received_at=TIME, last_received_at=TIME
     )
     return {
@@ -141,29 +143,29 @@ def _jobs() -> Schema:
             "type": "object", "properties": asked | {"fingerprint": TEXT}, "additionalProperties": False,
         },
         "Job": job,
-        "JobList": _page(ref("Job")),
-        "ReplayDryRun": _object(dry_run={"const": True}, total=COUNT, limit=COUNT, items=_list(item)),
-        "DeadLettersDryRun": _object(dry_run={"const": True}, total=COUNT, ids=_list(COUNT)),
-        "ErrorGroupList": _page(group),
+        "JobList": page_of(ref("Job")),
+        "ReplayDryRun": object_of(dry_run={"const": True}, total=COUNT, limit=COUNT, items=list_of(item)),
+        "DeadLettersDryRun": object_of(dry_run={"const": True}, total=COUNT, ids=list_of(COUNT)),
+        "ErrorGroupList": page_of(group),
     }  # fmt: skip
 
 
 def _subscriptions() -> Schema:
     states = {"enum": ["active", "off", "requested", "error"]}
     outcome = {"enum": ["success", "failure", None]}
-    health = _object(
-        id=TEXT, active=_FLAG, channel_type=TEXT, endpoint=_or_null(TEXT), delivery_success_count=COUNT,
-        delivery_failure_count=COUNT, last_attempt_at=_or_null(TIME), last_attempt_outcome=outcome,
-        last_error=_or_null(TEXT), status=states, criteria=TEXT,
+    health = object_of(
+        id=TEXT, active=_FLAG, channel_type=TEXT, endpoint=or_null(TEXT), delivery_success_count=COUNT,
+        delivery_failure_count=COUNT, last_attempt_at=or_null(TIME), last_attempt_outcome=outcome,
+        last_error=or_null(TEXT), status=states, criteria=TEXT,
     )  # fmt: skip
-    tried = _object(
-        attempted_at=TIME, outcome=TEXT, http_status=_or_null(COUNT), error=_or_null(TEXT), duration_ms=_or_null(COUNT)
+    tried = object_of(
+        attempted_at=TIME, outcome=TEXT, http_status=or_null(COUNT), error=or_null(TEXT), duration_ms=or_null(COUNT)
     )
-    history = _page(tried)
+    history = page_of(tried)
     history["properties"]["subscription_id"] = TEXT
     return {
         "SubscriptionHealth": health,
-        "SubscriptionHealthList": _object(total=COUNT, items=_list(ref("SubscriptionHealth"))),
+        "SubscriptionHealthList": object_of(total=COUNT, items=list_of(ref("SubscriptionHealth"))),
         "SubscriptionHistory": history,
         "StatusRequest": {"type": "object", "properties": {"status": states}, "required": ["status"]},
     }
@@ -174,27 +176,30 @@ def _others() -> Schema:
         "id": COUNT, "received_at": TIME, "correlation_id": _UUID, "listener": TEXT, "peer": TEXT, "reason": TEXT,
         "size": COUNT, "tenant": TEXT,
     }  # fmt: skip
-    setting = _object(name=TEXT, value={}, secret=_FLAG, defaulted=_FLAG, meaning=TEXT)
+    setting = object_of(name=TEXT, value={}, secret=_FLAG, defaulted=_FLAG, meaning=TEXT)
     return {
-        "Reject": _object(**refused),
-        "FullReject": _object(**refused, raw=TEXT),
-        "RejectList": _page(ref("Reject")),
-        "Config": _object(settings=_list(setting)),
+        "Reject": object_of(**refused),
+        "FullReject": object_of(**refused, raw=TEXT),
+        "RejectList": page_of(ref("Reject")),
+        "Config": object_of(settings=list_of(setting)),
     }
 
 
-def _object(**members: Schema) -> Schema:
+def object_of(**members: Schema) -> Schema:
     """An object with required members; others may be added."""
     return {"type": "object", "properties": members, "required": list(members)}
 
 
-def _page(item: Schema) -> Schema:
-    return _object(total=COUNT, limit=COUNT, offset=COUNT, items=_list(item))
+def page_of(item: Schema) -> Schema:
+    """One page of a list."""
+    return object_of(total=COUNT, limit=COUNT, offset=COUNT, items=list_of(item))
 
 
-def _list(item: Schema) -> Schema:
+def list_of(item: Schema) -> Schema:
+    """A list."""
     return {"type": "array", "items": item}
 
 
-def _or_null(schema: Schema) -> Schema:
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
     return schema | {"type": [schema["type"], "null"]}

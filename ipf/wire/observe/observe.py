@@ -20,8 +20,10 @@ import orjson
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, Clock, MessageRow, Request, Status
+from ipf.ports.identity import ConflictRow
 from ipf.ports.statistics import MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.actuator import Health
+from ipf.wire.admin.identity_items import what_to_do
 from ipf.wire.admin.messages import parameters_of, timestamp
 from ipf.wire.http.serving import JSON
 
@@ -111,7 +113,7 @@ class Observe:
             found = await self._statistics.trace(correlation_id.lower())
         if found is None or not (found.messages or found.resources or found.events or found.deliveries):
             raise Problem(Category.NOT_FOUND, "no row carries this correlation id")
-        rows = (found.messages, found.resources, found.events, found.deliveries)
+        rows = (found.messages, found.resources, found.events, found.deliveries, found.identity_conflicts)
         return answer(
             {
                 "correlation_id": correlation_id.lower(),
@@ -120,6 +122,7 @@ class Observe:
                 "resources": [_resource(one) for one in found.resources],
                 "events": [_event(one) for one in found.events],
                 "deliveries": [_delivery(one) for one in found.deliveries],
+                "identity_conflicts": [_conflict(one) for one in found.identity_conflicts],
             }
         )
 
@@ -205,6 +208,27 @@ def _resource(one: TracedResource) -> dict[str, Any]:
         "version_id": one.version_id,
         "action": "delete" if one.method == "DELETE" else made,
         "written_at": timestamp(one.written_at),
+    }
+
+
+def _conflict(one: ConflictRow) -> dict[str, Any]:
+    """A match that was not made, and its answer; without identifiers of the patient, which `path` has."""
+    return {
+        "id": one.id,
+        "message_id": one.message_id,
+        "conversion_id": one.conversion_id,
+        "status": one.status.value,
+        "kind": one.finding.kind.value,
+        "resource_type": one.finding.resource_type,
+        "place": one.finding.place,
+        "candidates": list(one.finding.candidates),
+        "what_to_do": what_to_do(one.finding),
+        "detected_at": timestamp(one.detected_at),
+        "answer": None if one.answer is None else one.answer.value,
+        "target": one.target,
+        "answered_by": one.answered_by,
+        "answered_at": timestamp(one.answered_at),
+        "path": f"/admin/identity-conflicts/{one.id}",
     }
 
 

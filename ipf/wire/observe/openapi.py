@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipf.ports import Status
+from ipf.ports.identity import AnswerKind, ConflictKind, ConflictStatus
 from ipf.wire.observe.observe import (
     DEFAULT_LIMIT,
     DEFAULT_WINDOW,
@@ -160,6 +161,7 @@ def _schemas() -> Schema:
             "The way of one correlation id",
             correlation_id=_UUID, truncated={"type": "boolean"}, messages=_list(_traced_message()),
             resources=_list(_resource()), events=_list(_event()), deliveries=_list(_delivery()),
+            identity_conflicts=_list(_conflict()),
         ),
     }  # fmt: skip
 
@@ -190,6 +192,16 @@ def _resource() -> Schema:
 def _event() -> Schema:
     return _object("A numbered event of a subscription", subscription_id=_TEXT, event_number=_COUNT,
                    resource_type=_TEXT, id=_TEXT, version_id=_COUNT, occurred_at=_TIME)  # fmt: skip
+
+
+def _conflict() -> Schema:
+    kinds = [kind.value for kind in ConflictKind]
+    return _object("A match that was not made, and its answer", id=_COUNT, message_id=_COUNT,
+                   conversion_id=_or_null(_COUNT), status={"enum": [status.value for status in ConflictStatus]},
+                   kind={"enum": kinds}, resource_type=_TEXT, place=_or_null(_TEXT), candidates=_list(_TEXT),
+                   what_to_do=_TEXT, detected_at=_TIME, answer={"enum": [*map(str, AnswerKind), None]},
+                   target=_or_null(_TEXT), answered_by=_or_null(_TEXT), answered_at=_or_null(_TIME),
+                   path=_TEXT)  # fmt: skip
 
 
 def _delivery() -> Schema:

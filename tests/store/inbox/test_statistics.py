@@ -150,7 +150,16 @@ class MessageStatisticsTests(TestCase):
             f" VALUES ({first + 100}, 'default', 'RECEIVED', now(), now(), {first})",
         )
         await self.fire()
+        await run(
+            self.inbox,
+            "INSERT INTO identity_conflicts (tenant, state_id, message_id, place, status, detected_at, resource_type,"
+            f" first_key, candidates, finding) VALUES ('default', {first + 100}, {first}, '', 'open', now(), 'Patient',"
+            ' \'\', \'\', \'{"kind":"subject","resource_type":"Encounter","keys":[],"candidates":[],'
+            '"subject":null,"place":null}\')',
+        )
         found = await self.statistics.trace(OWN)
+        (conflict,) = found.identity_conflicts
+        self.assertEqual((conflict.message_id, conflict.conversion_id), (first, first + 100))
         self.assertEqual(
             [(one.row.id, one.original_id) for one in found.messages], [(first, None), (first + 100, first)]
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -19,14 +20,18 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
 from ipf.mapping.library.service import as_claimed
 from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
+from ipf.ports.identity import IdentityAnswer
+from ipf.ports.inbox import EVERY_TENANT
 from ipf.rest.interactions.transaction import entries_of
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.store.inbox.conflicts import PostgresIdentityConflicts
 from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
@@ -36,6 +41,7 @@ from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.identity import IdentityAdmin
 from ipf.wire.admin.openapi import document
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
@@ -79,6 +85,31 @@ def adt(number: int, name: str = "Hansen", patient: str = "P1", **changes: Any) 
     return Received(str(uuid4()), now(), system, f"C{number}", kind, raw, ordering_key=key, tenant=tenant)
 
 
+class ScriptedAnswers:
+    """`ports.IdentityAnswers` that keeps them in a list, newest first."""
+
+    def __init__(self) -> None:
+        self.rows: list[IdentityAnswer] = []
+
+    async def record(self, answer: IdentityAnswer) -> IdentityAnswer:
+        """See `ports.IdentityAnswers.record`."""
+        made = replace(answer, id=len(self.rows) + 1, answered_at=now())
+        self.rows.insert(0, made)
+        return made
+
+    async def answers(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[IdentityAnswer]]:
+        """See `ports.IdentityAnswers.answers`."""
+        rows = [row for row in self.rows if tenant in (row.tenant, EVERY_TENANT)]
+        return len(rows), rows[offset : offset + limit]
+
+    async def revoke(self, tenant: str, number: int) -> None:
+        """See `ports.IdentityAnswers.revoke`."""
+        kept = [row for row in self.rows if (row.tenant, row.id) != (tenant, number)]
+        if len(kept) == len(self.rows):
+            raise Problem(Category.NOT_FOUND, "there is no answer with this number")
+        self.rows = kept
+
+
 class OperatorsTest(TestCase):
     """Sets up stores and listener; `ask` returns (status, body)."""
 
@@ -90,6 +121,7 @@ class OperatorsTest(TestCase):
         self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
         self.notifier = MemoryNotifier()
         self.mapper = PatientMapper()
+        self.answers, self.merged = ScriptedAnswers(), list[tuple[str, ...]]()
         await self._listen(None)
 
     async def _listen(self, token: str | None, read_token: str | None = None) -> None:
@@ -102,7 +134,8 @@ class OperatorsTest(TestCase):
         root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
         subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, "admin")
-        found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=[more])
+        routes = [more, self._identity()]
+        found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=routes)
         root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
@@ -113,6 +146,15 @@ class OperatorsTest(TestCase):
         """Set a status as the service does."""
         given = (tenant, id, status, error, self.fhir, self.matcher, now)
         return await set_status(*given, correlation_id=correlation_id)
+
+    def _identity(self) -> IdentityAdmin:
+        conflicts = PostgresIdentityConflicts(self.database)
+        new_id = (f"new{number}" for number in count(1)).__next__
+        return IdentityAdmin(conflicts, self.answers, self.fhir, self.merge, new_id, self.notifier, "admin token")
+
+    async def merge(self, *merge: str) -> None:
+        """Record a merge."""
+        self.merged.append(merge)
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The response, checked against the OpenAPI document."""

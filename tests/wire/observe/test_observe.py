@@ -23,6 +23,7 @@ from twisted.web.server import Site
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import MessageRow, Request, Status
 from ipf.ports.audit import Audit
+from ipf.ports.identity import AnswerKind, ConflictKind, ConflictRow, ConflictStatus, IdentityFinding, IdentityKey
 from ipf.ports.statistics import Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.access import OPEN_PATHS
 from ipf.wire.admin.actuator import Component, Health
@@ -39,6 +40,9 @@ OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 HOUR = NOW.replace(minute=0, second=0, microsecond=0)
 DOCUMENT = document("1.2.3")
 TOKEN = "letmein"
+FINDING = IdentityFinding(
+    ConflictKind.AMBIGUOUS, "Patient", (IdentityKey("urn:mrn", "MR", "4711"),), ("Patient/a", "Patient/b")
+)
 TRACE = Trace(
     (
         TracedMessage(row(1, Status.DELIVERED, delivered_at=NOW), "lab", "http://m/ADT", 1.2345),
@@ -52,6 +56,27 @@ TRACE = Trace(
     (
         TracedDelivery("s", 4, NOW, False, None, 10, "connection refused", "event-notification", 4),
         TracedDelivery("s", 4, NOW, True, 200, 11, None, "event-notification", 6),
+    ),
+    (
+        ConflictRow(7, 1, OWN, "LAB", "M1", "ADT_A01", NOW, ConflictStatus.OPEN, FINDING, "FAILED"),
+        ConflictRow(
+            8,
+            1,
+            OWN,
+            "LAB",
+            "M1",
+            "ADT_A01",
+            NOW,
+            ConflictStatus.ANSWERED,
+            FINDING,
+            "RECEIVED",
+            2,
+            "default",
+            AnswerKind.MERGE,
+            "Patient/a",
+            "admin token",
+            NOW,
+        ),
     ),
 )
 
@@ -229,6 +254,12 @@ class ObserveTests(TestCase):
         self.assertEqual([one["action"] for one in body["resources"]], ["create", "delete"])
         self.assertEqual(body["events"][0]["subscription_id"], "Subscription/s")
         self.assertEqual([one["outcome"] for one in body["deliveries"]], ["failure", "success"])
+        conflicts = body["identity_conflicts"]
+        shown = [(one["id"], one["status"], one["answer"], one["target"], one["path"]) for one in conflicts]
+        path_of = "/admin/identity-conflicts/{}".format
+        expected = [(7, "open", None, None, path_of(7)), (8, "answered", "merge", "Patient/a", path_of(8))]
+        self.assertEqual((shown, conflicts[0]["candidates"]), (expected, ["Patient/a", "Patient/b"]))
+        self.assertNotIn("4711", str(conflicts))
         for unknown in ("00000000-0000-0000-0000-000000000000", "x", quote("a/b'", safe="")):
             status, body, _ = await self.ask(f"/admin/observe/trace/{unknown}", template=path)
             self.assertEqual((status, body["error"]), (404, "not_found"))
