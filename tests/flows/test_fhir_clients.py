@@ -65,6 +65,7 @@ class FhirClientFlowTests(TestCase):
             await self._history_while_writing()
             await self._loops_of_references()
             await self._everything_in_pages()
+            await self._merge_and_back()
             await self._sets_of_codes()
             await self._export_outlives_a_kill()
         finally:
@@ -223,6 +224,31 @@ class FhirClientFlowTests(TestCase):
             self.assertGreaterEqual(len(found), 3)
             self.assertEqual(sorted(key for page in found for key in keys_of(page, "match")), record, path)
             self.assertIn("Organization/o0", [key for page in found for key in keys_of(page, "include")], path)
+
+    async def _merge_and_back(self) -> None:
+        """Two Patients become one and two again; the audit trail names both."""
+        source, target = {"reference": "Patient/other"}, {"reference": "Patient/all"}
+        sent: Json = {"resourceType": "Parameters", "parameter": [
+            {"name": "source-patient", "valueReference": source}, {"name": "target-patient", "valueReference": target},
+        ]}  # fmt: skip
+        for path, body, subject in (
+            ("Patient/$merge", sent, target),
+            ("Patient/all/$unmerge", {**sent, "parameter": sent["parameter"][:1]}, source),
+        ):
+            status, answer = await self.ask("POST", path, body)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual((await self.get("Observation/others"))["subject"], subject)
+        self.assertEqual(len(keys_of(await self.get("Provenance?target=Patient/other"))), 2)
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = await self.get("AuditEvent?entity=Patient/all&subtype=operation")
+                operations = [one["resource"]["entity"] for one in found.get("entry", ())]
+                if len(operations) == 2:
+                    break
+                await asyncio.sleep(0.05)
+        for entities in operations:
+            named = {one.get("what", {}).get("reference", "").partition("/_history")[0] for one in entities}
+            self.assertLessEqual({"Patient/other", "Patient/all"}, named)
 
     async def _sets_of_codes(self) -> None:
         """`:in` and `:not-in` by a value set that a client stored: its members, and all others with a code."""

@@ -141,8 +141,10 @@ def restore_patient(patient: Json, changes: Sequence[str], copied: Sequence[Json
     if LINK in changes:
         kept = [one for one in patient.get("link") or () if not _is_link(one, kind, other)]
         _set(patient, "link", kept)
-    if copied:
-        _set(patient, "identifier", [one for one in patient.get("identifier") or () if one not in copied])
+    if copied:  # a message may have brought a number again, without use `old`
+        meanings = [_meaning(one) for one in copied]
+        kept = [one for one in patient.get("identifier") or () if _meaning(one) not in meanings]
+        _set(patient, "identifier", kept)
     if patient.get("active") is False:
         if WAS_ACTIVE in changes:
             patient["active"] = True
