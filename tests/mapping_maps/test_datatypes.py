@@ -190,13 +190,14 @@ class CodedTests(TestCase):
         """Three codings and the original text, with versions."""
         concept = patient(f5="X", f15="a^A^LN^b^B^SCT^1^2^said^c^C^99Z^3")["communication"][0]["language"]
         self.assertEqual(concept["text"], "said")
-        held = [(one["code"], one["display"], one["version"]) for one in concept["coding"]]
+        held = [(one["code"], one["display"], one["version"]) for one in concept["coding"][:-1]]
         self.assertEqual(held, [("a", "A", "1"), ("b", "B", "2"), ("c", "C", "3")])
 
     def test_text_only(self) -> None:
-        """Without a code the text is also the text of the concept."""
+        """Without a code the text is also the text of the concept; a language needs a tag."""
         concept = patient(f5="X", f15="^Klingon")["communication"][0]["language"]
-        self.assertEqual(concept, {"coding": [{"display": "Klingon"}], "text": "Klingon"})
+        undetermined = {"code": "und", "system": "urn:ietf:bcp:47"}
+        self.assertEqual(concept, {"coding": [{"display": "Klingon"}, undetermined], "text": "Klingon"})
 
     def test_local_code_in_a_translated_field(self) -> None:
         """A code that the table does not have stays as it was sent."""

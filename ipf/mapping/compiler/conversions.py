@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 from ipf.fhir.fhirpath.nodes import FhirNode
 from ipf.fhir.model.json import JsonDecimal
+from ipf.mapping.runtime.mending import printable
 
 Convert = Callable[[str], Any]
 Offset = str | Callable[[str], str]
@@ -35,7 +36,6 @@ _LARGEST_INTEGER = 2**31 - 1
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _SPACES = re.compile(r"\s+")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _URN = re.compile(
     r"urn:oid:[0-2](\.(0|[1-9][0-9]*))+"
     r"|urn:uuid:[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -199,10 +199,8 @@ def boolean(text: str) -> bool | None:
 
 
 def string(text: str) -> str | None:
-    """Text other than white space; R4 allows no control characters, each becomes U+FFFD."""
-    if text.isprintable():
-        return text if text and not text.isspace() else None
-    return _CONTROLS.sub("\ufffd", text) if not text.isspace() else None
+    """Text other than white space."""
+    return printable(text) if text and not text.isspace() else None
 
 
 def code(text: str) -> str | None:
@@ -210,7 +208,7 @@ def code(text: str) -> str | None:
     text = text.strip()
     if text.isprintable() and " " not in text:
         return text or None
-    return _CONTROLS.sub("\ufffd", _SPACES.sub(" ", text))
+    return printable(_SPACES.sub(" ", text))
 
 
 def uri(text: str) -> str | None:
@@ -218,7 +216,7 @@ def uri(text: str) -> str | None:
     text = text.strip()
     if not text or _SPACES.search(text) or (text.startswith("urn:") and not _URN.fullmatch(text)):
         return None
-    return text if text.isprintable() else _CONTROLS.sub("\ufffd", text)
+    return printable(text)
 
 
 def identifier(text: str) -> str | None:

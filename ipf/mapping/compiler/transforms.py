@@ -17,6 +17,7 @@ from json import dumps, loads
 from operator import itemgetter
 from typing import Any
 
+from ipf.fhir.model.definitions import definitions
 from ipf.mapping.compiler.conversions import Convert, as_text, code
 from ipf.mapping.compiler.kinds import STRING, TEXT, Kind, fhir
 from ipf.mapping.compiler.models import Models
@@ -263,7 +264,7 @@ def _object(kind: str, names: Sequence[str], needed: str) -> Transform:
     def compile_object(context: Context, arguments: Arguments) -> Value:
         if not arguments or len(arguments) > len(names):
             raise context.fail(f"takes 1 to {len(names)} arguments: {', '.join(names)}")
-        members = [(name, text_of(value)) for name, value in zip(names, arguments, strict=False)]
+        members = [(name, _part(context, kind, name, one)) for name, one in zip(names, arguments, strict=False)]
 
         def make(frame: Frame) -> Json | None:
             made = {name: value for name, text in members if (value := text(frame))}
@@ -274,6 +275,15 @@ def _object(kind: str, names: Sequence[str], needed: str) -> Transform:
     return compile_object
 
 
+def _part(context: Context, kind: str, name: str, value: Value) -> Get:
+    """The text of an element of a data type; a literal is taken as it is."""
+    element = definitions().element(kind, name)
+    if value.constant is not NOTHING or element is None:
+        return text_of(value)
+    type_name = element.types[0]
+    return converted(value, type_name, context.conversions[type_name])
+
+
 _make_coding = _object("Coding", ("system", "code", "display"), "code")
 _make_contact = _object("ContactPoint", ("system", "value", "use"), "value")
 _make_identifier = _object("Identifier", ("system", "value"), "value")
@@ -281,7 +291,7 @@ _make_identifier = _object("Identifier", ("system", "value"), "value")
 
 def _cc(context: Context, arguments: Arguments) -> Value:
     if len(arguments) == 1:
-        text = text_of(arguments[0])
+        text = _part(context, "CodeableConcept", "text", arguments[0])
         return Value(lambda frame: {"text": value} if (value := text(frame)) else None, fhir("CodeableConcept"))
     coding = _make_coding(context, arguments).get
 

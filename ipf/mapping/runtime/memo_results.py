@@ -57,7 +57,7 @@ class Recorder:
         reads = self._act(frame, act)
         run.is_recording = False
         run.tidy(mark, (*targets, bundle))
-        run.complete(mark[3])
+        run.complete(mark.checked)
         entries_added: list[Json] = bundle.get("entry", [])[entries:]
         if run.loose_references or not all(len(one.get("resource", ())) > 1 for one in entries_added):
             return None

@@ -14,6 +14,7 @@ invariants of each type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,7 @@ from ipf.ports import Json
 
 ABSENT = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
 AS_SENT = "urn:ipf:StructureDefinition/value-as-sent"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _DRIVEN = frozenset(("Extension", "Bundle", "Narrative"))
 """Types that the engine finishes by other means."""
 
@@ -67,7 +69,12 @@ def keep_as_sent(owner: Json, key: str, text: str) -> None:
     """Keep a value that R4 does not allow beside its primitive element."""
     held = owner.setdefault(f"_{key}", {})
     if type(held) is dict:
-        held.setdefault("extension", []).append({"url": AS_SENT, "valueString": text})
+        held.setdefault("extension", []).append({"url": AS_SENT, "valueString": printable(text)})
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD for each control character: R4 allows none but tab, line feed and carriage return."""
+    return text if text.isprintable() else _CONTROLS.sub("\ufffd", text)
 
 
 def drop_void(extensions: Iterable[Json]) -> bool:
@@ -78,6 +85,28 @@ def drop_void(extensions: Iterable[Json]) -> bool:
             one.clear()
             dropped = True
     return dropped
+
+
+def align(lists: Iterable[tuple[Json, str]]) -> bool:
+    """Give lists of primitives and of their extensions the same length, without empty items; True when one got shorter.
+
+    Source: https://hl7.org/fhir/R4/json.html#primitive
+    """
+    shorter = False
+    for owner, key in lists:
+        values, extras = owner.get(key), owner.get(f"_{key}")
+        if type(values) is not list or type(extras) is not list:
+            continue
+        extras += [None] * (len(values) - len(extras))
+        pairs = [(value, extra or None) for value, extra in zip(values, extras, strict=False)]
+        kept = [pair for pair in pairs if pair != (None, None)]
+        values[:], extras[:] = [value for value, _ in kept], [extra for _, extra in kept]
+        if not any(extras):
+            del owner[f"_{key}"]
+        if not kept:
+            del owner[key]
+        shorter = shorter or len(kept) < len(pairs)
+    return shorter
 
 
 def _keys(element: Element) -> tuple[str, ...]:
@@ -138,12 +167,40 @@ def _organization(organization: Json) -> None:
 
 
 def _repeat(repeat: Json) -> None:
-    """tim-1, tim-2: durations and periods have units.  tim-10: a time of day goes before an event of the day."""
+    """tim-1, tim-2: durations and periods have units.  tim-4, tim-5: they are not negative.  tim-9: an offset is that
+    of an event of the day.  tim-10: a time of day goes before such an event."""
     for name, unit in (("duration", "durationUnit"), ("period", "periodUnit")):
-        if name in repeat and unit not in repeat:
-            repeat[f"_{unit}"] = absent()
+        if repeat.get(name, 0) < 0:
+            keep_as_sent(repeat, name, str(repeat.pop(name)))
+        if (name in repeat or f"_{name}" in repeat) and unit not in repeat:
+            repeat.setdefault(f"_{unit}", absent())
     if "timeOfDay" in repeat:
         repeat.pop("when", None)
+    if "offset" in repeat and "when" not in repeat:
+        kept = {"url": AS_SENT, "valueString": f"offset {repeat.pop('offset')}"}
+        repeat.setdefault("extension", []).append(kept)
+
+
+def _range(range: Json) -> None:
+    """rng-2: a range goes from low to high.  The low end stays."""
+    low, high = range.get("low", {}).get("value"), range.get("high", {}).get("value")
+    if low is not None and high is not None and high < low:
+        range.setdefault("extension", []).append({"url": AS_SENT, "valueQuantity": range.pop("high")})
+
+
+def _ratio(ratio: Json) -> None:
+    """rat-1: a ratio has a numerator and a denominator."""
+    for name in ("numerator", "denominator"):
+        ratio.setdefault(name, absent())
+
+
+def _money(money: Json) -> None:
+    """The currency is a code of ISO 4217."""
+    from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS  # on first use: few messages have amounts
+
+    currency = money.get("currency")
+    if currency is not None and not OPEN_SYSTEMS["urn:iso:std:iso:4217"](currency):
+        keep_as_sent(money, "currency", money.pop("currency"))
 
 
 def _appointment(appointment: Json) -> None:
@@ -176,9 +233,12 @@ _MENDS: dict[str, Callable[[Json], None]] = {
     "Appointment": _appointment,
     "Appointment.participant": _participant,
     "ContactPoint": _contact_point,
+    "Money": _money,
     "Organization": _organization,
     "Patient.contact": _contact,
     "Period": _period,
+    "Range": _range,
+    "Ratio": _ratio,
     "ServiceRequest": _service_request,
     "Timing.repeat": _repeat,
 }

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipf.mapping.language.concepts import Overrides
-from ipf.mapping.runtime.mending import TypeRules, drop_void, keep_as_sent
+from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
 
@@ -21,10 +21,18 @@ _LAST = tuple(f"{number:04x}" for number in range(1024))
 Frame = list[Any]
 """Variables of one group while it runs; slot 0 holds the Run."""
 
-Mark = tuple[int, int, int, int]
-"""Lengths of `created`, `extensions`, `refused` and `checked`."""
 
-NOTHING_YET: Mark = (0, 0, 0, 0)
+class Mark(NamedTuple):
+    """Lengths of the lists of elements of a run."""
+
+    created: int = 0
+    extensions: int = 0
+    refused: int = 0
+    extended: int = 0
+    checked: int = 0
+
+
+NOTHING_YET = Mark()
 
 Get = Callable[[Frame], Any]
 Act = Callable[[Frame], None]
@@ -44,9 +52,10 @@ class Run:
 
     `created`: every element that may stay empty, as (parent, name, element), parents first.  `references`: every
     reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the result is a Bundle, and what is
-    in `extensions`, `checked` and `refused` is made valid (`mending`): extensions, other elements with the rules of
-    their type, and values that their element does not allow, as (owner, key, text, other keys of a choice).  `trace`:
-    None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).
+    in `extensions`, `checked`, `refused` and `extended` is made valid (`mending`): extensions, other elements with the
+    rules of their type, values that their element does not allow, as (owner, key, text, other keys of a choice), and
+    lists of primitives with extensions, as (owner, key).  `trace`: None without a trace.  `is_recording`: a group is
+    being recorded for the result cache (`memo`).
     """
 
     key: bytes
@@ -56,6 +65,7 @@ class Run:
     extensions: list[Json] = field(default_factory=list)
     checked: list[tuple[TypeRules, Json]] = field(default_factory=list)
     refused: list[tuple[Json, str, str, frozenset[str]]] = field(default_factory=list)
+    extended: list[tuple[Json, str]] = field(default_factory=list)
     urns: dict[int, str] = field(default_factory=dict)
     shared: dict[tuple[int, str], Json] = field(default_factory=dict)
     firsts: dict[int, int] = field(default_factory=dict)
@@ -118,18 +128,18 @@ class Run:
 
     def mark(self) -> Mark:
         """The lengths of the lists of elements."""
-        return len(self.created), len(self.extensions), len(self.refused), len(self.checked)
+        return Mark(len(self.created), len(self.extensions), len(self.refused), len(self.extended), len(self.checked))
 
     def tidy(self, since: Mark, roots: Iterable[Json]) -> None:
         """Keep refused values, and remove empty elements and extensions, of those since a mark; see `prune`."""
-        created, extensions, refused, _ = since
+        created, extensions, refused, extended, _ = since
         if self.is_bundle:
             for owner, key, text, others in self.refused[refused:]:
                 if key not in owner and owner.keys().isdisjoint(others):
                     keep_as_sent(owner, key, text)
             del self.refused[refused:]
         self.prune(created, roots)
-        while self.is_bundle and drop_void(self.extensions[extensions:]):
+        while self.is_bundle and (drop_void(self.extensions[extensions:]) or align(self.extended[extended:])):
             self.prune(created, roots)
 
     def complete(self, since: int) -> None:
@@ -145,6 +155,7 @@ class Run:
         Bottom up: in reverse order of creation, a child comes before its parent.
         """
         lists: dict[int, set[str]] = {}
+        parts: list[Json] = []
         for parent, name, child in reversed(self.created if not since else self.created[since:]):
             if lists:
                 names = lists.pop(id(child), None)
@@ -152,9 +163,16 @@ class Run:
                     _filter_lists(child, names)
             if not child or (len(child) == 1 and "resourceType" in child):
                 _detach(parent, name, child, lists)
+                parts.append(parent)
         if lists:
             for root in roots:
                 _filter_lists(root, lists.pop(id(root), ()))
+            # A primitive with extensions is recorded after them.
+            late = [(part, lists.pop(id(part))) for part in parts if id(part) in lists]
+            for part, names in late:
+                _filter_lists(part, names)
+            if any(not part for part, _ in late):
+                self.prune(since, roots)
 
     def _drop_dead_references(self) -> bool:
         """Remove references to empty resources; True when there were any."""

@@ -142,3 +142,41 @@ class InvariantTests(TestCase):
         )
         found = made("ServiceRequest", rules, "PID|||||A")["occurrenceTiming"]["repeat"]
         self.assertEqual(found, {"duration": 5, "timeOfDay": ["08:00:00"], "_durationUnit": UNKNOWN})
+
+    def test_lists_of_primitives_with_extensions(self) -> None:
+        """Values and extensions have the same number of items, and none is empty."""
+        rules = (
+            "pid.PID_5 as t -> tgt.name as n, n.given = t as g then {"
+            " pid.PID_6 as m -> g.extension as e, e.url = 'urn:a', e.value = cast(m, 'decimal'); };"
+            " pid.PID_9 as t -> tgt.name as n collate, n.given = t;"
+        )
+        one = {"extension": [{"url": "urn:a", "valueDecimal": 7}]}
+        found = made("Patient", rules, "PID|||||A|7|||B")["name"][0]
+        self.assertEqual((found["given"], found["_given"]), (["A", "B"], [one, None]))
+        found = made("Patient", rules, "PID|||||A|seven|||B")["name"][0]
+        self.assertEqual(found, {"given": ["A", "B"]})
+
+    def test_amounts(self) -> None:
+        """A currency of ISO 4217; ranges from low to high; both parts of a ratio; times that are not negative."""
+        rules = "pid.PID_5 as t -> tgt.priceOverride as m, m.value = 5, m.currency = t;"
+        self.assertEqual(made("ChargeItem", rules, "PID|||||NOK")["priceOverride"], {"value": 5, "currency": "NOK"})
+        found = made("ChargeItem", rules, "PID|||||crowns")["priceOverride"]
+        self.assertEqual(found, {"value": 5, "_currency": kept("crowns")})
+        rules = (
+            "pid -> tgt.quantity = create('Range') as r, r.low as l, r.high as h then {"
+            " pid.PID_5 as t -> l.value = t; pid.PID_6 as t -> h.value = t; };"
+        )
+        found = made("ServiceRequest", rules, "PID|||||1|2")["quantityRange"]
+        self.assertEqual(found, {"low": {"value": 1}, "high": {"value": 2}})
+        found = made("ServiceRequest", rules, "PID|||||2|1")["quantityRange"]
+        self.assertEqual(found, {"low": {"value": 2}, "extension": [{"url": AS_SENT, "valueQuantity": {"value": 1}}]})
+        rules = "pid.PID_5 as t -> tgt.quantity = create('Ratio') as r, r.numerator as n, n.value = t;"
+        found = made("ServiceRequest", rules, "PID|||||2")["quantityRatio"]
+        self.assertEqual(found, {"numerator": {"value": 2}, "denominator": UNKNOWN})
+
+    def test_control_characters(self) -> None:
+        """A text has none; computed texts, codes and identifiers neither."""
+        rules = "pid.PID_5 as t -> tgt.name as n, n.family = t, n.text = (t & '!'), tgt.maritalStatus = cc('urn:a', t);"
+        found = made("Patient", rules, "PID|||||A\x07B")
+        self.assertEqual(found["name"], [{"family": "A\ufffdB", "text": "A\ufffdB!"}])
+        self.assertEqual(found["maritalStatus"]["coding"][0]["code"], "A\ufffdB")

@@ -211,5 +211,6 @@ def primitive_flusher(element: TargetElement, slot: int) -> Act:
             extras = owner.setdefault(extension_key, [])
             extras.extend([None] * (len(owner[key]) - len(extras) - 1))
             extras.append(held)
+            frame[0].extended.append((owner, key))
 
     return close

@@ -189,15 +189,15 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
         writer.line(f"{made} = v = {template}")
         store_source(writer, element, "v")
         writer.line(f"r.created.append(({owner}, {key}, v))")
-        write_check(writer, kind, "v")
 
     def write(writer: Writer) -> None:
-        if is_found_again:
+        if is_found_again:  # an element found again may be of a replayed result (`memo`), which was checked before
             writer.line(f"{made} = {owner}.get({key})")
             with writer.inside(f"if {made} is None"):
                 write_new(writer)
         else:
             write_new(writer)
+        write_check(writer, kind, made)
 
     return write
 
