@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from ipf.hl7.arrange import arrange
 from ipf.hl7.charset import decode, decode_with, sniff
 from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
 from ipf.hl7.segments import split_segments
-from ipf.hl7.structure import Group, Structure, arrange, is_site_segment, structure, structure_name
+from ipf.hl7.structure import Group, Structure, is_site_segment, structure, structure_name
 
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
 _HEADERS = ("MSH", "BHS", "FHS")

@@ -1,12 +1,7 @@
-"""Message structures: the group of each segment.
+"""Message structures: which segments and groups a message has, in which order.
 
 The structures are facts of the standard, in `fhir/v2/structures.json` (see `generate.py` beside it), in the abstract
-message syntax of HL7, and are parsed on demand.  Placement is lenient: an unexpected segment is placed with a warning,
-and an unknown one (such as a Z segment) stays in the group in which it occurs.
-
-A cursor moves through the structure.  For each segment the groups are tried from the innermost open one outwards: (1)
-the segment occurs at or after the cursor, directly or at the beginning of a group; (2) the same, with groups whose
-required first segment is missing; (3) the segment occurs before the cursor, so it is out of order.
+message syntax of HL7, and are parsed on demand.  `arrange` places segments in them.
 
 Source: HL7 v2.9 section 2.12 (chapter formats, abstract message syntax), table 0354.
 """
@@ -15,30 +10,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from ipf.config.paths import folder
 
 DEFAULT_VERSION = "2.5.1"
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[\[\]{}<>|()]")
-_MOST_WARNINGS = 50
-_NOT_A_BEGINNING = {"PRIOR_RESULT": frozenset(("ORC", "OBR"))}
-"""Segments that do not open a group although the syntax would let them.  In PRIOR_RESULT of an order everything before
-the order itself is optional, so each further ORC of a message could be a prior result of the one before; senders mean
-another order, and say whose prior result follows (PID)."""
+_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(\(?)")
+_BATCH = frozenset(("ADD", "BHS", "BTS", "DSC", "FHS", "FTS"))
+PRIOR_RESULT = "PRIOR_RESULT"
+_PRIOR_RESULT_BEGINS = frozenset(("PID",))
+"""In PRIOR_RESULT of an order everything before the order itself is optional, so each further ORC, OBR or PV1 of a
+message could be a prior result of the order before.  Senders mean another order, unless they say whose prior result
+follows (PID) or that it is one (ORC-1 = PR, table 0119)."""
 
 Path = tuple[tuple[int, "Item"], ...]
-
-
-class Named(Protocol):
-    """Anything with a segment name."""
-
-    @property
-    def name(self) -> str:
-        """Such as `PID`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +81,7 @@ class Definition:
                 if item.group is None:
                     if item.name == name:
                         return ((index, item),)
-                elif lenient or name in item.group.first:
+                elif name in item.group.first or (lenient and item.name != PRIOR_RESULT):
                     inner = item.group.path(name, 0, lenient)
                     if inner is not None:
                         return ((index, item), *inner)
@@ -162,75 +151,9 @@ class Group:
         self._by_name.setdefault(node.name, []).append(node)
 
 
-class _Open:
-    """An open group: its definition and the slot of its last child."""
-
-    __slots__ = ("definition", "group", "slot")
-
-    def __init__(self, group: Group, definition: Definition) -> None:
-        self.group = group
-        self.definition = definition
-        self.slot = -1
-
-    def next_slot(self) -> int:
-        """The next slot to try: the same one when it may repeat."""
-        return self.slot if self.slot >= 0 and self.definition.slots[self.slot].repeats else self.slot + 1
-
-
 def is_site_segment(structure: Structure, name: str) -> bool:
     """Whether it is a local segment (Z segment), which the structure does not have."""
     return len(name) == 3 and name[:1] == "Z" and name not in structure.all_names
-
-
-def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, list[str]]:
-    """The tree of a message, and a warning for each misplaced segment."""
-    root = Group(structure.name)
-    opened = [_Open(root, structure.root)]
-    warnings: list[str] = []
-    for number, segment in enumerate(segments, 1):
-        if _go_on(opened, segment, lenient=False) or _go_on(opened, segment, lenient=True):
-            continue
-        known = segment.name in structure.all_names and _put_back(opened, segment)
-        if not known:
-            opened[-1].group.add(segment)
-        if (known or not segment.name.startswith("Z")) and len(warnings) < _MOST_WARNINGS:
-            reason = "is out of order" if known else f"is not part of {structure.name} in v{structure.version}"
-            warnings.append(f"segment {number} ({segment.name}) {reason}")
-    return root, warnings
-
-
-def _go_on(opened: list[_Open], segment: Named, *, lenient: bool) -> bool:
-    """Place the segment at or after the cursor, and move the cursor."""
-    for depth in range(len(opened) - 1, -1, -1):
-        here = opened[depth]
-        path = here.definition.path(segment.name, here.next_slot(), lenient)
-        if path is not None:
-            del opened[depth + 1 :]
-            for slot, item in path:
-                opened[-1].slot = slot
-                if item.group is not None:
-                    group = Group(item.name)
-                    opened[-1].group.add(group)
-                    opened.append(_Open(group, item.group))
-            opened[-1].group.add(segment)
-            return True
-    return False
-
-
-def _put_back(opened: list[_Open], segment: Named) -> bool:
-    """Place a segment before the cursor; the cursor stays."""
-    for here in reversed(opened):
-        path = here.definition.path(segment.name, 0, True)
-        if path is not None:
-            target = here.group
-            for _, item in path[:-1]:
-                there = target.children(item.name)
-                if not there:
-                    target.add(Group(item.name))
-                target = target.children(item.name)[-1]
-            target.add(segment)
-            return True
-    return False
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -276,6 +199,29 @@ def structure(name: str, version: str = DEFAULT_VERSION) -> Structure | None:
     return Structure(name, found, definition, every - grouped, every, frozenset(definition.group_names()))
 
 
+def is_structure(name: str) -> bool:
+    """Whether the standard has a message structure of this name."""
+    return name in _tables()["structures"]
+
+
+@lru_cache(maxsize=1)
+def _all_names() -> tuple[frozenset[str], frozenset[str]]:
+    syntaxes = [syntax for editions in _tables()["structures"].values() for _, syntax in editions]
+    words = {(name, bracket) for syntax in syntaxes for name, bracket in _NAME.findall(syntax)}
+    segments = frozenset(name for name, bracket in words if not bracket)
+    return segments | _BATCH, frozenset(name for name, bracket in words if bracket)
+
+
+def all_segment_names() -> frozenset[str]:
+    """Segments of any message structure, in any version, and those of batches and files."""
+    return _all_names()[0]
+
+
+def all_group_names() -> frozenset[str]:
+    """Groups of any message structure, in any version."""
+    return _all_names()[1]
+
+
 def _version(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() and len(part) < 5 for part in parts) else ()
@@ -310,7 +256,8 @@ def _slot(tokens: list[str], at: int) -> tuple[Slot, int]:
     name, at = tokens[at], at + 1
     if at < len(tokens) and tokens[at] == "(":
         group, at = _sequence(tokens, at + 1)
-        group.first -= _NOT_A_BEGINNING.get(name, frozenset())
+        if name == PRIOR_RESULT:
+            group.first &= _PRIOR_RESULT_BEGINS
         return Slot((Item(name, group),), True, False), at + 1
     return Slot((Item(name),), True, False), at
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from tests.corpus import samples
 from tests.mapping_maps.facts import at
 from tests.mapping_maps.test_orders import HEAD, found, made
 
@@ -85,3 +87,148 @@ class CollectorCommentTests(TestCase):
                     held = found(HEAD.format(kind) + obr + segments, SPECIMEN)
                     self.assertEqual([values(one, "note.text") for one in held], [["hemolysed"]] * wanted)
                     self.assertTrue(all("collector" in one["collection"] for one in held))
+
+
+def numbers(text: str) -> list[list[str]]:
+    """The numbers of each order."""
+    return [values(one, "identifier.value") for one in found(text, REQUEST)]
+
+
+FURTHER = "ORC|NW|1^A||||||||||7^Doc^Ann\nOBR|1|1^A||T1\nOBX|1|ST|Q||yes||||||F\nOBR|2|{}||T2\nOBX|1|NM|718-7||5||||||F"
+
+
+class FurtherOrderTests(TestCase):
+    """A second OBR of one ORC is an order, not a prior result."""
+
+    def test_what_the_orc_says_is_said_of_each(self) -> None:
+        """Event, provider and observations."""
+        for kind in ("OML^O21", "ORM^O01"):
+            for version in ("2.3", "2.4", "2.5", "2.5.1", "2.6", "2.7", "2.8.2"):
+                with self.subTest(kind=kind, version=version):
+                    text = HEAD.format(kind).replace("2.5.1", version) + FURTHER.format("2^A")
+                    held = found(text, REQUEST)
+                    self.assertEqual(numbers(text), [["1"], ["2"]])
+                    self.assertEqual([one["status"] for one in held], ["active", "active"])
+                    self.assertEqual([one["requester"]["display"] for one in held], ["Ann Doc", "Ann Doc"])
+                    self.assertEqual([len(one["supportingInfo"]) for one in held], [1, 1])
+                    self.assertEqual(found(text, "DiagnosticReport"), [])
+
+    def test_where_orc_and_obr_share_a_group(self) -> None:
+        """OMG: the second one is an order without an event."""
+        text = HEAD.format("OMG^O19") + FURTHER.format("2^A")
+        self.assertEqual(numbers(text), [["1"], ["2"]])
+        self.assertEqual([one["status"] for one in found(text, REQUEST)], ["active", "active"])
+
+    def test_by_specimen(self) -> None:
+        """OML O33: each is for the specimen."""
+        text = HEAD.format("OML^O33") + "SPM|1|S1\n" + FURTHER.format("2^A")
+        self.assertEqual(numbers(text), [["1"], ["2"]])
+        self.assertEqual([len(one["specimen"]) for one in found(text, REQUEST)], [1, 1])
+
+    def test_numbers(self) -> None:
+        """The number of ORC counts when that of OBR is the same; another one is further when there is one OBR."""
+        text = HEAD.format("ORM^O01")
+        self.assertEqual(numbers(text + "ORC|NW|1^A|2^B\nOBR|1|1|2|T"), [["1", "2"]])
+        [only] = found(text + "ORC|NW|1^A|2^B\nOBR|1|1|2|T", REQUEST)
+        self.assertEqual(values(only, "identifier.system"), ["urn:ipf:authority:A", "urn:ipf:authority:B"])
+        self.assertEqual(numbers(text + "ORC|NW|1|2\nOBR|1|3|4|T"), [["3", "1", "4", "2"]])
+        self.assertEqual(numbers(text + "ORC|NW|1|2\nOBR|1|1|4|T"), [["1", "4", "2"]])
+
+
+PRIOR = (
+    "ORC|NW|1^A\nOBR|1|1^A||T1\n{}ORC|PR|8^A|9^L\nOBR|1|8^A|9^L|718-7^HB^LN|||20250101\nOBX|1|NM|718-7^HB^LN||5||||||F"
+)
+RESULT = "ORC|RE|8^A|9^L\nOBR|1|8^A|9^L|718-7^HB^LN|||20250101\nOBX|1|NM|718-7^HB^LN||5||||||F"
+
+
+class PriorResultTests(TestCase):
+    """PRIOR_RESULT of OML."""
+
+    def test_kept_and_not_written_over(self) -> None:
+        """Report and observation by the keys of the message that brought them, created once, supporting the order."""
+        stored = conditions(HEAD.format("ORU^R01") + RESULT)
+        for kind in ("OML^O21", "OML^O33"):
+            for whose in ("", "PID|1||1^^^B^MR||X\n"):
+                with self.subTest(kind=kind, whose=whose):
+                    specimen = "SPM|1|S1\n" if kind == "OML^O33" else ""
+                    text = HEAD.format(kind) + specimen + PRIOR.format(whose)
+                    for resource_type in ("DiagnosticReport", OBSERVATION):
+                        self.assertEqual(conditions(text)[resource_type], stored[resource_type])
+                        self.assertTrue(all("subject" in one for one in found(text, resource_type)))
+                        self.assertEqual(methods(text)[resource_type], {"POST"})
+                    [order] = [one for one in found(text, REQUEST) if "supportingInfo" in one]
+                    self.assertEqual(values(order, "identifier.value"), ["1"])
+                    self.assertEqual(len(found(text, "Patient")), 1)
+
+    def test_of_another_person(self) -> None:
+        """Somebody else's result stays somebody else's."""
+        text = HEAD.format("OML^O21") + PRIOR.format("PID|1||2^^^B^MR||Mother\n")
+        patients = {one["identifier"][0]["value"]: one for one in found(text, "Patient")}
+        self.assertEqual(set(patients), {"1", "2"})
+        report, order = made(text, "DiagnosticReport"), found(text, REQUEST)[0]
+        self.assertNotEqual(report["subject"], order["subject"])
+
+
+class SegmentOrderTests(TestCase):
+    """OBX before PV1."""
+
+    def test_results_keep_their_patient_and_visit(self) -> None:
+        """In each version; the early OBX is about the patient."""
+        body = "OBX|1|NM|8302-2^Height^LN||170||||||F\nPV1|1|I|W^1||||||||||||||||V1\n" + RESULT
+        for version in ("2.3", "2.3.1", "2.4", "2.5.1", "2.6", "2.7", "2.8.2"):
+            with self.subTest(version=version):
+                text = HEAD.format("ORU^R01").replace("2.5.1", version) + body
+                held = found(text, OBSERVATION)
+                self.assertEqual(len(held), 2)
+                self.assertTrue(all("reference" in one["subject"] for one in held))
+                self.assertIn("encounter", made(text, "DiagnosticReport"))
+                self.assertIn("encounter", made(text, REQUEST))
+
+    def test_orders(self) -> None:
+        """It makes no order of its own."""
+        body = "OBX|1|NM|8302-2^Height^LN||170||||||F\nPV1|1|I|W^1||||||||||||||||V1\nORC|NW|1\nOBR|1|1||T"
+        for kind in ("ORM^O01", "OML^O21", "OMG^O19"):
+            with self.subTest(kind=kind):
+                text = HEAD.format(kind) + body
+                self.assertEqual(numbers(text), [["1"]])
+                self.assertIn("encounter", made(text, REQUEST))
+                self.assertIn("reference", made(text, OBSERVATION)["subject"])
+
+    def test_admissions(self) -> None:
+        """Observation and visit."""
+        text = HEAD.format("ADT^A01") + "OBX|1|NM|8302-2^Height^LN||170||||||F\nPV1|1|I|W^1||||||||||||||||V1"
+        self.assertIn("subject", made(text, OBSERVATION))
+        self.assertIn("subject", made(text, "Encounter"))
+
+
+class AnswerTests(TestCase):
+    """Questions at order entry."""
+
+    def test_each_order_has_its_own(self) -> None:
+        """The answer for one order does not replace that for another one, told without a time."""
+        body = "ORC|NW|{0}^A\nOBR|1|{0}^A||T\nOBX|1|ST|PREG||{1}||||||F"
+        for kind in ("ORM^O01", "OML^O21", "OMG^O19"):
+            with self.subTest(kind=kind):
+                first, second, again = (
+                    conditions(HEAD.format(kind) + body.format(*one))[OBSERVATION]
+                    for one in (("1", "N"), ("2", "Y"), ("1", "Y"))
+                )
+                self.assertNotEqual(first, second)
+                self.assertEqual(first, again)
+
+
+def conditions(text: str) -> dict[str, set[str]]:
+    """The condition of each entry, by type."""
+    return _of_entries(text, lambda one: str(one.get("ifNoneExist") or one["url"].partition("?")[2]))
+
+
+def methods(text: str) -> dict[str, set[str]]:
+    """The method of each entry, by type."""
+    return _of_entries(text, lambda one: str(one["method"]))
+
+
+def _of_entries(text: str, part: Callable[[dict[str, Any]], str]) -> dict[str, set[str]]:
+    by_type: dict[str, set[str]] = {}
+    for entry in samples.library().transform_message(samples.parse(text))["entry"]:
+        by_type.setdefault(entry["resource"]["resourceType"], set()).add(part(entry["request"]))
+    return by_type

@@ -127,7 +127,7 @@ class FolderTests(FolderCase):
                 self.folder.build(bare(), fresh=fresh)
             self.assertIs(caught.exception.category, Category.MAPPING)
             self.assertIn("a.tar.gz", str(caught.exception))
-            self.assertIn("Born", str(caught.exception))
+            self.assertIn("maps/a04.fml:3:1: no map is installed that 'urn:test:general'", str(caught.exception))
         self.assertEqual(self.loaded(self.folder.build(general, fresh=False)), ["a.tar.gz 1.0"])
         silent = parse(
             '/// url = "urn:test:general"\ngroup Born(source pid : PID, target patient : Patient) {\n'

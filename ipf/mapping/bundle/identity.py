@@ -100,7 +100,8 @@ def update_by_any(resource: Json) -> tuple[Json, str]:
     """The request of a PUT with the url BY_IDENTIFIER, and its condition; without an identifier a creation.
 
     The first identifier, or the one that other messages find it by: a message that is converted again after the prior
-    number has gone meets the same resource, and two resources are an ambiguous match.
+    number has gone meets the same resource, and two resources are an ambiguous match.  Shared reference data: any
+    identifier with a system, since a master file says that they are of one person or place.
     """
     resource_type = resource["resourceType"]
     held = resource.get("identifier", ())
@@ -108,7 +109,9 @@ def update_by_any(resource: Json) -> tuple[Json, str]:
     usual = match_identifier(resource)
     if not valued or usual is None:
         return {"method": "POST", "url": resource_type}, ""
-    condition = f"{resource_type}?{_BY_TOKEN}{','.join(dict.fromkeys((token(valued[0]), token(usual))))}"
+    is_shared = RULES.get(resource_type) == CREATE_ONCE
+    meant = [usual, *(one for one in valued if "system" in one)] if is_shared else [valued[0], usual]
+    condition = f"{resource_type}?{_BY_TOKEN}{','.join(dict.fromkeys(map(token, meant)))}"
     return {"method": "PUT", "url": condition}, condition
 
 

@@ -15,12 +15,14 @@ from itertools import chain
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.hl7.structure import is_structure
 from ipf.mapping.compiler.context import CompiledGroup, GroupContext
 from ipf.mapping.compiler.emit import Block, function, sequence
 from ipf.mapping.compiler.groups import Environment, Groups, Unit
 from ipf.mapping.compiler.kinds import Kind
 from ipf.mapping.compiler.rules import RuleCompiler
 from ipf.mapping.compiler.scope import Layout, Scope
+from ipf.mapping.compiler.v2_names import check_rules
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, StructureMap
@@ -66,9 +68,24 @@ class Compiler:
             for slot, parameter, kind in zip(slots, part.inputs, known, strict=False):
                 is_source = parameter.mode == "source"
                 scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_source and not kind.is_text)
-            compiler = RuleCompiler(GroupContext(self.groups, owner, part, self.results, self.compile_group))
+            context = GroupContext(self.groups, owner, part, self.results, self.compile_group)
+            check_rules(part.rules, _v2_types(owner, part, scope), context.fail)
+            compiler = RuleCompiler(context)
             rules += compiler.rules(part.rules, scope)
         code.run = function(sequence(rules), len(slots))
+
+
+def _v2_types(unit: Unit, part: Group, scope: Scope) -> dict[str, str]:
+    """HL7 v2 type of each name that the rules of a group begin with; empty for those of other models.
+
+    A parameter without a type takes segments of several types, so only a message structure is passed on to it.
+    """
+    types = dict.fromkeys((one.name for one in unit.content.constants), "")
+    for one in part.inputs:
+        kind = scope.names[one.name].kind
+        is_stated = kind.is_v2 and (bool(one.type) or is_structure(kind.name))
+        types[one.name] = kind.name if is_stated else ""
+    return types
 
 
 class Program:

@@ -115,7 +115,7 @@ class GroupContext:
 
     def call(self, dependent: Dependent, rule: Rule, scope: Scope) -> Block:
         """`then Group(a, b)`"""
-        found = self.groups.find_group(self.unit, dependent.name)
+        found = self.groups.find_group(self.unit, dependent.name, dependent.place)
         if found is None:
             raise self.fail(f"no group '{dependent.name}' in this map or its imports", dependent.place)
         content, group = found

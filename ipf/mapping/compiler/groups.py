@@ -45,6 +45,7 @@ class Unit:
         environment: Environment,
         matching: Callable[[str], Sequence[str]],
     ) -> None:
+        _check_groups(content)
         self.content = content
         self.models = environment.models
         self.tables = environment.tables
@@ -69,10 +70,23 @@ class Unit:
         raise FmlError(f"unknown type '{name}': declare it with 'uses'", self.content.file, place)
 
 
+def _check_groups(content: StructureMap) -> None:
+    """FmlError for the second group of one name."""
+    names: set[str] = set()
+    for group in content.groups:
+        if group.name in names:
+            raise FmlError(f"there is already a group '{group.name}' in this map", content.file, group.place)
+        names.add(group.name)
+
+
 def _visible(
     content: StructureMap, maps: Mapping[str, StructureMap], matching: Callable[[str], Sequence[str]]
 ) -> Iterable[StructureMap]:
-    """The map itself, then its imports in order, then theirs; each once."""
+    """The map itself, then its imports in order, then theirs; each once.  FmlError: an import finds no map."""
+    places = content.import_places or (NOWHERE,) * len(content.imports)
+    for pattern, place in zip(content.imports, places, strict=True):
+        if not any(url != content.url or "*" not in pattern for url in matching(pattern)):
+            raise FmlError(f"no map is installed that '{pattern}' matches", content.file, place)
     seen: dict[str, StructureMap] = {content.url: content}
     queue = [content]
     while queue:
@@ -120,19 +134,31 @@ class Groups:
             found = self._units[content.url] = Unit(content, self.maps, self.environment, self._matching)
         return found
 
-    def find_group(self, unit: Unit, name: str) -> tuple[StructureMap, Group] | None:
-        """A group by name, in the map itself, then in its imports."""
+    def find_group(self, unit: Unit, name: str, place: Place = NOWHERE) -> tuple[StructureMap, Group] | None:
+        """A group by name, in the map itself, then in its imports.  `place`: where the map names it.
+
+        FmlError: several imports have a group of this name.
+        """
         key = (unit.content.url, name)
         if key not in self._found:  # a map uses few of the visible names
-            groups = (self._own(content).get(name) for content in unit.visible)
-            self._found[key] = next(filter(None, groups), None)
+            self._found[key] = self._search(unit, name, place)
         return self._found[key]
 
+    def _search(self, unit: Unit, name: str, place: Place) -> tuple[StructureMap, Group] | None:
+        own = self._own(unit.content).get(name)
+        if own is not None:
+            return own
+        found = [one for content in unit.visible if (one := self._own(content).get(name)) is not None]
+        if len(found) > 1:
+            maps = " and ".join(content.url for content, _ in found[:2])
+            raise FmlError(f"two imported groups are named '{name}': in {maps}", unit.content.file, place)
+        return found[0] if found else None
+
     def _own(self, content: StructureMap) -> Mapping[str, tuple[StructureMap, Group]]:
-        """The groups of one map by name; the first of two with one name."""
+        """The groups of one map by name."""
         found = self._groups.get(content.url)
         if found is None:
-            found = self._groups[content.url] = {one.name: (content, one) for one in reversed(content.groups)}
+            found = self._groups[content.url] = {one.name: (content, one) for one in content.groups}
         return found
 
     def typed_group(self, unit: Unit, source: Kind, target: Kind) -> tuple[StructureMap, Group] | None:
@@ -164,7 +190,7 @@ class Groups:
         line = [(unit, group)]
         while line[0][1].extends:
             owner, part = line[0]
-            found = self.find_group(owner, part.extends)
+            found = self.find_group(owner, part.extends, part.place)
             if found is None:
                 raise FmlError(f"no group '{part.extends}' in this map or its imports", owner.content.file, part.place)
             if any(found[1] is one for _, one in line):

@@ -227,7 +227,7 @@ def types_of(name: str) -> tuple[str, ...]:
 
 def field_count(segment: str) -> int:
     """The number of fields of a segment; 0 when HL7 v2 has no such segment."""
-    return 0 if segment in _data_types() else len(_types().get(segment, ()))
+    return 0 if segment in _data_types() else count_of_parts(segment)
 
 
 @lru_cache(maxsize=4096)
@@ -239,3 +239,12 @@ def is_data_type(name: str) -> bool:
 @lru_cache(maxsize=1)
 def _data_types() -> frozenset[str]:
     return frozenset(kind for kinds in _types().values() for kind in kinds if len(kind) > 1)
+
+
+_FIELDS_OF_2_9 = {"FT1": 56, "MSH": 28, "NTE": 9, "OBR": 55, "OBX": 33, "ORC": 38, "PRT": 24, "TXA": 28}
+"""Number of fields in v2.9, of segments that the tables (to v2.8.2) know with fewer."""
+
+
+def count_of_parts(name: str) -> int:
+    """Number of the fields of a segment or components of a data type, in its newest version; 0 when unknown."""
+    return _FIELDS_OF_2_9.get(name) or len(_types().get(name, ()))

@@ -23,6 +23,7 @@ from ipf.mapping.language.model import (
     Group,
     Input,
     Parameter,
+    Place,
     Structure,
     StructureMap,
 )
@@ -53,6 +54,7 @@ def parse(text: str, file: str = "") -> StructureMap:
     header = _header(cursor)
     structures: list[Structure] = []
     imports: list[str] = []
+    import_places: list[Place] = []
     constants: list[Constant] = []
     tables: list[ConceptTable] = []
     groups: list[Group] = []
@@ -60,7 +62,7 @@ def parse(text: str, file: str = "") -> StructureMap:
         if cursor.at("uses"):
             structures.append(_uses(cursor))
         elif cursor.at("imports"):
-            cursor.take()
+            import_places.append(cursor.take().place)
             imports.append(cursor.string("the quoted url of a map"))
             cursor.skip(";")
         elif cursor.at("conceptmap"):
@@ -82,6 +84,7 @@ def parse(text: str, file: str = "") -> StructureMap:
         groups=tuple(groups),
         file=file,
         ignored=ignored(text, file),
+        import_places=tuple(import_places),
     )
 
 

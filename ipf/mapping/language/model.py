@@ -216,6 +216,7 @@ class StructureMap:
     groups: tuple[Group, ...] = ()
     file: str = field(default="", compare=False)
     ignored: tuple[Ignored, ...] = field(default=(), compare=False)
+    import_places: tuple[Place, ...] = field(default=(), compare=False)
 
     def meta(self, key: str) -> str:
         """Value of a `/// key = value` line; empty when absent."""

@@ -86,6 +86,7 @@ class CompleteTests(TestCase):
                 "PUT",
                 "Patient?identifier=s|1,s|2",
             ),
+            (resource("Practitioner", ("s", "1"), ("", "2"), ("t", "3")), "PUT", "Practitioner?identifier=s|1,t|3"),
             (resource("Account", ("", "1")), "PUT", "Account?identifier=|1"),
             (resource("MessageHeader"), "POST", "MessageHeader"),
         ]
