@@ -162,6 +162,9 @@ class Settings:
         True,
         "later messages of the patient wait while a message is FAILED with such an error",
     )
+    unread_fields: bool = variable(
+        "IPF_UNREAD_FIELDS", boolean, True, "count the fields of converted messages that no rule reads, by sender"
+    )
     ordering: str = variable(
         "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "messages that are converted in order"
     )

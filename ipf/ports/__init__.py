@@ -98,6 +98,7 @@ from ipf.ports.unmapped_codes import (
     UnmappedFilter,
     UnmappedRow,
 )
+from ipf.ports.unread_fields import UnreadCount, UnreadFields, UnreadFilter, UnreadRow
 from ipf.ports.websockets import (
     AuditBinding,
     Authenticate,
@@ -204,7 +205,11 @@ __all__ = [
     "UnmappedCodes",
     "UnmappedFilter",
     "UnmappedRow",
+    "UnreadCount",
     "UnreadField",
+    "UnreadFields",
+    "UnreadFilter",
+    "UnreadRow",
     "Version",
     "WebsocketClient",
     "WebsocketHub",

@@ -37,3 +37,7 @@ class ConversionMetrics:
     def failed_permanently(self, reason: str) -> None:
         """An attempt ended with an error that no retry mends."""
         metrics.failed_permanently(reason)
+
+    def unread_field(self, kind: str) -> None:
+        """A converted message had a field that is not in its result."""
+        metrics.unread_field(kind)

@@ -28,6 +28,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
+from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
 from ipf.telemetry.metrics_directory import VARIABLE, process_name, reserve_space
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -205,6 +206,12 @@ _removed = Counter(
     ("kind",),
     registry=_REGISTRY,
 )
+_unread_fields = Counter(
+    "ipf_unread_fields",
+    "Fields of converted messages that are not in the result: unread, declared (ignored on purpose), dropped.",
+    ("kind",),
+    registry=_REGISTRY,
+)
 _info = Gauge(
     "ipf_build_info",
     "Always 1; the label is the version.",
@@ -228,6 +235,7 @@ _dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.
 _permanent_reasons = {c.name.lower(): _permanent_failures.labels(c.name.lower()) for c in Category if not c.value.retry}
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
+_unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED)}
 _audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped")}
 
 
@@ -281,6 +289,11 @@ def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
 def failed_permanently(reason: str) -> None:
     """An attempt ended with an error that no retry mends.  `reason`: the name of its `Category` in any case."""
     _permanent_reasons[reason.lower()].inc()
+
+
+def unread_field(kind: str) -> None:
+    """A converted message had a field that is not in its result.  `kind`: of `UnreadField`."""
+    _unread_kinds[kind].inc()
 
 
 def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:

@@ -69,6 +69,7 @@ ANSWERED = {
     "converted_again": 1,
 }
 STORED = {"id": 5, "resource_type": "Patient", "key": "urn:mrn|MR|4711", "answer": "take", "target": "Patient/a"}
+UNREAD = {"kind": "declared", "path": "PV1-40", "reason": "a shared place", "occurrences": 17, "source_system": "LAB"}
 CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/actuator/health"): (503, {"status": "DOWN", "components": {"inbox": {"status": "DOWN", "details": {}}}}),
@@ -90,6 +91,9 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
     ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
     ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
+    ("GET", "/admin/unread-fields"): (200, {"total": 2, "items": [UNREAD]}),
+    ("DELETE", "/admin/unread-fields"): (200, {"forgotten": 12}),
+    ("GET", "/admin/messages/7/trace"): (200, {"unread": [{**UNREAD, "segment": "OBX[2]"}]}),
     ("POST", "/admin/mapping/reload"): (422, {"error": "bad_request", "message": "PID_Patient.fml:3:1: expected ';'"}),
 }
 
@@ -192,6 +196,13 @@ class CtlTests(TestCase):
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
             (
+                configuration.unread(api, output, "LAB", None, "declared", None, 5, False),
+                None,
+                ["LAB", "PV1-40", "17", "a shared place", "1 of 2"],
+            ),
+            (configuration.unread(api, output, "LAB", None, None, None, 5, True), None, ["12 rows are forgotten"]),
+            (configuration.unread(api, output, None, None, None, None, 5, False, 7), None, ["OBX[2]", "PV1-40"]),
+            (
                 profiles.validate_profile(api, output, io.BytesIO(b"tar")),
                 False,
                 ["acme", "1 passed, 1 failed", "tests/a.hl7", "no Patient was made", "maps/a.fml", "expected ';'"],
@@ -211,6 +222,8 @@ class CtlTests(TestCase):
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", taken), self.asked)
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", b'{"answer":"apart"}'), self.asked)
         self.assertIn(("DELETE", "/admin/identity-answers/5?tenant=north", b""), self.asked)
+        self.assertIn(("GET", "/admin/unread-fields?source_system=LAB&kind=declared&limit=5", b""), self.asked)
+        self.assertIn(("DELETE", "/admin/unread-fields?source_system=LAB", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
 
     async def test_refusals_have_a_hint(self) -> None:

@@ -6,6 +6,7 @@ from tests.fakes.inbox import MemoryInbox
 from tests.fakes.message_admin import MemoryMessageAdmin
 from tests.fakes.resources import MemoryFhirStore
 from tests.fakes.unmapped_codes import MemoryUnmappedCodes
+from tests.fakes.unread_fields import MemoryUnreadFields
 
 __all__ = [
     "MemoryDeliveryQueue",
@@ -14,4 +15,5 @@ __all__ = [
     "MemoryInbox",
     "MemoryMessageAdmin",
     "MemoryUnmappedCodes",
+    "MemoryUnreadFields",
 ]

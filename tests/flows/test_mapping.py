@@ -107,6 +107,30 @@ class UnmappedCodeTests(TestCase):
         """Recorded, answered, converted again in order; the original rows stay as they are."""
         run(self._unmapped())
 
+    def test_an_operator_sees_what_no_rule_read(self) -> None:
+        """Counted by sender and path, with a message whose trace says the same; forgotten when it is mended."""
+        run(self._unread())
+
+    async def _unread(self) -> None:
+        async with Running() as running:
+            await running.send(message("M1", "P1", "F", "+1"), message("M2", "P2", "F", "+2"))
+            path = "/admin/unread-fields?source_system=FEED&path=PID-7"
+            page = await running.until(path, lambda page: sum(item["occurrences"] for item in page["items"]) == 2)
+            row = page["items"][0]
+            self.assertEqual((row["message_type"], row["kind"], row["message_id"]), ("ADT_A01", "unread", 2))
+            _, listed = await running.http("GET", "/admin/unread-fields?source_system=FEED")
+            self.assertNotIn("PID-3", [item["path"] for item in listed["items"]])
+            _, trace = await running.http("GET", f"/admin/messages/{row['message_id']}/trace")
+            traced = [(item["path"], item["segment"], item["kind"]) for item in trace["unread"]]
+            self.assertEqual({path for path, _, _ in traced}, {item["path"] for item in listed["items"]})
+            self.assertIn(("PID-7", "PID", "unread"), traced)
+            body = {"ids": [1], "dry_run": True}
+            _, preview = await running.http("POST", "/admin/messages/replay", body)
+            self.assertIn({"kind": "unread", "path": "PID-7", "reason": None}, preview["items"][0]["unread"])
+            status, _ = await running.http("DELETE", f"/admin/unread-fields/{row['id']}")
+            self.assertEqual(status, 204)
+            self.assertEqual((await running.http("GET", path))[1]["total"], 0)
+
     async def _unmapped(self) -> None:
         async with Running() as running:
             await running.send(

@@ -45,6 +45,7 @@ from ipf.security.vault import Vault
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
+from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
@@ -56,6 +57,7 @@ from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.klein_app import Routes
@@ -175,6 +177,7 @@ def _admin(
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
+        admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]

@@ -23,6 +23,7 @@ from ipf.mapping.library.installation import Installation
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.pipeline.convert.batches import BatchPolicy
 from ipf.pipeline.convert.convert import Converter
+from ipf.pipeline.convert.unread_counts import FLUSH_SECONDS, UnreadCounter
 from ipf.pipeline.maintenance.index_messages import IndexMessages
 from ipf.pipeline.tracing import TracedMapper, traced_submit
 from ipf.pipeline.worker import ReactorYield, Worker
@@ -32,6 +33,7 @@ from ipf.rest.write.remote_store import RemoteStore
 from ipf.rest.write.unit import Unit
 from ipf.security.audit import id_suffixes
 from ipf.store.inbox.text_index import PostgresMessageIndex
+from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.telemetry.conversion_metrics import ConversionMetrics
 from ipf.telemetry.logs import event_line, level_named
 
@@ -63,6 +65,7 @@ def start_conversion_stage(
     submit = _submit(settings, stores, audit_log, reactor)
     if stores.spans is not None:
         mapper, submit = TracedMapper(mapper, stores.spans), traced_submit(submit, stores.spans)
+    metrics = ConversionMetrics()
     converter = Converter(
         stores.inbox,
         mapper,
@@ -73,13 +76,14 @@ def start_conversion_stage(
         passthrough_types=settings.passthrough_types,
         clock=now,
         notifier=stores.notifier,
-        metrics=ConversionMetrics(),
+        metrics=metrics,
         pause=ReactorYield(reactor),
         wait=lambda: deferLater(reactor, 0.25),
         claim_size=settings.worker_batch_size,
         policy=policy,
         dlq_level=level_named(settings.dlq_log_level),
         is_mapped=ProfileLookup(installation, now).is_mapped,
+        unread=_unread_counter(settings, stores, metrics, reactor, stack),
     )
     poll_seconds, concurrency = settings.worker_poll_ms / 1000, policy.concurrency
     worker = Worker(
@@ -90,6 +94,18 @@ def start_conversion_stage(
     _start_index(settings, stores, reactor, stack)
     stack.callback(converter.stop)
     _start_renewal(settings, converter, reactor, stack)
+
+
+def _unread_counter(
+    settings: Settings, stores: OpenedStores, metrics: ConversionMetrics, reactor: Any, stack: AsyncExitStack
+) -> UnreadCounter | None:
+    """Counts the unread fields of converted messages; None when the settings say so.  Stored once more on stop."""
+    if not settings.unread_fields:
+        return None
+    counter = UnreadCounter(PostgresUnreadFields(stores.inbox_database), metrics)
+    stack.push_async_callback(counter.stop)
+    run_periodically(FLUSH_SECONDS, counter.flush, "the count of unread fields", reactor, stack, now=False)
+    return counter
 
 
 def _start_index(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:

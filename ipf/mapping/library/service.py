@@ -70,6 +70,7 @@ def result_json(result: MappingResult) -> Json:
         "map_url": result.map_url,
         "duration_ms": round(result.milliseconds, 3),
         "result": result.bundle,
+        "unread": [] if result.findings is None else result.findings.as_json(),
         "unmapped": [{"concept_map": one.table, "code": one.code} for one in result.unmapped],
         "warnings": list(result.warnings),
         "logs": list(result.logs),

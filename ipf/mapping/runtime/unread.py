@@ -9,6 +9,7 @@ Empty fields, null values (`""`) and separators without content are no values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from ipf.hl7.message import Message, Segment
 from ipf.hl7.reads import fields_of, numbers_in
 from ipf.mapping.language.model import Ignored
-from ipf.ports import UnreadField
+from ipf.ports import Json, UnreadField
 from ipf.ports.mapping import DECLARED, UNREAD
 
 WHOLE = 0
@@ -116,3 +117,17 @@ class Findings:
     def by_segment(self) -> tuple[Finding, ...]:
         """For each segment by itself."""
         return tuple(self.unread.findings(self.message))
+
+    def as_json(self) -> list[Json]:
+        """The same for operators.  `segment`: `OBX[2]` for the second of several, as in a trace."""
+        found = self.by_segment()
+        counts = Counter(segment.name for segment in self.message.all_segments)
+        return [
+            {
+                "kind": one.field.kind,
+                "path": one.field.path,
+                "segment": one.segment if counts[one.segment] == 1 else f"{one.segment}[{one.number}]",
+                "reason": one.field.reason or None,
+            }
+            for one in found
+        ]

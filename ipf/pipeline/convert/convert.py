@@ -29,6 +29,7 @@ from twisted.python.failure import Failure as Failed
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
 from ipf.pipeline.convert.log_lines import message_fields, report_end
+from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import (
     Backoff,
     Claimed,
@@ -41,6 +42,7 @@ from ipf.ports import (
     Settlement,
     Status,
     UnmappedCode,
+    UnreadField,
 )
 from ipf.ports.identity import IdentityConflict
 from ipf.rest.interactions.bundle_entries import entries_in
@@ -126,8 +128,10 @@ class Converter:
         policy: BatchPolicy = SHARED_PROCESS,
         dlq_level: NamedConstant = LogLevel.warn,
         is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
+        unread: UnreadCounter | None = None,
     ) -> None:
-        """`is_mapped`: whether a vendor profile maps a message of `passthrough_types`."""
+        """`is_mapped`: whether a vendor profile maps a message of `passthrough_types`.  `unread`: counts the fields
+        that conversions did not take over."""
         self._inbox = inbox
         self._mapper = mapper
         self._submit = submit
@@ -145,6 +149,8 @@ class Converter:
         self._dlq_level = dlq_level
         self._is_mapped = is_mapped
         self._claimed: dict[int, Claimed] = {}
+        self._unread_counter = unread
+        self._unread: dict[int, Callable[[], Sequence[UnreadField]]] = {}
         self._reasons: dict[int, str] = {}
         self._stopping = False
         self._claim_lock = DeferredLock()
@@ -278,6 +284,7 @@ class Converter:
 
     def _success_settlement(self, mapped_message: MappedMessage) -> Settlement:
         message = mapped_message.message
+        self._unread[message.id] = mapped_message.mapped.unread
         return Settlement(
             message.id,
             message.fence,
@@ -337,7 +344,7 @@ class Converter:
                 await self._wait_for_store()
 
     def _report(self, message: Claimed, settlement: Settlement, is_kept: bool) -> None:
-        reason = self._reasons.pop(message.id, "")
+        reason, unread = self._reasons.pop(message.id, ""), self._unread.pop(message.id, None)
         if not is_kept:
             log.warn(event_line("lease_lost", message_id=message.id), correlation_id=message.correlation_id)
             return
@@ -349,6 +356,8 @@ class Converter:
             self._metrics.failed_permanently(reason)
         if settlement.status is Status.DEAD_LETTER:
             self._metrics.dead_lettered(reason)
+        if unread is not None and self._unread_counter is not None:
+            self._unread_counter.add(message, unread())
         report_end(message, settlement, self._backoff, self._dlq_level)
 
 

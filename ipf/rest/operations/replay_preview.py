@@ -20,6 +20,8 @@ from ipf.rest.write.prefetch import Prefetch, lookup_for, prepare
 from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.unit import EntryResult, Unit
 
+_NOTHING: Json = {"resources": [], "unmapped": [], "unread": []}
+
 
 class ReplayPreviewer:
     """`ports.ReplayPreview`.  `passthrough`: message types that are not mapped; `claimed`: a row as a claimed message.
@@ -55,7 +57,7 @@ class ReplayPreviewer:
         summary = {"message_id": message_id, "correlation_id": row.correlation_id, "message_type": row.message_type}
         message = self._claimed(row)
         if row.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
-            return summary | {"map_url": None, "error": None, "resources": [], "unmapped": []}
+            return summary | {"map_url": None, "error": None, **_NOTHING}
         try:
             mapped = await self._mapper.transform(message)
             unit = Unit(message.tenant, entries_in(mapped), message.correlation_id, references=mapped.references)
@@ -63,9 +65,11 @@ class ReplayPreviewer:
         except Problem as problem:
             if problem.category is Category.UNAVAILABLE:
                 raise
-            return summary | {"map_url": None, "error": str(problem), "resources": [], "unmapped": []}
+            return summary | {"map_url": None, "error": str(problem), **_NOTHING}
         unmapped = [{"concept_map": one.concept_map, "code": one.code} for one in mapped.unmapped]
-        return summary | {"map_url": mapped.map_url, "error": None, "resources": resources, "unmapped": unmapped}
+        unread = [{"kind": one.kind, "path": one.path, "reason": one.reason or None} for one in mapped.unread()]
+        found = {"resources": resources, "unmapped": unmapped, "unread": unread}
+        return summary | {"map_url": mapped.map_url, "error": None, **found}
 
     async def _preview_entries(self, unit: Unit) -> list[Json]:
         plan = await preview(unit, self._store, self._matcher, self._clock)

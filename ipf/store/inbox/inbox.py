@@ -37,6 +37,7 @@ from ipf.store.inbox import (
     statements,
     text_index,
     unmapped_codes_sql,
+    unread_fields,
 )
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import SEPARATOR, Joined, Statement, joined, printable, script
@@ -44,6 +45,7 @@ from ipf.store.postgres.quoting import SEPARATOR, Joined, Statement, joined, pri
 STATEMENTS = (
     *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
     *message_admin.STATEMENTS, *following.STATEMENTS, *conflicts.STATEMENTS,
+    *unread_fields.STATEMENTS,
 )  # fmt: skip
 
 _Key = tuple[str, str, str]

@@ -50,6 +50,7 @@ def document(version: str) -> Schema:
         | _bulk_paths()
         | _code_paths()
         | _identity_paths()
+        | _unread_paths()
         | _subscription_paths()
         | _profile_paths()
         | _other_paths(),
@@ -188,6 +189,20 @@ def _identity_paths() -> Schema:
             "delete": _operation("revokeIdentityAnswer", "Take it back", None, [*one, _TENANT], "404")
         },
     }  # fmt: skip
+
+
+def _unread_paths() -> Schema:
+    exact = [_TENANT, *(_query(name, TEXT, "exactly") for name in ("source_system", "message_type", "path"))]
+    exact.append(_query("kind", {"enum": ["unread", "declared", "dropped"]}, "of this kind"))
+    return {
+        "/admin/unread-fields": {
+            "get": _page("listUnreadFields", "Fields that conversions did not take over", "UnreadFieldList", *exact),
+            "delete": _operation("forgetUnreadFields", "Forget the rows of a sender", "Forgotten", exact, "422"),
+        },
+        "/admin/unread-fields/{id}": {
+            "delete": _operation("forgetUnreadField", "Forget one row", None, [_path("id")], "404")
+        },
+    }
 
 
 def _subscription_paths() -> Schema:

@@ -133,6 +133,7 @@ def _jobs() -> Schema:
     item = object_of(
         message_id=COUNT, correlation_id=_UUID, message_type=TEXT, map_url=or_null(TEXT), error=or_null(TEXT),
         resources=list_of(resource), unmapped=list_of(object_of(concept_map=TEXT, code=TEXT)),
+        unread=list_of(object_of(kind=TEXT, path=TEXT, reason=or_null(TEXT))),
     )  # fmt: skip
     group = object_of(
         fingerprint=TEXT, count=COUNT, sample=TEXT, newest_id=COUNT, first_received_at=TIME, last_received_at=TIME
@@ -176,11 +177,18 @@ def _others() -> Schema:
         "id": COUNT, "received_at": TIME, "correlation_id": _UUID, "listener": TEXT, "peer": TEXT, "reason": TEXT,
         "size": COUNT, "tenant": TEXT,
     }  # fmt: skip
+    unread = object_of(
+        id=COUNT, source_system=TEXT, message_type=TEXT, kind={"enum": ["unread", "declared", "dropped"]}, path=TEXT,
+        reason=or_null(TEXT), occurrences=COUNT, message_id=or_null(COUNT), first_seen=TIME, last_seen=TIME,
+        tenant=TEXT,
+    )  # fmt: skip
     setting = object_of(name=TEXT, value={}, secret=_FLAG, defaulted=_FLAG, meaning=TEXT)
     return {
         "Reject": object_of(**refused),
         "FullReject": object_of(**refused, raw=TEXT),
         "RejectList": page_of(ref("Reject")),
+        "UnreadFieldList": page_of(unread),
+        "Forgotten": object_of(forgotten=COUNT),
         "Config": object_of(settings=list_of(setting)),
     }
 

@@ -13,7 +13,8 @@ from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.pipeline.convert.batches import even_size, next_batch
 from ipf.pipeline.convert.convert import Converter, receipt_key
 from ipf.pipeline.convert.log_lines import message_fields
-from ipf.ports import Backoff, Claimed, Mapped, PermanentErrors, Settlement, Status, UnmappedCode
+from ipf.pipeline.convert.unread_counts import UnreadCounter
+from ipf.ports import Backoff, Claimed, Mapped, PermanentErrors, Settlement, Status, UnmappedCode, UnreadField
 from ipf.ports.identity import ConflictKind, IdentityConflict, IdentityFinding, IdentityKey
 from ipf.rest.write.unit import Unit, UnitResult
 
@@ -74,6 +75,7 @@ class ScriptedMapper:
         self.failing = failing or {}
         self.seen: list[int] = []
         self.unmapped: dict[int, tuple[UnmappedCode, ...]] = {}
+        self.unread: tuple[UnreadField, ...] = ()
 
     def has_map(self, message_type: str) -> bool:
         return True
@@ -83,7 +85,7 @@ class ScriptedMapper:
         if message.id in self.failing:
             raise self.failing[message.id]
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": []}
-        return Mapped(bundle, "urn:ipf:map:ADT_A01", self.unmapped.get(message.id, ()))
+        return Mapped(bundle, "urn:ipf:map:ADT_A01", self.unmapped.get(message.id, ()), unread=lambda: self.unread)
 
 
 class RecordingMetrics:
@@ -166,6 +168,18 @@ class ConvertTests(TestCase):
         mapper.unmapped = {1: codes, 2: codes}
         await self.converter(inbox, mapper).step()
         self.assertEqual({end.id: end.unmapped for end in inbox.settled}, {1: codes, 2: codes, 3: ()})
+
+    async def test_unread_fields_are_counted_when_a_message_is_settled(self) -> None:
+        """Not of a failed attempt, nor of one whose lease is lost; of a further conversion with its message."""
+        self.answers[message(2).correlation_id] = Problem(Category.INVALID, "no")
+        again = replace(message(4), original_id=1)
+        inbox, mapper = ScriptedInbox([message(1), message(2), message(3), again]), ScriptedMapper()
+        inbox.lost, mapper.unread = {3}, (UnreadField("unread", "PV1-40"), UnreadField("declared", "PID-1", "set ID"))
+        counted: list[tuple[int, int | None, object]] = []
+        counter = UnreadCounter(None, None)  # type: ignore[arg-type]  # nothing is stored here
+        counter.add = lambda one, found: counted.append((one.id, one.original_id, found))  # type: ignore[method-assign]
+        await self.converter(inbox, mapper, unread=counter).step()
+        self.assertEqual(counted, [(1, None, mapper.unread), (4, 1, mapper.unread)])
 
     async def test_replay_has_its_own_receipt(self) -> None:
         """Its log lines name the original message."""

@@ -122,6 +122,7 @@ class MappingServiceTests(TestCase):
         self.assertEqual(found["result"]["type"], "transaction")
         produced = {one["path"]: one.get("value") for step in found["steps"] for one in step["produced"]}
         self.assertEqual(produced["Patient.gender"], "female")
+        self.assertIn({"kind": "unread", "path": "PID-7", "segment": "PID", "reason": None}, found["unread"])
 
     async def test_resources_and_inline_maps(self) -> None:
         """JSON or XML; a map in the request, as text or as a resource; a ConceptMap of a package."""

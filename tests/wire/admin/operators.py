@@ -35,11 +35,13 @@ from ipf.store.inbox.conflicts import PostgresIdentityConflicts
 from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
+from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.postgres.database import Database
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
+from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.identity import IdentityAdmin
 from ipf.wire.admin.openapi import document
@@ -118,6 +120,7 @@ class OperatorsTest(TestCase):
         self.fhir_database: Database = await postgres.database(self, "fhir")
         self.inbox, self.message_admin = PostgresInbox(self.database), PostgresMessageAdmin(self.database)
         self.codes = PostgresUnmappedCodes(self.database)
+        self.unread = PostgresUnreadFields(self.database)
         self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
         self.notifier = MemoryNotifier()
         self.mapper = PatientMapper()
@@ -134,7 +137,7 @@ class OperatorsTest(TestCase):
         root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
         subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, "admin")
-        routes = [more, self._identity()]
+        routes = [more, self._identity(), admin_unread.routes(self.unread)]
         found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=routes)
         root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")

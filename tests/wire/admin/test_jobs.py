@@ -21,6 +21,7 @@ from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
 from ipf.wire.admin.identity import IdentityAdmin
@@ -328,7 +329,8 @@ class OpenApiTest(TestCase):
         operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
         more = [
             operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake),
-            admin_retention.routes(fake, fake, fake), IdentityAdmin(fake, fake, fake, fake, fake, fake, ""),
+            admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
+            IdentityAdmin(fake, fake, fake, fake, fake, fake, ""),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {

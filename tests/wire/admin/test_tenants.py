@@ -10,6 +10,7 @@ from tests.wire.admin.operators import OperatorsTest, adt, now
 WARD = UnmappedCode("urn:t:ward", "W9")
 LISTS = (
     "/messages", "/rejects", "/jobs", "/dead-letters/errors", "/unmapped-codes", "/code-overrides", "/conversions",
+    "/unread-fields",
 )  # fmt: skip
 
 
