@@ -127,7 +127,7 @@ class Program:
         """
         if trace:
             return self._tracing().run_traced(source, key, overrides)
-        run = Run(key, overrides=overrides, is_bundle=self._is_bundle)
+        run = Run(key, source, overrides=overrides, is_bundle=self._is_bundle)
         target = dict(self._template)
         try:
             self._execute(source, target, run)
@@ -152,7 +152,7 @@ class Program:
 
     def run_traced(self, source: Any, key: bytes, overrides: Overrides | None = None) -> tuple[Json, Run]:
         """As `run`, with `Run.trace` filled; `Trace.finish` adds the paths."""
-        run = Run(key, trace=Trace(), overrides=overrides, is_bundle=self._is_bundle)
+        run = Run(key, source, trace=Trace(), overrides=overrides, is_bundle=self._is_bundle)
         target = dict(self._template)
         try:
             self._execute(source, target, run)
@@ -165,7 +165,7 @@ class Program:
 
     def _explain(self, source: Any, key: bytes, error: Exception) -> Problem:
         """Run again with a trace after a failure, to name the rule.  The text holds no data of the message."""
-        run = Run(key, trace=Trace())
+        run = Run(key, source, trace=Trace(), is_bundle=self._is_bundle)
         try:
             self._tracing()._execute(source, dict(self._template), run)
         except Problem as problem:

@@ -50,7 +50,7 @@ class Unit:
         self.models = environment.models
         self.tables = environment.tables
         if content.concept_tables:
-            self.tables = environment.tables.with_local(content.concept_tables)
+            self.tables = environment.tables.with_local(content.concept_tables, content.url)
         self.visible = list(_visible(content, maps, matching))
         self._aliases = {one.alias: one.url for one in content.structures if one.alias}
         self._names = {one.url.rpartition("/")[2].rpartition(":")[2]: one.url for one in content.structures}

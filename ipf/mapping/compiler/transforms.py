@@ -239,10 +239,8 @@ def _reference(context: Context, arguments: Arguments) -> Value:
         resource = get(frame)
         if type(resource) is not dict:
             return as_text(resource)
-        if to_source:
-            return f"{resource.get('resourceType')}/{resource.get('id')}"
-        urn: str = frame[0].urn(resource)
-        return urn
+        run: Run = frame[0]
+        return run.in_source.url_of(resource) if to_source else run.reference(resource)
 
     return Value(reference, REFERENCE_TEXT, slot=arguments[0].slot, is_source=to_source)
 

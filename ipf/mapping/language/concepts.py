@@ -145,11 +145,13 @@ class ConceptTables:
             made.add(resource)
         return made
 
-    def with_local(self, tables: Iterable[ConceptTable]) -> ConceptTables:
-        """These tables, and those of a map."""
+    def with_local(self, tables: Iterable[ConceptTable], url: str) -> ConceptTables:
+        """These tables, and those of the map `url`: by `#name`, `url#name`, and their own url."""
         made = ConceptTables(further=self._further)
-        made._by_url = {**self._by_url, **{one.url: Table(to_resource(one)) for one in tables}}
-        made._by_name = self._by_name
+        made._by_url, made._by_name = dict(self._by_url), self._by_name
+        for one in tables:
+            table = Table(to_resource(one))
+            made._by_url |= {one.url: table, f"#{one.local_name}": table, f"{url}#{one.local_name}": table}
         return made
 
 
@@ -163,7 +165,7 @@ def to_resource(table: ConceptTable) -> Json:
         answer: Json = {"code": target.code} if target else {}
         element = {"code": row.source.code, "target": [{**answer, "equivalence": row.equivalence}]}
         groups.setdefault(key, []).append(element)
-    identifier = table.url.removeprefix("#")
+    identifier = table.local_name
     return {
         "resourceType": "ConceptMap",
         "id": identifier,

@@ -81,13 +81,20 @@ class CodePair:
 class ConceptTable:
     """`conceptmap "#name" { ... }`: a ConceptMap contained in the map.
 
-    `prefixes`: (prefix, system) in order.  `unmapped`: (source prefix, mode) in order.
+    `prefixes`: (prefix, system) in order.  `unmapped`: (source prefix, mode) in order.  `id`: of a contained ConceptMap
+    whose url is another; rules name it `#id`.
     """
 
     url: str
     prefixes: tuple[tuple[str, str], ...]
     unmapped: tuple[tuple[str, str], ...]
     rows: tuple[CodePair, ...]
+    id: str = ""
+
+    @property
+    def local_name(self) -> str:
+        """The id of the contained ConceptMap: without `#`."""
+        return self.id or self.url.removeprefix("#")
 
 
 @dataclass(frozen=True, slots=True)

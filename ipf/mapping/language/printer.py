@@ -61,7 +61,7 @@ def _lines(content: StructureMap) -> Iterator[str]:
 
 
 def _concept_table(table: ConceptTable) -> Iterator[str]:
-    yield f"conceptmap {quote(table.url)} {{"
+    yield f"conceptmap {quote('#' + table.id if table.id else table.url)} {{"
     yield from (f"  prefix {_name(prefix)} = {quote(system)}" for prefix, system in table.prefixes)
     yield from (f"  unmapped for {_name(prefix)} = {_word(mode)}" for prefix, mode in table.unmapped)
     for row in table.rows:

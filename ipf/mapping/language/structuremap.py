@@ -226,7 +226,8 @@ def _read_pair(extension: Mapping[str, Any], key: str) -> tuple[str, str]:
 
 
 def _read_table(resource: Mapping[str, Any]) -> ConceptTable:
-    url = str(resource.get("url") or "#" + resource["id"])
+    identifier = str(resource.get("id", ""))
+    url = str(resource.get("url") or "#" + identifier)
     pairs = [_read_pair(one, "prefix") for one in resource.get("extension", ()) if one.get("url") == _PREFIXES]
     prefixes = dict(pairs)
     unmapped: list[tuple[str, str]] = []
@@ -242,7 +243,8 @@ def _read_table(resource: Mapping[str, Any]) -> ConceptTable:
             for element in group.get("element", ())
             for one in element.get("target", ())
         ]
-    return ConceptTable(url, tuple(prefixes.items()), tuple(dict.fromkeys(unmapped)), tuple(rows))
+    own_id = identifier if identifier != url.removeprefix("#") else ""
+    return ConceptTable(url, tuple(prefixes.items()), tuple(dict.fromkeys(unmapped)), tuple(rows), own_id)
 
 
 def _read_code(prefix: str, target: Mapping[str, Any]) -> Code | None:

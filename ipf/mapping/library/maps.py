@@ -33,6 +33,7 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
+from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
@@ -41,7 +42,7 @@ from ipf.ports.mapping import Origin
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""
-PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
+PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition", "ValueSet", "CodeSystem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Library:
             maps.add(content.url, content)
             types |= dict.fromkeys(types_of(content), content.url)
         models = Models(_definitions(maps, packages) if packages.packages else ())
-        environment = Environment(models, _tables(folder, packages, installed), offset)
+        environment = Environment(models, _tables(folder, packages, installed), offset, local_host(packages))
         library = cls(maps, types, environment, compiled=compiled)
         library.packages = packages
         return library

@@ -32,6 +32,8 @@ from ipf.mapping.language.concepts import ConceptTables, Overrides
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
+from ipf.mapping.library.terminology import local_host
+from ipf.mapping.runtime.references import name_entries
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
@@ -88,13 +90,13 @@ class MapSet:
         offset: Offset = "Z",
         host: Host | None = None,
     ) -> None:
-        """`host`: value sets, profiles and resources for conditions of the maps."""
+        """`host`: value sets, profiles and resources for conditions of the maps; the default has the shipped tables."""
         self._maps = {one.url: one for one in maps}
         self._concept_maps = tuple(concept_maps)
         self._definitions = tuple(structure_definitions)
         self._offset = offset
         tables = ConceptTables(self._concept_maps)
-        self._host = host or Host()
+        self._host = host or local_host()
         environment = Environment(Models(self._definitions), tables, offset, self._host)
         self._compiler = Compiler(self._maps.values(), environment)
         self._programs: dict[str, Program] = {}
@@ -153,6 +155,8 @@ def transform(
         program.run(given, key, overrides=overrides)  # a traced program marks no fields
     target, run = program.run(given, key, trace=trace, overrides=overrides)
     merged = complete(target, run).merged if is_message else {}
+    if run.is_bundle and not is_message:
+        name_entries(target, run.urns, run.references)
     if run.trace is not None:
         run.trace.finish(target, merged)
     return Transformed(

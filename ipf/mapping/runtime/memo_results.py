@@ -188,5 +188,5 @@ def _link(run: Run, content: list[Any], links: Sequence[Link], targets: list[Jso
         for step in path:
             owner = owner[step]
         resource = entries[number]["resource"] if number >= 0 else targets[-1 - number]
-        owner[name] = run.urn(resource)
+        owner[name] = run.reference(resource)
         references.append((owner, name, resource))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent
+from ipf.mapping.runtime.references import SourceReferences, settle
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
 
@@ -50,15 +51,17 @@ class Unmapped:
 class Run:
     """State of one run.  `key` identifies the message: the same key and content give the same uuids.
 
-    `created`: every element that may stay empty, as (parent, name, element), parents first.  `references`: every
-    reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the result is a Bundle, and what is
-    in `extensions`, `checked`, `refused` and `extended` is made valid (`mending`): extensions, other elements with the
-    rules of their type, values that their element does not allow, as (owner, key, text, other keys of a choice), and
-    lists of primitives with extensions, as (owner, key).  `trace`: None without a trace.  `is_recording`: a group is
-    being recorded for the result cache (`memo`).
+    `source`: the whole of it.  `created`: every element that may stay empty, as (parent, name, element), parents
+    first.  `references`: every reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the
+    result is a Bundle, and what is in `extensions`, `checked`, `refused` and `extended` is made valid (`mending`):
+    extensions, other elements with the rules of their type, values that their element does not allow, as (owner, key,
+    text, other keys of a choice), and lists of primitives with extensions, as (owner, key).  `trace`: None without a
+    trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources that are
+    referred to where there is no Bundle, with the ids made for them.
     """
 
     key: bytes
+    source: Any = None
     created: list[tuple[Json, str, Json]] = field(default_factory=list)
     references: list[tuple[Json, str, Json]] = field(default_factory=list)
     is_bundle: bool = False
@@ -77,8 +80,24 @@ class Run:
     loose_references: bool = False
     is_recording: bool = False
     overrides: Overrides | None = None
+    named: dict[int, tuple[Json, str]] = field(default_factory=dict)
     _count: int = 0
     _stem: str = ""
+    _in_source: SourceReferences | None = None
+
+    @property
+    def in_source(self) -> SourceReferences:
+        """The references of the source."""
+        if self._in_source is None:
+            self._in_source = SourceReferences(self.source)
+        return self._in_source
+
+    def reference(self, resource: Json) -> str:
+        """The reference to a resource of this run: the `fullUrl` of its entry; without a Bundle `Type/id`."""
+        if self.is_bundle or "resourceType" not in resource:
+            return self.urn(resource)
+        _, name = self.named.setdefault(id(resource), (resource, self.urn(resource).rpartition(":")[2]))
+        return f"{resource['resourceType']}/{resource.get('id') or name}"
 
     def urn(self, resource: Json) -> str:
         """`urn:uuid:...` of a resource of this run, always the same one."""
@@ -119,12 +138,13 @@ class Run:
 
     def finish(self, root: Json) -> None:
         """Clean up the result; call once, after the map."""
-        for items, item in self.lasts:
-            items[:] = [one for one in items if one is not item] + [item]
+        _place_last(self.lasts)
         self.tidy(NOTHING_YET, (root,))
         while self._drop_dead_references():
             self.tidy(NOTHING_YET, (root,))
         self.complete(0)
+        if self.named:
+            settle(self.references, self.named.values(), self.created)
 
     def mark(self) -> Mark:
         """The lengths of the lists of elements."""
@@ -186,6 +206,16 @@ class Run:
                 dropped = holder.pop(name, None) is not None or dropped
         self.references = alive
         return dropped
+
+
+def _place_last(lasts: Iterable[tuple[list[Any], Any]]) -> None:
+    """Move the items of list mode `last` to the end of their lists, in the order in which they were made."""
+    moved: dict[int, tuple[list[Any], list[Any]]] = {}
+    for items, item in lasts:
+        moved.setdefault(id(items), (items, []))[1].append(item)
+    for items, ends in moved.values():
+        others = set(map(id, ends))
+        items[:] = [one for one in items if id(one) not in others] + ends
 
 
 def _detach(parent: Json, name: str, child: Json, lists: dict[int, set[str]]) -> None:

@@ -215,7 +215,7 @@ class RuleTests(TestCase):
         for rules, wanted in RULES:
             found = mapped(patient_program(rules), PID)
             if "managingOrganization" in found:
-                self.assertTrue(found["managingOrganization"]["reference"].startswith("urn:uuid:"))
+                self.assertEqual(found["managingOrganization"]["reference"], f"Patient/{found.pop('id')}")
                 found["managingOrganization"]["reference"] = "*"
             self.assertEqual(found, wanted, rules)
             self.assertEqual(dumps(found), dumps(wanted), rules)
@@ -325,7 +325,7 @@ group codes(source c : CE, target h : CodeableConcept) <<types>> { c.CE_2 as t -
         self.assertEqual(len(set(first)), 4)
         for one in first:
             self.assertRegex(
-                one.removeprefix("urn:uuid:"), r"^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$"
+                one.removeprefix("Patient/"), r"^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$"
             )
 
     def test_a_group_may_be_the_default_for_its_source_type(self) -> None:

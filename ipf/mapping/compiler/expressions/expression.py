@@ -106,6 +106,8 @@ class Expression:
             raise self.fail(error.text) from error
         host = self.host
         used = [(name, variable.slot) for name, variable in self.scope.names.items() if _uses(self.node, name)]
+        if _calls(self.node, "resolve"):
+            return _with_references(compiled, host, used)
 
         def evaluate(frame: Frame, item: Any) -> list[Any]:
             variables = {name: frame[slot] for name, slot in used}
@@ -117,6 +119,24 @@ class Expression:
     def is_text(self) -> bool:
         """Whether `native` compiles it to text."""
         return native.text(self.node, self.scope.names, self.item) is not None
+
+
+def _with_references(compiled: Compiled, host: Host, used: list[tuple[str, int]]) -> Evaluate:
+    """`evaluate` for an expression with `resolve()`: references in the source of the run, then those of the host."""
+
+    def evaluate(frame: Frame, item: Any) -> list[Any]:
+        variables = {name: frame[slot] for name, slot in used}
+        items = (item, *variables.values())
+
+        def resolve(reference: str) -> Any:
+            found = frame[0].in_source.resolve(reference, items) if frame else None
+            return host.resolve(reference) if found is None and host.resolve is not None else found
+
+        # without a root resource `resolve()` asks the host, and does not go through all entries each time
+        own = {**variables, "rootResource": [], "resource": []}
+        return [_json(one) for one in compiled.evaluate(item, own, host=replace(host, resolve=resolve))]
+
+    return evaluate
 
 
 def _json(value: Any) -> Any:
@@ -146,6 +166,13 @@ def _name_variables(node: ast.Node, names: Mapping[str, Variable], focus_name: s
 
 FOCUS = native.FOCUS
 """`%context`: the item in focus, also inside the brackets of a function, where `$this` is something else."""
+
+
+def _calls(node: ast.Node, name: str) -> bool:
+    """Whether an expression calls a function."""
+    if isinstance(node, ast.Function) and node.name == name:
+        return True
+    return any(_calls(child, name) for child in native.parts(node))
 
 
 def _uses(node: ast.Node, name: str) -> bool:

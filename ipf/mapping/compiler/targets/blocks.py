@@ -18,7 +18,7 @@ from ipf.mapping.compiler.targets.storing import (
     store_source,
     write_value,
 )
-from ipf.mapping.compiler.targets.values import TypedValue
+from ipf.mapping.compiler.targets.values import TypedValue, copy_of
 from ipf.mapping.compiler.transforms import text_of
 from ipf.mapping.compiler.values import Value
 from ipf.mapping.runtime.run import Act, Frame, Run
@@ -98,7 +98,7 @@ def put_with_extensions(element: TargetElement, slot: int, plain: Act) -> Act:
         if type(item) is not FhirNode:
             plain(frame)
             return
-        owner, extra = frame[parent], dict(item.extra)
+        owner, extra = frame[parent], copy_of(item.extra)
         if item.value is not None:
             frame[slot] = item.value
             plain(frame)
@@ -174,7 +174,7 @@ def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., An
     def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
         is_ours = type(resource) is dict
         if is_ours:
-            text = run.urn(resource)
+            text = run.reference(resource)
         else:
             run.loose_references = run.loose_references or text is not None or resource is not None
             text = text if text is not None else as_text(resource)

@@ -70,7 +70,7 @@ class TypeConversion:
     def apply(self, member: Member | None, value: Value, kind: Kind) -> TypedValue:
         """The value as `kind`."""
         if member is None:
-            return TypedValue(Value(as_json(value), kind))
+            return TypedValue(Value(own_json(value), kind))
         if self.models.is_primitive(kind):
             return self._primitive(value, kind)
         is_text = value.kind.is_text or self.models.is_primitive(value.kind) or value.kind == REFERENCE_TEXT
@@ -84,7 +84,7 @@ class TypeConversion:
             coding = value.get
             return TypedValue(Value(lambda frame: {"coding": [found]} if (found := coding(frame)) else None, kind))
         self._check_type(value, kind)
-        return TypedValue(value)
+        return TypedValue(Value(own_json(value), kind))
 
     def _check_type(self, value: Value, kind: Kind) -> None:
         """A structure of another type is a mistake; inner structures are not checked."""
@@ -124,6 +124,43 @@ def _as_is_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> 
         return convert(frame)
 
     return get
+
+
+def own_json(value: Value) -> Get:
+    """The value as JSON that shares nothing with a variable or with the result of an expression."""
+    get = as_json(value)
+    if not value.is_variable and value.kind.is_known:
+        return get  # a transform makes a new object each time
+
+    def copy(frame: Frame) -> Any:
+        found = get(frame)
+        if type(found) is not dict and type(found) is not list:
+            return found
+        if not value.is_variable or value.is_source:
+            return copy_of(found)
+        frame[0].loose_references = True  # a copy of an unfinished element may hold references, and empty elements
+        return _filled(copy_of(found)) or None
+
+    return copy
+
+
+def copy_of(value: Any) -> Any:
+    """A structure without shared parts; scalars are immutable."""
+    if type(value) is dict:
+        return {name: copy_of(one) if type(one) in (dict, list) else one for name, one in value.items()}
+    if type(value) is list:
+        return [copy_of(one) if type(one) in (dict, list) else one for one in value]
+    return value
+
+
+def _filled(value: Any) -> Any:
+    """A structure without its empty elements."""
+    if type(value) is dict:
+        parts = {name: _filled(one) for name, one in value.items()}
+        return {name: one for name, one in parts.items() if one not in ({}, [])}
+    if type(value) is list:
+        return [one for one in map(_filled, value) if one not in ({}, [])]
+    return value
 
 
 def as_json(value: Value) -> Get:
