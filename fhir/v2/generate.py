@@ -26,6 +26,13 @@ RENAMED = {("ORU_R01", "RESPONSE"): "PATIENT_RESULT"}
 # all versions, so that it is known which visit is whose.
 REPEATED = {"ADT_A17": ("PID", "PATIENT"), "ADT_A24": ("PID", "PATIENT"), "ADT_A37": ("PID", "PATIENT")}
 
+# A structure of ours, for messages that are read by the generic map (maps/messages/Generic.fml): whatever follows a PID is about that
+# patient, in any order.
+GENERIC = (
+    "MSH [{<SFT|EVN|UAC>}] [{PATIENT(PID "
+    "[{<PD1|ROL|PRT|NK1|PV1|PV2|OBX|AL1|IAM|DG1|PR1|GT1|IN1|IN2|IN3>}])}]"
+)
+
 # HL7 table 0354 (v2.8.2, with what older versions add): message code, structure, trigger events.
 TABLE_0354 = """
 ADT ADT_A01 A01 A04 A08 A13
@@ -147,6 +154,7 @@ def structures() -> dict[str, list[list[str]]]:
         for name in tables.MESSAGES:
             syntax = grouped(name, written(tables, name, name))
             gathered.setdefault(name, {}).setdefault(syntax, []).append(version)
+    gathered["GENERIC"] = {GENERIC: list(VERSIONS)}
     return {name: [[" ".join(at), syntax] for syntax, at in found.items()] for name, found in gathered.items()}
 
 

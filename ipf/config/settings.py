@@ -177,6 +177,9 @@ class Settings:
     require_map_types: tuple[str, ...] = variable(
         "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "message types answered AE and not stored without a map"
     )
+    generic_map: bool = variable(
+        "IPF_GENERIC_MAP", boolean, False, "events without a map are converted by the generic map, with a warning"
+    )
     maps_dir: str | None = variable(
         "IPF_MAPS_DIR", optional, None, "folder of maps; unset: the maps that are part of ipf"
     )

@@ -337,6 +337,12 @@ class Message:
             by_name.setdefault(segment.name, []).append(segment)
         return by_name
 
+    def arranged_as(self, structure_name: str, warning: str) -> Message:
+        """The same segments as a message of another structure, with a warning that says why."""
+        made = Message(self.raw, self.header, self.encoding, [], [*self._warnings, warning])
+        made._lines, made._structure = self._segments(), structure(structure_name, self.version)
+        return made
+
     def children(self, name: str) -> list[Any]:
         """Groups or segments directly below the message.
 

@@ -15,6 +15,7 @@ from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
+from ipf.hl7.queries import is_query
 from ipf.mapping.library.installation import Installation
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
@@ -36,7 +37,9 @@ def build_receiver(settings: Settings, stores: OpenedStores, installation: Insta
         now=now,
         new_correlation_id=new_correlation_id,
         ordering=settings.ordering,
-        map_missing=partial(is_map_missing, _required_types(settings), installation.has_map),
+        map_missing=partial(
+            is_map_missing, _required_types(settings), frozenset(settings.passthrough_types), installation.has_map
+        ),
         observe=count_received,
     )
 
@@ -121,9 +124,16 @@ def sender_access(settings: Settings, listener: Listener) -> SenderAccess | None
     return None if access.is_unrestricted and not is_mutual and not listener.endpoint.startswith("ssl:") else access
 
 
-def is_map_missing(required: frozenset[str], has_map: Callable[[str], bool], message_type: str) -> bool:
-    """Whether messages of this type are refused because no map is installed (`IPF_REQUIRE_MAP_TYPES`)."""
-    return message_type in required and not has_map(message_type)
+def is_map_missing(
+    required: frozenset[str], passthrough: frozenset[str], has_map: Callable[[str], bool], message_type: str
+) -> bool:
+    """Whether messages of this type are refused because no map is installed.
+
+    Types of `IPF_REQUIRE_MAP_TYPES`, and queries, whose sender waits for an answer that nothing here gives; a query of
+    `IPF_PASSTHROUGH_TYPES` is stored.
+    """
+    is_refused = message_type in required or (is_query(message_type) and message_type not in passthrough)
+    return is_refused and not has_map(message_type)
 
 
 def count_received(result: str, source_system: str) -> None:

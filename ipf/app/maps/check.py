@@ -34,7 +34,9 @@ def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path,
     Problem MAPPING names file, line and column; MALFORMED names a package and its entry.
     """
     offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
-    return Library.load(maps, offset=offset, packages=packages, installed=installed, compiled=compiled)
+    # with a remote mapping service the choice of a map is that of the service
+    generic = settings.generic_map and settings.mapping_url is None
+    return Library.load(maps, offset=offset, packages=packages, installed=installed, compiled=compiled, generic=generic)
 
 
 def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:

@@ -4,10 +4,11 @@ What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `
 resources installed over HTTP, and messages.  What leaves: transaction Bundles.  A mistake in a map makes `Library.load`
 fail with file, line and column.  A library is immutable; a reload makes a new one.
 
-The map of a message type is `messages/<type>.fml`, or one with `/// types = "ADT_A01 ADT_A04"`.  A map replaces another
-with the same canonical: the folder replaces packages, and resources installed over HTTP replace both.  Maps without a
-message type, and those of packages, are compiled on demand.  In a process without the check (`ipf.app.maps.check` ran
-elsewhere) all maps are parsed and compiled on demand, to save memory.
+The map of a message type is `messages/<type>.fml`, or one with `/// types = "ADT_A01 ADT_A04"`.  The generic map
+(`/// types = "*"`) takes events that have no map, when the installation says so.  A map replaces another with the same
+canonical: the folder replaces packages, and resources installed over HTTP replace both.  Maps without a message type,
+and those of packages, are compiled on demand.  In a process without the check (`ipf.app.maps.check` ran elsewhere) all
+maps are parsed and compiled on demand, to save memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
 from ipf.hl7.message import Message
+from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
@@ -42,6 +44,10 @@ from ipf.ports.mapping import Origin
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""
+ANY_TYPE = "*"
+"""In the header of a map, for types: every event that has no map of its own."""
+GENERIC_STRUCTURE = "GENERIC"
+"""The structure in which the generic map reads a message: a group PATIENT for each PID."""
 PACKAGE_TYPES = ("StructureMap", "ConceptMap", "StructureDefinition", "ValueSet", "CodeSystem")
 
 
@@ -76,7 +82,7 @@ class Library:
     """Compiled maps by message type, and by canonical url.
 
     `types`: canonicals by message type.  `compiled` False: the maps are checked already; parse and compile them on
-    demand.
+    demand.  `generic`: the canonical of the map for events without a map; None = they have none.
     """
 
     def __init__(
@@ -86,10 +92,12 @@ class Library:
         environment: Environment,
         *,
         compiled: bool = True,
+        generic: str | None = None,
     ) -> None:
         self._compiler = Compiler(maps, environment)
         self._compiling = RLock()  # a thread compiles for a message, another for a trace
         self._types = dict(types)
+        self._generic = generic
         self._programs: dict[str, Program] = {}
         self._by_type: dict[str, Program] = {}
         self.maps = maps
@@ -100,6 +108,8 @@ class Library:
         if compiled:
             for message_type in types:
                 self.program_for(message_type)
+            if generic is not None:
+                self.program(generic)
 
     @classmethod
     def load(
@@ -110,10 +120,12 @@ class Library:
         packages: Packages | None = None,
         installed: Sequence[InstalledMap] = (),
         compiled: bool = True,
+        generic: bool = False,
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
-        `offset`: the zone of times in messages without an offset.  `compiled` False: see the class.
+        `offset`: the zone of times in messages without an offset.  `compiled` False: see the class.  `generic`: the map
+        of any type (IPF_GENERIC_MAP) is in use.
         """
         packages = packages or Packages()
         maps = Maps(_of_packages(packages))
@@ -123,7 +135,10 @@ class Library:
             types |= dict.fromkeys(types_of(content), content.url)
         models = Models(_definitions(maps, packages) if packages.packages else ())
         environment = Environment(models, _tables(folder, packages, installed), offset, local_host(packages))
-        library = cls(maps, types, environment, compiled=compiled)
+        of_any = types.pop(ANY_TYPE, None)
+        for name in [name for name, url in types.items() if url == of_any]:
+            del types[name]  # its file is named after no message type
+        library = cls(maps, types, environment, compiled=compiled, generic=of_any if generic else None)
         library.packages = packages
         return library
 
@@ -138,11 +153,15 @@ class Library:
 
     def has_map(self, message_type: str) -> bool:
         """Whether there is a map for messages of this type (`ADT_A01`)."""
-        return message_type in self._types
+        return message_type in self._types or self._is_generic(message_type)
+
+    def _is_generic(self, message_type: str) -> bool:
+        """Whether messages of this type are read by the generic map."""
+        return self._generic is not None and message_type not in self._types and is_event(message_type)
 
     def map_url(self, message_type: str) -> str:
         """Canonical of the map for this type.  Problem UNMAPPED when there is none."""
-        url = self._types.get(message_type)
+        url = self._generic if self._is_generic(message_type) else self._types.get(message_type)
         if url is None:
             raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}")
         return url
@@ -161,7 +180,7 @@ class Library:
         program = self.program_for(claimed.message_type)
         message = Message.parse(claimed.raw, claimed.charset or None)
         key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
-        return _run(program, message, key, overrides, trace=trace)
+        return _run(program, self._arranged(message, claimed.message_type), key, overrides, trace=trace)
 
     def transform_message(self, message: Message) -> Json:
         """The Bundle of a message that is not stored; uuids are derived from its sender and control id."""
@@ -171,7 +190,17 @@ class Library:
         """The same with warnings, logs and, on request, a trace."""
         header = message.header
         key = message_key("", header.source_system, header.source_id)
-        return _run(self.program_for(message.message_type), message, key, overrides, trace=trace)
+        program = self.program_for(message.message_type)
+        return _run(program, self._arranged(message, message.message_type), key, overrides, trace=trace)
+
+    def _arranged(self, message: Message, message_type: str) -> Message:
+        """The message as its map reads it.  Problem UNMAPPED: the generic map finds no patient in it."""
+        if not self._is_generic(message_type):
+            return message
+        if not message.segments("PID"):
+            reason = "and without a PID the generic map cannot read it"
+            raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}, {reason}")
+        return message.arranged_as(GENERIC_STRUCTURE, f"no map for {message_type}: the generic map was used")
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """A library of these and other maps, which take precedence; compiled on demand, without message types."""
@@ -220,7 +249,7 @@ class Library:
 
     def is_ready(self, message_type: str) -> bool:
         """Whether a message of this type needs no compilation: its map is compiled, or there is none."""
-        return message_type in self._by_type or message_type not in self._types
+        return message_type in self._by_type or not self.has_map(message_type)
 
     def compile_as(self, other: Library) -> None:
         """Compile the maps that `other` has compiled, before this library replaces it."""

@@ -34,6 +34,7 @@ from ipf.hl7.charset import DEFAULT_CODEC, DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.framing import KEPT_HEAD, Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, missing_part, scan_header
 from ipf.hl7.ordering import ordering_key
+from ipf.hl7.queries import is_query
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.ports import DEFAULT_TENANT, Clock, Inbox, Outcome, Received, Rejected
 
@@ -70,8 +71,8 @@ class Receiver:
     """The rules of ingest, without sockets.
 
     `ordering`: `patient`, `sender` or `none` (IPF_ORDERING).  `map_missing(message_type)`: True when this type is
-    refused because its map is missing (IPF_REQUIRE_MAP_TYPES).  `observe`: counts results.  `apply_profile`: set when
-    vendor profiles are installed.
+    refused because its map is missing (IPF_REQUIRE_MAP_TYPES, queries).  `observe`: counts results.
+    `apply_profile`: set when vendor profiles are installed.
     """
 
     def __init__(
@@ -223,7 +224,10 @@ class Receiver:
             listener=listener.name,
             peer=peer,
         )
-        problem = Problem(Category.UNMAPPED, f"no StructureMap for {message_type} is installed", "MSH-9")
+        reason = f"no StructureMap for {message_type} is installed"
+        if is_query(message_type):
+            reason = f"queries are not served here: {message_type} is not stored and gets no answer"
+        problem = Problem(Category.UNMAPPED, reason, "MSH-9")
         send_ack(self._acknowledge(header, "AE", problem))
 
     def _drop_acknowledgement(self, frame: bytes, listener: MllpListener, peer: str, send_ack: SendAck) -> None:

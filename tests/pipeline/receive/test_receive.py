@@ -16,6 +16,7 @@ from ipf.hl7.framing import Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, scan_header
 from ipf.hl7.message import Message
 from ipf.hl7.ordering import ordering_key
+from ipf.hl7.queries import is_query
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.telemetry.logs import record
@@ -237,6 +238,15 @@ class NotStoredTests(ReceiveCase):
         installed.add("ADT_A01")
         self.assertEqual(self.ack(adt(trigger="A01"))[0], "AA")
         self.assertEqual(len(self.inbox.order), 2)
+
+    def test_query(self) -> None:
+        """AE says that queries are not served; nothing is stored."""
+        self.receiver = self.make(map_missing=is_query)
+        frame = b"MSH|^~\\&|REG|HOSP|||2026||QBP^Q22^QBP_Q21|Q1|P|2.5\rQPD|IHE PDQ Query|1|@PID.5.1^MARLOWE\rRCP|I\r"
+        code, echoed, message = self.ack(frame)
+        self.assertEqual((code, echoed, self.err(message)[1]), ("AE", "Q1", "200"))
+        self.assertIn("queries are not served here: QBP_Q22", self.err(message)[2])
+        self.assertEqual((self.inbox.order, self.inbox.rejects), ([], []))
 
     def test_vendor_profile_applies(self) -> None:
         """Its maps, tenant and charset apply to the message; it may set a control id."""
