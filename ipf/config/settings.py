@@ -398,6 +398,12 @@ class Settings:
         "off",
         "validation of FHIR writes: warn returns findings, enforce answers 422",
     )
+    conversion_validation: str | None = variable(
+        "IPF_CONVERSION_VALIDATION",
+        one_of("off", "warn", "refuse"),
+        None,
+        "validation of converted messages: warn logs findings, refuse fails the message; unset: as for FHIR writes",
+    )
 
 
 def variables() -> dict[str, Variable]:

@@ -11,7 +11,6 @@ from time import time
 from typing import Any
 
 from ipf.errors import Problem
-from ipf.pipeline.convert.convert import Submit
 from ipf.pipeline.receive.group_commit import GroupCommit, OnDone
 from ipf.ports import (
     Answer,
@@ -26,7 +25,7 @@ from ipf.ports import (
     Received,
     Request,
 )
-from ipf.rest.write.unit import Unit, UnitResult
+from ipf.rest.write.unit import Submit, Unit, UnitResult
 from ipf.telemetry.spans import Spans
 
 

@@ -34,6 +34,10 @@ class ConversionMetrics:
         """A message entered DEAD_LETTER."""
         metrics.dead_lettered(reason)
 
+    def invalid(self, outcome: str) -> None:
+        """A conversion made resources that are not valid."""
+        metrics.invalid_message(outcome)
+
     def failed_permanently(self, reason: str) -> None:
         """An attempt ended with an error that no retry mends."""
         metrics.failed_permanently(reason)

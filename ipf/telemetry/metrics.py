@@ -104,6 +104,12 @@ _permanent_failures = Counter(
     ("reason",),
     registry=_REGISTRY,
 )
+_invalid_messages = Counter(
+    "interface_engine_invalid_messages",
+    "Converted messages with resources that are not valid, by what happened to them.",
+    ("outcome",),
+    registry=_REGISTRY,
+)
 _dlq_size = Gauge(
     "interface_engine_dlq_current_size",
     "Messages in DEAD_LETTER now.",
@@ -233,6 +239,7 @@ _transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome i
 _fhir_post_outcomes = {outcome: _fhir_post_seconds.labels(outcome) for outcome in _OUTCOMES}
 _dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.lower() for c in Category), "stale")}
 _permanent_reasons = {c.name.lower(): _permanent_failures.labels(c.name.lower()) for c in Category if not c.value.retry}
+_invalid_outcomes = {one: _invalid_messages.labels(one) for one in ("stored", "refused")}
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
 _unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED)}
@@ -294,6 +301,11 @@ def failed_permanently(reason: str) -> None:
 def unread_field(kind: str) -> None:
     """A converted message had a field that is not in its result.  `kind`: of `UnreadField`."""
     _unread_kinds[kind].inc()
+
+
+def invalid_message(outcome: str) -> None:
+    """A conversion made resources that are not valid.  `outcome`: stored | refused."""
+    _invalid_outcomes[outcome].inc()
 
 
 def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
-from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores, conversion_backoff, open_audit_log, permanent_errors
+from ipf.app.stages.validation import message_validation
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation
@@ -30,15 +30,12 @@ from ipf.pipeline.worker import ReactorYield, Worker
 from ipf.ports import Mapper
 from ipf.rest.audit.recorder import audited
 from ipf.rest.write.remote_store import RemoteStore
-from ipf.rest.write.unit import Unit
+from ipf.rest.write.unit import Submit
 from ipf.security.audit import id_suffixes
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.telemetry.conversion_metrics import ConversionMetrics
-from ipf.telemetry.logs import event_line, level_named
-
-if TYPE_CHECKING:
-    from ipf.rest.write.validation import Submit
+from ipf.telemetry.logs import level_named
 
 log = Logger(namespace="ipf.app.conversion")
 
@@ -84,6 +81,7 @@ def start_conversion_stage(
         dlq_level=level_named(settings.dlq_log_level),
         is_mapped=ProfileLookup(installation, now).is_mapped,
         unread=_unread_counter(settings, stores, metrics, reactor, stack),
+        validate=message_validation(settings, stores, installation),
     )
     poll_seconds, concurrency = settings.worker_poll_ms / 1000, policy.concurrency
     worker = Worker(
@@ -130,13 +128,13 @@ def _start_renewal(settings: Settings, converter: Converter, reactor: Any, stack
 
 
 def _submit(settings: Settings, stores: OpenedStores, audit_log: AuditLog | None, reactor: Any) -> Submit:
-    """What stores converted messages: audited where they are stored here, and validated if the settings ask for it."""
+    """What stores converted messages: audited where they are stored here."""
     submit: Submit = stores.submit
     if settings.fhir_url is not None:
         submit = _remote_store(settings.fhir_url, settings, reactor)
     elif audit_log is not None:
         submit = audited(submit, audit_log.note, now, id_suffixes())
-    return submit if settings.validation_mode == "off" else _validated(submit, settings, stores)
+    return submit
 
 
 def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
@@ -151,20 +149,3 @@ def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
         return reply.status, reply.body
 
     return RemoteStore(post).submit
-
-
-def _validated(submit: Submit, settings: Settings, stores: OpenedStores) -> Submit:
-    """`submit` for messages whose resources pass validation."""
-    from ipf.rest.write.conformance import (  # the validator: only in processes that validate messages
-        DEFINITIONS,
-        Conformance,
-    )
-    from ipf.rest.write.validation import validated
-
-    conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now, settings.validation_mode)
-    return validated(submit, conformance, _log_findings)
-
-
-def _log_findings(unit: Unit, errors: int, others: int) -> None:
-    """Log how many findings validation has in a converted message; no content."""
-    log.warn(event_line("validation", errors=errors, warnings=others), correlation_id=unit.correlation_id)

@@ -176,9 +176,10 @@ def _repeat(repeat: Json) -> None:
             repeat.setdefault(f"_{unit}", absent())
     if "timeOfDay" in repeat:
         repeat.pop("when", None)
-    if "offset" in repeat and "when" not in repeat:
-        kept = {"url": AS_SENT, "valueString": f"offset {repeat.pop('offset')}"}
-        repeat.setdefault("extension", []).append(kept)
+    if "when" not in repeat and repeat.keys() & {"offset", "_offset"}:
+        if "offset" in repeat:
+            keep_as_sent(repeat, "offset", str(repeat.pop("offset")))
+        repeat.setdefault("extension", []).extend(repeat.pop("_offset").get("extension", ()))
 
 
 def _range(range: Json) -> None:

@@ -46,20 +46,13 @@ from ipf.ports import (
 )
 from ipf.ports.identity import IdentityConflict
 from ipf.rest.interactions.bundle_entries import entries_in
-from ipf.rest.write.unit import Unit, UnitResult
+from ipf.rest.write.unit import Submit, Unit
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
 
 MAPPING_STAGE = "matchbox"  # the stage names of the specification
 FHIR_STAGE = "hapi"
-
-
-class Submit(Protocol):
-    """Stores FHIR transactions: one result or Problem per unit, in order."""
-
-    async def __call__(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        """StoreUnreachable when the outcome of every unit is unknown."""
 
 
 class ConversionMetrics(Protocol):
@@ -128,9 +121,11 @@ class Converter:
         policy: BatchPolicy = SHARED_PROCESS,
         dlq_level: NamedConstant = LogLevel.warn,
         is_mapped: Callable[[Claimed], Awaitable[bool]] | None = None,
+        validate: Callable[[Claimed, Mapped], Awaitable[Problem | None]] | None = None,
         unread: UnreadCounter | None = None,
     ) -> None:
-        """`is_mapped`: whether a vendor profile maps a message of `passthrough_types`.  `unread`: counts the fields
+        """`is_mapped`: whether a vendor profile maps a message of `passthrough_types`.  `validate`: the Problem of a
+        message whose resources must not be stored; None: every message may be stored.  `unread`: counts the fields
         that conversions did not take over."""
         self._inbox = inbox
         self._mapper = mapper
@@ -148,6 +143,7 @@ class Converter:
         self._max_batch_size = policy.max_messages
         self._dlq_level = dlq_level
         self._is_mapped = is_mapped
+        self._validate = validate
         self._claimed: dict[int, Claimed] = {}
         self._unread_counter = unread
         self._unread: dict[int, Callable[[], Sequence[UnreadField]]] = {}
@@ -257,7 +253,17 @@ class Converter:
             "transformed", **message_fields(message), map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
         )
         log.info(line, correlation_id=message.correlation_id)
-        return MappedMessage(message, mapped, unit, seconds * 1000)
+        return await self._validated(MappedMessage(message, mapped, unit, seconds * 1000))
+
+    async def _validated(self, mapped: MappedMessage) -> MappedMessage | Failure:
+        """The message, or its failure when its resources must not be stored."""
+        if self._validate is None:
+            return mapped
+        try:
+            problem = await self._validate(mapped.message, mapped.mapped)
+        except Exception as error:
+            problem = problem_of(error, mapped.message.correlation_id)
+        return mapped if problem is None else Failure(FHIR_STAGE, problem, mapped.mapped.unmapped)
 
     async def _store(
         self, mapped_messages: Sequence[MappedMessage], failures: list[tuple[Claimed, Failure]]

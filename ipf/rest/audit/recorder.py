@@ -19,7 +19,7 @@ from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, Exchange, ExchangeSink
 from ipf.ports.threads import LARGE, RunInThread, run_inline
-from ipf.rest.write.unit import Outcome, Unit, UnitResult
+from ipf.rest.write.unit import Outcome, Submit, Unit, UnitResult
 from ipf.security.audit import (
     AuditRules,
     ContextCache,
@@ -33,9 +33,8 @@ from ipf.security.audit import (
     written,
 )
 
-if TYPE_CHECKING:  # a converter process has no router, and validates only if it is configured to
+if TYPE_CHECKING:  # a converter process has no router
     from ipf.rest.http.exchange import Observe
-    from ipf.rest.write.validation import Submit
 
 log = Logger()
 

@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
+from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
 from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.mapping import Origin
 
-__all__ = ["EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Unit", "UnitResult", "single", "unit_for"]
+__all__ = [
+    "EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Submit", "Unit", "UnitResult", "single", "unit_for",
+]  # fmt: skip
 
 EPOCH_TYPES = frozenset({"Subscription", "SearchParameter", *TOPIC_TYPES})
 
@@ -86,6 +90,13 @@ class UnitResult:
 
     entries: tuple[EntryResult, ...] = ()
     already_done: bool = False
+
+
+class Submit(Protocol):
+    """Stores FHIR transactions: one result or Problem per unit, in order."""
+
+    async def __call__(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
+        """StoreUnreachable when the outcome of every unit is unknown."""
 
 
 def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -> Unit:
