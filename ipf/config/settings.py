@@ -183,6 +183,12 @@ class Settings:
     maps_dir: str | None = variable(
         "IPF_MAPS_DIR", optional, None, "folder of maps; unset: the maps that are part of ipf"
     )
+    identity_file: str | None = variable(
+        "IPF_IDENTITY_FILE",
+        optional,
+        None,
+        "TOML file: which numbers of PID-3 identify a patient; unset: the built-in table",
+    )
     package_dir: str | None = variable(
         "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, if it exists"
     )

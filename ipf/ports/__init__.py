@@ -66,6 +66,7 @@ from ipf.ports.message_admin import (
 from ipf.ports.message_index import MessageIndex
 from ipf.ports.reindex import ReindexJob, ReindexQueue
 from ipf.ports.resources import (
+    MATCH_LIMIT,
     ActiveSubscription,
     Change,
     Changes,
@@ -116,6 +117,7 @@ __all__ = [
     "EVENT",
     "HANDSHAKE",
     "HEARTBEAT",
+    "MATCH_LIMIT",
     "OPEN",
     "OPEN_STATES",
     "SYSTEM",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipf.ports.base import Json
+from ipf.ports.identity import Identity
 from ipf.ports.search import Query
 
 
@@ -30,6 +31,8 @@ class Entry:
     conditional update or delete.  `full_url`: other entries of the same unit refer to this resource by it.
     `if_match`: the required current version.  `must_be_new`: the update may only create (If-None-Match: *).
     `patch`: returns the new resource for the current one without changing it; may raise a Problem.
+    `identity`: of an entry of a converted message instead of a condition: a create writes only what is not there yet,
+    an update replaces what is there.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -44,6 +47,7 @@ class Entry:
     place: str | None = None
     must_be_new: bool = False
     patch: Callable[[Json], Json] | None = None
+    identity: Identity | None = None
 
 
 Link = tuple[Json, str, int]

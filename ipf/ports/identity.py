@@ -47,12 +47,14 @@ class IdentityKey:
 class Identity:
     """How an entry of a converted message finds its resource: any of `keys`, the most important first.
 
-    `may_move`: the map of the message moves resources of this type from one of its Patients to another.
+    `may_move`: the map of the message moves resources of this type from one of its Patients to another.  `is_weak`: the
+    keys of a Patient are of kinds that do not identify alone, but there are no others; name and birth date must agree.
     """
 
     keys: tuple[IdentityKey, ...]
     role: Role
     may_move: bool = False
+    is_weak: bool = False
 
 
 class ConflictKind(StrEnum):

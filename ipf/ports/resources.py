@@ -10,9 +10,13 @@ from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import Caller
+from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import Entries
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
+
+MATCH_LIMIT = 20
+"""Matches of one condition that are read: more than one is already no clear match, and a choice needs the newest."""
 
 
 @dataclass(slots=True)
@@ -144,7 +148,8 @@ class Lookup:
 class LookupResult:
     """The results, in the order of the `Lookup`.
 
-    `by_id`: the current version (possibly a deletion) or None.  `by_condition`: at most two live matches each.
+    `by_id`: the current version (possibly a deletion) or None.  `by_condition`: the live matches of each, in any order;
+    of more than MATCH_LIMIT only so many, and of a condition on one token the newest.
     `receipts`: the existing keys.  `epoch` increases with every change of a Subscription.
     """
 
@@ -194,6 +199,9 @@ class FhirTransaction(Protocol):
 
     async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
         """Lock these match keys until commit and look them up again, after the locks are held."""
+
+    async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
+        """The answers of operators for (tenant, resource type, IdentityKey.text), in order; None = there is none."""
 
     async def changes_since(self, since: int = -1) -> Changes:
         """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all active ones."""

@@ -20,6 +20,7 @@ from ipf.fhir.search.match import Candidate
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
+    MATCH_LIMIT,
     ActiveSubscription,
     Caller,
     Changes,
@@ -37,6 +38,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import EMPTY, Entries
 from ipf.ports.predicates import AllOf, Test
 from ipf.ports.search import Query, Sort
@@ -68,6 +70,7 @@ class MemoryFhirStore:
         self.parameters_epoch = 0
         self.topics: dict[int, tuple[TopicState, int]] = {}
         self.reindex: list[ReindexRequest] = []
+        self.answers: dict[tuple[str, str, str], IdentityAnswer] = {}  # by tenant, resource type, key
         self.commits = 0
         self.broken: Problem | None = None
         self._last_rid = 0
@@ -236,7 +239,7 @@ class MemoryTransaction:
         self._epoch = store.epoch
         return LookupResult(
             [store.current(key) for key in lookup.ids],
-            [store.matching(tenant, query)[:2] for tenant, query in lookup.conditions],
+            [_newest(store.matching(tenant, query)) for tenant, query in lookup.conditions],
             frozenset(key for key in lookup.receipts if key in store.receipts),
             store.epoch,
         )
@@ -249,7 +252,11 @@ class MemoryTransaction:
                 await lock.acquire()
                 self._held.append(lock)
         self._store.check()
-        return [self._store.matching(tenant, query)[:2] for tenant, query in conditions]
+        return [_newest(self._store.matching(tenant, query)) for tenant, query in conditions]
+
+    async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
+        """See `ports.FhirTransaction.identity_answers`."""
+        return [self._store.answers.get(key) for key in wanted]
 
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""
@@ -336,6 +343,10 @@ class MemoryTransaction:
         number, named = len(stream.events) + 1, (version.resource_type, version.id, version.version_id)
         at, method = version.last_updated, version.method
         stream.events.append(Event(number, *named, at, change.correlation_id, version.body, method))
+
+
+def _newest(found: list[Version]) -> list[Version]:
+    return found[::-1][:MATCH_LIMIT]
 
 
 _: type[FhirStore] = MemoryFhirStore

@@ -327,8 +327,9 @@ class IdentityTests(TestCase):
 
     def test_same_order(self) -> None:
         """Found by the placer's number, else by the filler's; the same in a change, and in the appointment for it."""
+        of_type = "&identifier:of-type=http://terminology.hl7.org/CodeSystem/v2-0203|PLAC|P-1001"
         first = requests("orm_radiology", REQUEST)
-        self.assertEqual(first, {"ServiceRequest?identifier=urn:ipf:authority:EHR|P-1001"})
+        self.assertEqual(first, {f"ServiceRequest?identifier=urn:ipf:authority:EHR|P-1001{of_type}"})
         self.assertLess(first, requests("orm_changes", REQUEST))
         self.assertEqual({f"{REQUEST}?{one}" for one in requests("siu_s12_booking", REQUEST)}, first)
         self.assertEqual(

@@ -91,7 +91,8 @@ class IdentityTests(TestCase):
         visit = "PV1||I" + "|" * 17 + "V7"
         alternate = "PV1||I" + "|" * 48 + "ALT7^^^X"
         admitted = "PV1||I" + "|" * 42 + "20260101"
-        self.assertEqual(self.key(visit), "Encounter?identifier=urn:ipf:authority:HOSP|V7")
+        of_type = "&identifier:of-type=http://terminology.hl7.org/CodeSystem/v2-0203|VN|V7"
+        self.assertEqual(self.key(visit), f"Encounter?identifier=urn:ipf:authority:HOSP|V7{of_type}")
         self.assertEqual(self.key(alternate), "Encounter?identifier=urn:ipf:authority:X|ALT7")
         self.assertTrue(self.key(admitted).startswith("Encounter?identifier=urn:ipf:derived|"))
         self.assertEqual(self.key(admitted, "ACC"), self.key(admitted + "|", "ACC"))

@@ -22,6 +22,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.compiler.conversions import zone_offset
+from ipf.mapping.language.identity_table import read_table
 from ipf.mapping.library.maps import PACKAGE_TYPES, Library
 from ipf.ports import InstalledMap
 
@@ -31,12 +32,22 @@ _INVALID = 1
 def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path, *, compiled: bool = True) -> Library:
     """Read every map of a folder, and compile the maps of message types unless `compiled` is False.
 
-    Problem MAPPING names file, line and column; MALFORMED names a package and its entry.
+    Problem MAPPING names file, line and column, or file and row of the identity table; MALFORMED names a package and
+    its entry.
     """
     offset, packages = zone_offset(settings.default_zone), load_packages(settings, PACKAGE_TYPES)
     # with a remote mapping service the choice of a map is that of the service
     generic = settings.generic_map and settings.mapping_url is None
-    return Library.load(maps, offset=offset, packages=packages, installed=installed, compiled=compiled, generic=generic)
+    identity = read_table(Path(settings.identity_file)) if settings.identity_file else None
+    return Library.load(
+        maps,
+        offset=offset,
+        packages=packages,
+        installed=installed,
+        compiled=compiled,
+        generic=generic,
+        identity=identity,
+    )
 
 
 def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:

@@ -1,17 +1,20 @@
 """Identifiers that find the resources of a message again, so that its transaction is idempotent.
 
-An entry without a `request` from the map gets one that finds its resource by identifier.  So a second message about the
-same patient updates the stored resource:
+An entry without a `request` from the map gets an identity (`keys`) that finds its resource by identifier: by system,
+value and type.  So a second message about the same patient updates the stored resource.  As JSON, for a FHIR server:
 
-- subjects of messages (Patient, Encounter ...) are updated: `PUT Type?identifier=system|value`;
+- subjects of messages (Patient, Encounter ...) are updated: `PUT Type?identifier=system|value`, for an identifier with
+  a type with `&identifier:of-type=system|code|value`;
 - shared reference data (Practitioner, Organization, Location ...) is created once: `POST` with `ifNoneExist`;
 - types without an identifier in HL7 v2 (allergies, diagnoses, next of kin) get a computed one: system
   `urn:ipf:derived`, value = hash of the patient identifier, the type, and the natural key.
 
 `transaction` makes the entries.
 
+The JSON names the first key of a Patient only; the store of ipf looks for all.
+
 Source: https://hl7.org/fhir/R4/http.html#cond-update, #ccreate, #transaction,
-https://hl7.org/fhir/R4/search.html#escaping.
+https://hl7.org/fhir/R4/search.html#escaping, #modifiers (of-type).
 """
 
 from __future__ import annotations
@@ -23,9 +26,13 @@ from typing import Any
 from urllib.parse import quote
 
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.identifier import OLD, SECONDARY, identifiers_of, key_of, type_coding
 from ipf.fhir.model.json import dumps
+from ipf.mapping.bundle.keys import patient_identity
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
+from ipf.ports.identity import Identity, IdentityKey
 
 DERIVED = "urn:ipf:derived"
 
@@ -70,30 +77,27 @@ changed)."""
 _SAFE = re.compile(r"[A-Za-z0-9._~:/-]*")
 _SPECIAL = re.compile(r"([\\,|$])")
 _BY_TOKEN = "identifier="
+_RANK_OF_USE = {OLD: 0, SECONDARY: 2}
 _RANKS = {"Patient": 0, "Encounter": 1}
 _OWNERS = ("patient", "subject", "beneficiary", "individual")
 
 
-def request(resource: Json, *, is_once: bool = False) -> Json:
-    """An idempotent request for a resource.  `is_once`: never overwrite an existing resource."""
-    return request_and_condition(resource, is_once=is_once)[0]
+def request(resource: Json, table: IdentityTable, *, is_once: bool = False) -> tuple[Json, str]:
+    """An idempotent request for a resource, and its search or URL; the text is empty when it is not conditional.
 
-
-def request_and_condition(resource: Json, *, is_once: bool) -> tuple[Json, str]:
-    """The same, with its search or URL; empty when the request is not conditional."""
+    `is_once`: never overwrite an existing resource.
+    """
     resource_type = resource["resourceType"]
     if "id" in resource:
-        url = f"{resource_type}/{resource['id']}"
-        return {"method": "PUT", "url": url}, url
+        return request_by_id(resource)
     identifier = plain_identifier(resource) or match_identifier(resource)
     rule = CREATE_ONCE if is_once else RULES.get(resource_type, UPDATE)
     if identifier is None or rule == CREATE:
         return {"method": "POST", "url": resource_type}, ""
-    if rule == CREATE_ONCE:
-        search, condition = _shared_search(resource_type, identifier.get("system"), identifier["value"])
-        return {"method": "POST", "url": resource_type, "ifNoneExist": search}, condition
-    condition = f"{resource_type}?{_BY_TOKEN}{token(identifier)}"
-    return {"method": "PUT", "url": condition}, condition
+    key = key_of(identifier)
+    if resource_type == "Patient":
+        key = patient_identity(resource, identifier, table).keys[0]
+    return request_by_key(resource, key, is_once=rule == CREATE_ONCE)
 
 
 def update_by_any(resource: Json) -> tuple[Json, str]:
@@ -115,17 +119,32 @@ def update_by_any(resource: Json) -> tuple[Json, str]:
     return {"method": "PUT", "url": condition}, condition
 
 
-@lru_cache(maxsize=4096)
-def _shared_search(resource_type: str, system: str | None, value: str) -> tuple[str, str]:
-    """The search for a practitioner, a ward or an organization; also with its type before it."""
-    search = f"{_BY_TOKEN}{_token(system, value)}"
-    return search, f"{resource_type}?{search}"
+def request_by_id(resource: Json) -> tuple[Json, str]:
+    """The request for a resource with an id, and its URL."""
+    url = f"{resource['resourceType']}/{resource['id']}"
+    return {"method": "PUT", "url": url}, url
+
+
+def request_by_key(resource: Json, key: IdentityKey, *, is_once: bool) -> tuple[Json, str]:
+    """The conditional request for a resource with this key, and its search as a URL."""
+    resource_type = resource["resourceType"]
+    condition = f"{_BY_TOKEN}{_token(key.system, key.value)}"
+    if key.type:
+        named = (type_coding(one)[0] for one in identifiers_of(resource) if key_of(one) == key)
+        system = next(named, "")
+        if system:
+            of_type = f"{_escaped_system(system)}|{_escaped(key.type)}|{_escaped(key.value)}"
+            condition = f"{condition}&identifier:of-type={of_type}"
+    url = f"{resource_type}?{condition}"
+    if is_once:
+        return {"method": "POST", "url": resource_type, "ifNoneExist": condition}, url
+    return {"method": "PUT", "url": url}, url
 
 
 def match_identifier(resource: Json) -> Json | None:
     """The identifier for the search: the first with system and value, else the first with a value.
 
-    An identifier with use `old` counts only when there is no other.
+    A secondary identifier counts only when there is no other, and one with use `old` after that.
     """
     held = resource.get("identifier")
     if not held:
@@ -136,10 +155,10 @@ def match_identifier(resource: Json) -> Json | None:
     for one in every:
         if "value" not in one:
             continue
-        rank = (2 if one.get("use") != "old" else 0) + (2 if "system" in one else 1)
+        rank = _RANK_OF_USE.get(one.get("use", ""), 4) + (2 if "system" in one else 1)
         if rank > best_rank:
             best, best_rank = one, rank
-            if rank == 4:
+            if rank == 6:
                 break
     return best
 
@@ -176,9 +195,11 @@ _escaped_system = lru_cache(maxsize=1024)(_escaped)
 class Deriver:
     """Computes identifiers for resources without one, and replaces natural keys by their hashes."""
 
-    def __init__(self, entries: list[Json], run: Run) -> None:
+    def __init__(self, entries: list[Json], run: Run, table: IdentityTable) -> None:
         self._resources: list[Json] = [one["resource"] for one in entries if "resource" in one and "request" not in one]
         self._run = run
+        self._table = table
+        self._patients: dict[int, Identity] = {}
         self._patient: Json | None = None
         self._patient_key = ""
         self._near: dict[str, Json] = {}
@@ -205,6 +226,13 @@ class Deriver:
                     self._near[urns[id(one)]] = one
         for resource in sorted(todo, key=_rank):
             self._give(resource)
+        return found
+
+    def identity(self, patient: Json, identifier: Json) -> Identity:
+        """The identity of a Patient; call it after its identifiers are complete."""
+        found = self._patients.get(id(patient))
+        if found is None:
+            found = self._patients[id(patient)] = patient_identity(patient, identifier, self._table)
         return found
 
     def _give(self, resource: Json) -> None:
@@ -249,7 +277,12 @@ class Deriver:
 
     def _key_of(self, owner: Json | None) -> str:
         identifier = None if owner is None else match_identifier(owner)
-        return self._run.key.hex() if identifier is None else token(identifier)
+        if owner is None or identifier is None:
+            return self._run.key.hex()
+        if owner["resourceType"] != "Patient":
+            return token(identifier)
+        key = self.identity(owner, identifier).keys[0]
+        return _token(key.system, key.value)
 
     def _encounter_key(self, resource: Json) -> str:
         encounter = self._referred(resource.get("encounter"))

@@ -1,10 +1,10 @@
 """From the Bundle of a map to entries for the store, and to a transaction Bundle on demand.
 
 Each entry gets a `fullUrl` and, without one from the map, a request that finds its resource again (`identity`).
-Entries with the same identifier become one entry, and references to them are rewritten.
+Entries with the same identifier (system, value and type) become one entry, and references to them are rewritten.
 
-Most maps leave the requests to the engine.  Their entries are made directly, without text of requests and searches.  A
-map with a request of its own gets a Bundle, and its entries are read from there.
+Most maps leave the requests to the engine.  Their entries are made directly, with an `Identity`, without text of
+requests and searches.  A map with a request of its own gets a Bundle, and its entries are read from there.
 
 Source: https://hl7.org/fhir/R4/http.html#transaction
 """
@@ -12,12 +12,13 @@ Source: https://hl7.org/fhir/R4/http.html#transaction
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.query import by_token, parse_criteria
+from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
@@ -28,14 +29,16 @@ from ipf.mapping.bundle.identity import (
     match_identifier,
     plain_identifier,
     request,
-    request_and_condition,
-    token,
+    request_by_id,
+    request_by_key,
     update_by_any,
 )
+from ipf.mapping.bundle.keys import identity_of, with_further_numbers
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.entries import Entry, Link, Method
-from ipf.ports.search import Query
+from ipf.ports.identity import Identity, Role
 
 _CREATE, _UPDATE = Method.CREATE, Method.UPDATE
 _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch
@@ -97,14 +100,25 @@ class Transaction:
             self.references = found
 
 
-def complete(bundle: Json, run: Run) -> Transaction:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`table`: which numbers identify.  `moves`: resource types that the map moves from one Patient to another."""
+
+    table: IdentityTable = field(default_factory=IdentityTable)
+    moves: frozenset[str] = frozenset()
+
+
+DEFAULT_RULES = Rules()
+
+
+def complete(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transaction:
     """Finish a Bundle in place.  A Bundle of another type than transaction, or no Bundle, is not changed."""
-    made = finished(bundle, run)
+    made = finished(bundle, run, rules)
     made.bundle()
     return made
 
 
-def finished(bundle: Json, run: Run) -> Transaction:
+def finished(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transaction:
     """The same, but the Bundle is finished on demand."""
     made = Transaction(bundle)
     if bundle.get("resourceType") != "Bundle" or bundle.setdefault("type", "transaction") != "transaction":
@@ -112,14 +126,16 @@ def finished(bundle: Json, run: Run) -> Transaction:
     given = [one for one in bundle.get("entry", ()) if "resource" in one or _stands_alone(one)]
     once = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_identifier(one)}
     renewed = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_update(one)}
-    known = Deriver(given, run).derive()
-    is_usual = not renewed and _are_usual(given)
-    usual = _entries([one["resource"] for one in given], run, once, known) if is_usual else None
+    deriver = Deriver(given, run, rules.table)
+    known = deriver.derive()
+    usual = None
+    if _are_usual(given):
+        usual = _Entries(run, once, renewed, known, deriver, rules).of([one["resource"] for one in given])
     if usual is not None:
         entries, numbers, is_renamed = usual
         made.hold(entries, numbers)
     else:
-        kept, numbers, is_renamed = _merge(given, run, once, renewed)
+        kept, numbers, is_renamed = _merge(given, run, once, renewed, rules.table)
         made.put(kept, numbers)
     made.link(run, is_renamed=is_renamed)
     return made
@@ -157,79 +173,130 @@ def _wants_update(entry: Json) -> bool:
 # ------------------------------------------------------------------------- requests of the engine
 
 
-def _entries(
-    resources: list[Json], run: Run, once: set[int], known: dict[int, Json]
-) -> tuple[list[Entry], dict[int, int], bool] | None:
-    """An entry for each resource, each condition once; the number of its entry by the id() of every resource; and
-    whether one of them is not what references to the resource say.  None: one of them cannot be asked for.
+class _Entries:
+    """The entries of one message.
 
-    `once`: the id() of resources that are not to be written over.  `known`: identifiers by the id() of resources.
+    `once`: the id() of resources that are not to be written over.  `renewed`: of those that the map updates whatever
+    their type.  `known`: identifiers by the id() of resources.
     """
-    entries: list[Entry] = []
-    numbers: dict[int, int] = {}
-    by_condition: dict[str, int] = {}
-    is_renamed, urns = False, run.urns
-    for resource in resources:
-        number, place = id(resource), len(entries)
-        try:
-            method, own, query, condition = _request(resource, known.get(number), number in once)
-        except Problem:
-            return None
-        if condition:
-            twin = by_condition.setdefault(condition, place)
+
+    def __init__(
+        self,
+        run: Run,
+        once: set[int],
+        renewed: set[int],
+        known: dict[int, Json],
+        deriver: Deriver,
+        rules: Rules,
+    ) -> None:
+        self._run = run
+        self._once = once
+        self._renewed = renewed
+        self._known = known
+        self._deriver = deriver
+        self._rules = rules
+        self._places: dict[Any, int] = {}
+        self._shared: dict[tuple[str, str, str], dict[str, int]] = {}
+
+    def of(self, resources: list[Json]) -> tuple[list[Entry], dict[int, int], bool] | None:
+        """An entry for each resource, each identity once; the number of its entry by the id() of every resource; and
+        whether one of them is not what references to the resource say.  None: one of them cannot be asked for.
+        """
+        entries: list[Entry] = []
+        numbers: dict[int, int] = {}
+        is_renamed, urns = False, self._run.urns
+        for resource in resources:
+            number, place = id(resource), len(entries)
+            try:
+                method, own, identity = self._request(resource)
+            except Problem:
+                return None
+            twin = self._twin(resource["resourceType"], own, identity, place)
             if twin != place:
                 numbers[number], is_renamed = twin, True
-                _fill(entries[twin].resource or {}, resource)
+                self._unite(entries[twin], resource, identity)
                 continue
-        numbers[number] = place
-        if own is not None or "meta" in resource:
-            _put_in_order(resource)
-        url = urns.get(number) or run.urn(resource)
-        where = f"Bundle.entry[{place}]"
-        entries.append(Entry(method, resource["resourceType"], own, resource, query, url, None, where))
-    return entries, numbers, is_renamed
+            numbers[number] = place
+            if own is not None or "meta" in resource:
+                _put_in_order(resource)
+            url = urns.get(number) or self._run.urn(resource)
+            where = f"Bundle.entry[{place}]"
+            made = Entry(method, resource["resourceType"], own, resource, None, url, None, where, identity=identity)
+            entries.append(made)
+        return entries, numbers, is_renamed
 
+    def _unite(self, entry: Entry, resource: Json, identity: Identity | None) -> None:
+        """Add a second resource for an entry; one that the map updates whatever its type wins."""
+        held = entry.resource or {}
+        if id(resource) in self._renewed:
+            entry.method, entry.identity = _UPDATE, identity
+            held.update(resource)
+        else:
+            _fill(held, resource)
 
-def _request(resource: Json, known: Json | None, is_once: bool) -> tuple[Method, str | None, Query | None, str]:
-    """Method, id, condition, and a text that is equal for entries of one resource (empty: the only one)."""
-    resource_type = resource["resourceType"]
-    if "id" in resource:
-        own = resource["id"]
-        return _UPDATE, own, None, f"{resource_type}/{own}"
-    rule = RULES.get(resource_type, UPDATE)
-    if rule == CREATE and not is_once:
-        return _CREATE, None, None, ""
-    identifier = known or plain_identifier(resource) or match_identifier(resource)
-    if identifier is None:
-        return _CREATE, None, None, ""
-    system, value = identifier.get("system", ""), identifier["value"]
-    if rule == CREATE_ONCE or is_once:
-        query = _shared(resource_type, system, value)
-        return _CREATE, None, query, query.canonical
-    query = _query(resource_type, system, value)
-    return _UPDATE, None, query, query.canonical
+    def _request(self, resource: Json) -> tuple[Method, str | None, Identity | None]:
+        resource_type, number = resource["resourceType"], id(resource)
+        if "id" in resource:
+            return _UPDATE, resource["id"], None
+        rule, is_once = RULES.get(resource_type, UPDATE), number in self._once
+        if rule == CREATE and not is_once:
+            return _CREATE, None, None
+        identifier = self._known.get(number) or plain_identifier(resource) or match_identifier(resource)
+        if identifier is None:
+            return _CREATE, None, None
+        is_renewed = number in self._renewed
+        is_once = is_once or rule == CREATE_ONCE
+        if resource_type == "Patient":
+            identity = self._deriver.identity(resource, identifier)
+        else:
+            role = Role.AUXILIARY if is_once and not is_renewed else Role.PRINCIPAL
+            identity = identity_of(resource, identifier, role, may_move=resource_type in self._rules.moves)
+        if is_renewed:
+            identity = with_further_numbers(identity, resource, is_shared=rule == CREATE_ONCE)
+        return _CREATE if is_once and not is_renewed else _UPDATE, None, identity
 
-
-def _query(resource_type: str, system: str, value: str) -> Query:
-    short = by_token(resource_type, "identifier", system, value) if system else None
-    return short or parse_criteria(f"{resource_type}?identifier={token({'system': system, 'value': value})}")
-
-
-_shared = lru_cache(maxsize=4096)(_query)
-"""The search for a practitioner, a ward or an organization; they repeat often."""
+    def _twin(self, resource_type: str, own: str | None, identity: Identity | None, place: int) -> int:
+        """The number of the entry for the same resource; `place` when there is none."""
+        if identity is None:
+            return place if own is None else self._places.setdefault((resource_type, own), place)
+        key = identity.keys[0]
+        if RULES.get(resource_type) != CREATE_ONCE:
+            return self._places.setdefault((resource_type, key), place)
+        kinds = self._shared.setdefault((resource_type, key.system, key.value), {})
+        if key.type not in kinds:
+            if "" in kinds or (not key.type and kinds):  # the same number, once without its type
+                return kinds[""] if "" in kinds else next(iter(kinds.values()))
+            kinds[key.type] = place
+        return kinds[key.type]
 
 
 def _as_json(entry: Entry) -> Json:
     """An entry of a Bundle."""
-    resource = entry.resource or {}
-    is_once = entry.method is _CREATE and entry.condition is not None
-    return {"fullUrl": entry.full_url, "resource": resource, "request": request(resource, is_once=is_once)}
+    resource, identity = entry.resource or {}, entry.identity
+    if identity is not None and _has_further_numbers(identity, resource):
+        how, _ = update_by_any(resource)
+    elif identity is not None:
+        how, _ = request_by_key(resource, identity.keys[0], is_once=entry.method is _CREATE)
+    elif entry.id is not None:
+        how, _ = request_by_id(resource)
+    else:
+        how = {"method": "POST", "url": entry.resource_type}
+    return {"fullUrl": entry.full_url, "resource": resource, "request": how}
+
+
+def _has_further_numbers(identity: Identity, resource: Json) -> bool:
+    """Whether a resource is updated whatever its type, and is found by another number than it is usually."""
+    if resource["resourceType"] != "Patient":
+        return len(identity.keys) > 1
+    return any(one.get("use") == OLD and key_of(one) == identity.keys[-1] for one in identifiers_of(resource))
 
 
 # ------------------------------------------------------------------------- requests of the map
 
 
-def _merge(entries: list[Json], run: Run, once: set[int], renewed: set[int]) -> tuple[list[Json], dict[int, int], bool]:
+def _merge(
+    entries: list[Json], run: Run, once: set[int], renewed: set[int], table: IdentityTable
+) -> tuple[list[Json], dict[int, int], bool]:
     """The same as JSON; members of an entry from the map stay.
 
     `renewed`: the id() of resources that the map updates whatever their type; they win over a twin.
@@ -247,7 +314,7 @@ def _merge(entries: list[Json], run: Run, once: set[int], renewed: set[int]) -> 
         if number in renewed:
             how, condition = update_by_any(resource)
         elif how is None:
-            how, condition = request_and_condition(resource, is_once=number in once)
+            how, condition = request(resource, table, is_once=number in once)
         else:
             condition = _condition(how)
         twin = by_condition.get(condition) if condition else None

@@ -93,10 +93,12 @@ class Program:
 
     `unread`: finds the fields that a run did not read; it knows what this map and its imports ignore on purpose.
     Declarations in the map of another message type do not count.
+    `moves`: the resource types that it moves from one Patient of a message to another (`/// moves = "Encounter"`).
     """
 
     def __init__(self, compiler: Compiler, content: StructureMap) -> None:
         self.content = content
+        self.moves = frozenset(content.meta("moves").replace(",", " ").split())
         self._compiler = compiler
         self._traced: Program | None = None
         if not content.groups:

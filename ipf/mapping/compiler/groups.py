@@ -17,6 +17,7 @@ from ipf.mapping.compiler.models import ABSTRACT, Models
 from ipf.mapping.compiler.purity import MemoPlanner
 from ipf.mapping.compiler.v2 import field_count
 from ipf.mapping.language.concepts import ConceptTables
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, StructureMap
 from ipf.mapping.runtime.memo import MemoPlan
@@ -24,15 +25,17 @@ from ipf.mapping.runtime.memo import MemoPlan
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Models, tables and settings for the compiler.  `offset`: zone of source times without an offset.
+    """Models, tables and settings of an installation.  `offset`: zone of source times without an offset.
 
     `host`: what FHIRPath in maps may access beyond its data: value sets (`memberOf`), profiles, other resources.
+    `identity`: which numbers of a Patient identify.
     """
 
     models: Models = field(default_factory=Models)
     tables: ConceptTables = field(default_factory=ConceptTables)
     offset: Offset = "Z"
     host: Host = field(default_factory=Host)
+    identity: IdentityTable = field(default_factory=IdentityTable)
 
 
 class Unit:

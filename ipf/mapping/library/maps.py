@@ -25,13 +25,14 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
 from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
-from ipf.mapping.bundle.transaction import Transaction, finished
+from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import FHIR_CANONICAL, V2_CANONICAL, Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
@@ -121,11 +122,13 @@ class Library:
         installed: Sequence[InstalledMap] = (),
         compiled: bool = True,
         generic: bool = False,
+        identity: IdentityTable | None = None,
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
         `offset`: the zone of times in messages without an offset.  `compiled` False: see the class.  `generic`: the map
-        of any type (IPF_GENERIC_MAP) is in use.
+        of any type (IPF_GENERIC_MAP) is in use.  `identity`: which numbers of a Patient identify; None = the built-in
+        table.
         """
         packages = packages or Packages()
         maps = Maps(_of_packages(packages))
@@ -134,7 +137,8 @@ class Library:
             maps.add(content.url, content)
             types |= dict.fromkeys(types_of(content), content.url)
         models = Models(_definitions(maps, packages) if packages.packages else ())
-        environment = Environment(models, _tables(folder, packages, installed), offset, local_host(packages))
+        tables = _tables(folder, packages, installed)
+        environment = Environment(models, tables, offset, local_host(packages), identity or IdentityTable())
         of_any = types.pop(ANY_TYPE, None)
         for name in [name for name, url in types.items() if url == of_any]:
             del types[name]  # its file is named after no message type
@@ -180,7 +184,7 @@ class Library:
         program = self.program_for(claimed.message_type)
         message = Message.parse(claimed.raw, claimed.charset or None)
         key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
-        return _run(program, self._arranged(message, claimed.message_type), key, overrides, trace=trace)
+        return self._run(program, self._arranged(message, claimed.message_type), key, overrides, trace=trace)
 
     def transform_message(self, message: Message) -> Json:
         """The Bundle of a message that is not stored; uuids are derived from its sender and control id."""
@@ -191,7 +195,7 @@ class Library:
         header = message.header
         key = message_key("", header.source_system, header.source_id)
         program = self.program_for(message.message_type)
-        return _run(program, self._arranged(message, message.message_type), key, overrides, trace=trace)
+        return self._run(program, self._arranged(message, message.message_type), key, overrides, trace=trace)
 
     def _arranged(self, message: Message, message_type: str) -> Message:
         """The message as its map reads it.  Problem UNMAPPED: the generic map finds no patient in it."""
@@ -201,6 +205,27 @@ class Library:
             reason = "and without a PID the generic map cannot read it"
             raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}, {reason}")
         return message.arranged_as(GENERIC_STRUCTURE, f"no map for {message_type}: the generic map was used")
+
+    def _run(
+        self, program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool
+    ) -> MappingResult:
+        started = perf_counter()
+        if trace:
+            program.run(message, key, overrides=overrides)  # a traced program marks no fields
+        bundle, run = program.run(message, key, trace=trace, overrides=overrides)
+        made = finished(bundle, run, Rules(self.environment.identity, program.moves))
+        if run.trace is not None:
+            run.trace.finish(made.bundle(), made.merged)
+        return MappingResult(
+            made,
+            program.content.url,
+            tuple(run.unmapped),
+            (*message.warnings, *run.warnings),
+            tuple(run.logs),
+            None if run.steps is None else tuple(run.steps),
+            (perf_counter() - started) * 1000,
+            Findings(message, program.unread),
+        )
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """A library of these and other maps, which take precedence; compiled on demand, without message types."""
@@ -288,26 +313,6 @@ class VendorProfiles(Protocol):
 
     def has_map(self, message: Claimed) -> bool:
         """Whether the profile of this message has a map for its type."""
-
-
-def _run(program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool) -> MappingResult:
-    started = perf_counter()
-    if trace:
-        program.run(message, key, overrides=overrides)  # a traced program marks no fields
-    bundle, run = program.run(message, key, trace=trace, overrides=overrides)
-    made = finished(bundle, run)
-    if run.trace is not None:
-        run.trace.finish(made.bundle(), made.merged)
-    return MappingResult(
-        made,
-        program.content.url,
-        tuple(run.unmapped),
-        (*message.warnings, *run.warnings),
-        tuple(run.logs),
-        None if run.steps is None else tuple(run.steps),
-        (perf_counter() - started) * 1000,
-        Findings(message, program.unread),
-    )
 
 
 def message_key(tenant: str, source_system: str, source_id: str) -> bytes:

@@ -23,13 +23,14 @@ from ipf.errors import Category, Problem
 from ipf.fhir.fhirpath import Host
 from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.message import Message
-from ipf.mapping.bundle.transaction import complete
+from ipf.mapping.bundle.transaction import Rules, complete
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides
 from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.terminology import local_host
@@ -144,9 +145,15 @@ class MapSet:
 
 
 def transform(
-    program: Program, source: Source, *, key: bytes = b"", trace: bool = False, overrides: Overrides | None = None
+    program: Program,
+    source: Source,
+    *,
+    key: bytes = b"",
+    trace: bool = False,
+    overrides: Overrides | None = None,
+    table: IdentityTable | None = None,
 ) -> Transformed:
-    """The same with a compiled map."""
+    """The same with a compiled map.  `table`: which numbers of a Patient identify; None = the built-in table."""
     started = perf_counter()
     is_message = isinstance(source, Message)
     given: Any = source if is_message else loads(dumps(source))  # a copy: results may hold parts of their source
@@ -154,7 +161,7 @@ def transform(
     if trace and is_message:
         program.run(given, key, overrides=overrides)  # a traced program marks no fields
     target, run = program.run(given, key, trace=trace, overrides=overrides)
-    merged = complete(target, run).merged if is_message else {}
+    merged = complete(target, run, Rules(table or IdentityTable(), program.moves)).merged if is_message else {}
     if run.is_bundle and not is_message:
         name_entries(target, run.urns, run.references)
     if run.trace is not None:

@@ -121,7 +121,8 @@ def _transformed(
         overrides = installation.overrides_for(DEFAULT_TENANT, header.source_system)
     if transform_request.overrides:
         overrides = Overrides(transform_request.overrides)
-    result = transform(program, source, key=key, trace=trace, overrides=overrides)
+    table = library.environment.identity
+    result = transform(program, source, key=key, trace=trace, overrides=overrides, table=table)
     target = Transaction(result.target)
     return MappingResult(
         target,

@@ -28,10 +28,19 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
+from ipf.ports.search import Query
 from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.large_bundle import clear_gradually
 from ipf.rest.write.plan import Plan, make_plan
-from ipf.rest.write.prefetch import Prefetch, PreparedUnit, lookup_for, prepare, with_references_read
+from ipf.rest.write.prefetch import (
+    ConditionKey,
+    Prefetch,
+    PreparedUnit,
+    lookup_for,
+    prepare,
+    with_references_read,
+)
+from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 
@@ -80,6 +89,7 @@ class _Committer:
         self._clock = clock
         self._attempts = attempts
         self._run_in_thread = run_in_thread
+        self._locks: dict[ConditionKey, tuple[str, Query]] = {}  # match keys that plans were found to need
 
     async def store_all(
         self, prepared_units: Sequence[PreparedUnit], exclusive: bool = False
@@ -92,6 +102,9 @@ class _Committer:
                 results_or_none = await self._attempt(prepared_units, exclusive)
             except WriteConflict as lost:
                 conflict = lost
+                continue
+            except MoreNeeded as more:
+                self._locks |= more.wanted.locks
                 continue
             if results_or_none is None:
                 return await self._one_by_one(prepared_units, exclusive=True)
@@ -118,7 +131,7 @@ class _Committer:
     async def _attempt(
         self, prepared_units: Sequence[PreparedUnit], exclusive: bool
     ) -> list[UnitResult | Problem | None] | None:
-        """One transaction; None: the plan replaces a topic, which needs the exclusive lock."""
+        """One transaction; None: the plan replaces a topic, which needs the exclusive lock.  MoreNeeded: more locks."""
         changes_subscriptions = any(prepared.unit.changes_subscriptions for prepared in prepared_units)
         changing = exclusive or changes_subscriptions
         async with self._store.transaction() as transaction:
@@ -126,19 +139,22 @@ class _Committer:
             result = await transaction.look_up(lookup, subscriptions_change=changing)
             await load_changes(transaction, result.epoch, self._matcher)
             prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
-            conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units))
+            conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
             if conditions:
                 locked = await transaction.lock(conditions)
-                await self._run_in_thread(lambda: prefetch.add_matches(conditions, locked))
+                await self._run_in_thread(lambda: prefetch.add_locked(conditions, locked))
             needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
-            rids = iter([await self._store.new_rid() for _ in range(needed)])
+            rids = [await self._store.new_rid() for _ in range(needed)]
             reindex: Sequence[ReindexRequest] = ()
-            snapshot: StoreSnapshot = await self._run_in_thread(
-                lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
-            )
-            plan = await self._plan(
-                prepared_units, snapshot, rids, run_inline if changes_subscriptions else self._run_in_thread
-            )
+            run_in_thread = run_inline if changes_subscriptions else self._run_in_thread
+            while True:
+                snapshot: StoreSnapshot = await self._run_in_thread(
+                    lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
+                )
+                plan = await self._plan(prepared_units, snapshot, iter(rids), run_in_thread)
+                if not plan.wanted:
+                    break
+                await self._read_more(transaction, plan.wanted, prefetch, rids, changing)
             if plan.topics and not changing:
                 return None
             if plan.changes or plan.receipts:
@@ -152,6 +168,23 @@ class _Committer:
         if self._run_in_thread is not run_inline:
             await self._run_in_thread(lambda: clear_gradually(plan.changes, *snapshot.parts))
         return plan.results
+
+    async def _read_more(
+        self, transaction: FhirTransaction, wanted: SecondLook, prefetch: Prefetch, rids: list[int], changing: bool
+    ) -> None:
+        """Read what a plan was found to need.  Each call reads something new, so that planning comes to an end.
+
+        MoreNeeded: locks, which a transaction takes before all else.
+        """
+        if wanted.locks:
+            raise MoreNeeded(wanted)
+        if wanted.ids:
+            ids = tuple(wanted.ids)
+            prefetch.add_ids(ids, (await transaction.look_up(Lookup(ids), subscriptions_change=changing)).by_id)
+        if wanted.answers:
+            keys = tuple(wanted.answers)
+            prefetch.answers.update(zip(keys, await transaction.identity_answers(keys), strict=True))
+        rids += [await self._store.new_rid() for _ in range(wanted.rids)]
 
     async def _plan(
         self,

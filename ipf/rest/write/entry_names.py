@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ipf.ports.entries import Entry, Link
-from ipf.rest.write.prefetch import Key
+from ipf.rest.write.second_look import Key
 from ipf.rest.write.unit import EntryResult
 
 _RESTFUL = re.compile(r"(?<=/)[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}$")

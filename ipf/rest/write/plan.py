@@ -15,6 +15,7 @@ from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served
 from ipf.ports import Change, Json, Receipt, SubscriptionCreator, SubscriptionState, TopicState
 from ipf.rest.write.prefetch import PreparedUnit
+from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.unit_plan import UnitPlan
@@ -24,12 +25,16 @@ from ipf.subscriptions.terms import terms_of
 
 @dataclass(slots=True)
 class Plan:
-    """The writes, and the result of each unit; None = plan the unit again in the next transaction."""
+    """The writes, and the result of each unit; None = plan the unit again in the next transaction.
+
+    `wanted`: what must be read before all units are planned again in this one.
+    """
 
     changes: list[Change] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     creators: list[SubscriptionCreator] = field(default_factory=list)
     results: list[UnitResult | Problem | None] = field(default_factory=list)
+    wanted: SecondLook = field(default_factory=SecondLook)
 
     @property
     def subscriptions(self) -> list[SubscriptionState]:
@@ -60,6 +65,11 @@ def make_plan(
         unit_plan = UnitPlan(prepared, snapshot, now, rids)
         try:
             result = unit_plan.run()
+        except MoreNeeded as more:
+            snapshot.discard_unit()
+            plan.wanted.add(more.wanted)
+            plan.results.append(None)
+            continue
         except (Problem, ReplanNeeded) as problem:
             snapshot.discard_unit()
             plan.results.append(problem if isinstance(problem, Problem) else None)

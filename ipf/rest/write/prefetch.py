@@ -6,30 +6,35 @@ Source: ports.Lookup and ports.LookupResult.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.predicate import parameters_that_need_store
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.query import by_token, parse_criteria
+from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
+from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.search import Query
+from ipf.rest.write.identity import WITHOUT_SUBJECT
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references
+from ipf.rest.write.second_look import AnswerKey, Key
 from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.access import Unauthorized
 
-Key = tuple[str, str, str]
-"""(tenant, resource type, id)"""
-
 _SEARCH = re.compile(rb'"reference":"[A-Z][A-Za-z]+\?').search
-_DELETE = Method.DELETE  # looking up a member of an Enum is slow
+_DELETE, _UPDATE = Method.DELETE, Method.UPDATE  # looking up a member of an Enum is slow
 _EAGER_UNITS = 1000
 _NEVER_CREATE = frozenset({_DELETE, Method.PATCH})
 
 ConditionKey = tuple[str, str, str]
 """(tenant, resource type, canonical text of the query)"""
+
+
+EntryLookup = tuple[ConditionKey, Query]
 
 
 def condition_key(tenant: str, query: Query) -> ConditionKey:
@@ -42,7 +47,9 @@ class PreparedUnit:
     """A unit with its conditional references parsed.
 
     `references`: the query of each conditional reference.  `texts`: the entries as JSON, to search for references;
-    empty when no search is needed.  `keys`: of the conditions of the entries.  `problem`: a reference or condition is
+    empty when no search is needed.  `keys`: of the conditions of the entries; of an auxiliary resource with one number
+    that of its result, which later units of the transaction share.  `lookups`: the searches of each entry, by its
+    condition or its identity.  `problem`: a reference or condition is
     invalid; the unit fails.  `references_are_read`: False when conditional references were not searched for; when the
     plan then finds one, it raises ReplanNeeded, and `with_references_read` searches for them.
     """
@@ -51,6 +58,7 @@ class PreparedUnit:
     references: dict[str, Query]
     texts: tuple[bytes, ...]
     keys: tuple[ConditionKey | None, ...]
+    lookups: tuple[Sequence[EntryLookup], ...] = ()
     problem: Problem | None = None
     references_are_read: bool = True
 
@@ -65,17 +73,18 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
         try:
             unit = replace(unit, entries=tuple([_limit_condition(entry, unit.caller) for entry in unit.entries]))
         except Problem as beyond:
-            return PreparedUnit(unit, {}, (), (), beyond)
+            return PreparedUnit(unit, {}, (), (), (), beyond)
     tenant, entries = unit.tenant, unit.entries
-    conditions = [entry.condition for entry in entries]
-    keys = tuple([None if query is None else (tenant, query.resource_type, query.canonical) for query in conditions])
-    for query, entry in zip(conditions, entries, strict=True):
+    lookups = tuple([_lookups(tenant, entry) for entry in entries])
+    keys = tuple([_result_key(entry, found) for entry, found in zip(entries, lookups, strict=True)])
+    for entry in entries:
+        query = entry.condition
         if query is not None and query.single_token is None and parameters_that_need_store(query):
-            return PreparedUnit(unit, {}, (), keys, _needs_other_resources(query, entry.place))
+            return PreparedUnit(unit, {}, (), keys, lookups, _needs_other_resources(query, entry.place))
     if unit.references is not None:
         lazy = lazy and REFERENCE_HISTORY.may_be_lazy()
         if lazy or not has_conditional_reference(dumps([entry.resource for entry in entries])):
-            return PreparedUnit(unit, {}, (), keys, None, not lazy)
+            return PreparedUnit(unit, {}, (), keys, lookups, None, not lazy)
     texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
     references: dict[str, Query] = {}
     for entry, text in zip(entries, texts, strict=True):
@@ -87,15 +96,47 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
                     references[reference] = limited(parse_criteria(reference), unit.caller)
                 except Unauthorized as problem:
                     problem.place = entry.place
-                    return PreparedUnit(unit, {}, texts, keys, problem)
+                    return PreparedUnit(unit, {}, texts, keys, lookups, problem)
                 except Problem as problem:
                     refusal = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
-                    return PreparedUnit(unit, {}, texts, keys, refusal)
+                    return PreparedUnit(unit, {}, texts, keys, lookups, refusal)
                 if parameters_that_need_store(references[reference]):
-                    return PreparedUnit(
-                        unit, {}, texts, keys, _needs_other_resources(references[reference], entry.place)
-                    )
-    return PreparedUnit(unit, references, texts, keys)
+                    refusal = _needs_other_resources(references[reference], entry.place)
+                    return PreparedUnit(unit, {}, texts, keys, lookups, refusal)
+    return PreparedUnit(unit, references, texts, keys, lookups)
+
+
+def _lookups(tenant: str, entry: Entry) -> Sequence[EntryLookup]:
+    """The searches that find the resource of an entry, or what may be it."""
+    if entry.identity is not None:
+        keys = entry.identity.keys
+        if entry.identity.role is Role.AUXILIARY:
+            queries = [_shared_query(entry.resource_type, key.system, key.value) for key in keys]
+        else:
+            queries = [identifier_query(entry.resource_type, key.system, key.value) for key in keys]
+        found = {(tenant, query.resource_type, query.canonical): query for query in queries}
+        return tuple(found.items())
+    query = entry.condition
+    return () if query is None else (((tenant, query.resource_type, query.canonical), query),)
+
+
+def identifier_query(resource_type: str, system: str, value: str) -> Query:
+    """The search for an identifier by system and value; the type is compared later."""
+    short = by_token(resource_type, "identifier", system, value) if system else None
+    return short or parse_criteria(f"{resource_type}?identifier={token({'system': system, 'value': value})}")
+
+
+_shared_query = lru_cache(maxsize=4096)(identifier_query)
+"""The search for a practitioner, a ward or an organization; they repeat often."""
+
+
+def _result_key(entry: Entry, lookups: Sequence[EntryLookup]) -> ConditionKey | None:
+    if entry.identity is None:
+        return lookups[0][0] if lookups else None
+    if entry.identity.role is not Role.AUXILIARY or entry.resource_type not in WITHOUT_SUBJECT:
+        return None
+    tenant, resource_type, canonical = lookups[0][0]
+    return tenant, resource_type, f"{canonical} {entry.identity.keys[0].type}"
 
 
 def with_references_read(prepared: PreparedUnit) -> PreparedUnit:
@@ -160,11 +201,12 @@ def lookup_for(prepared_units: Sequence[PreparedUnit]) -> Lookup:
         tenant = prepared.unit.tenant
         if prepared.unit.receipt is not None:
             receipts[tenant, prepared.unit.receipt] = None
-        for entry, key in zip(prepared.unit.entries, prepared.keys, strict=True):
+        for entry, lookups in zip(prepared.unit.entries, prepared.lookups, strict=True):
             if entry.id is not None:
                 ids[tenant, entry.resource_type, entry.id] = None
-            if entry.condition is not None and key is not None and key not in conditions:
-                conditions[key] = tenant, entry.condition
+            for key, query in lookups:
+                if key not in conditions:
+                    conditions[key] = tenant, query
         for query in prepared.references.values():
             conditions[condition_key(tenant, query)] = tenant, query
     return Lookup(tuple(ids), tuple(conditions.values()), tuple(receipts))
@@ -172,21 +214,39 @@ def lookup_for(prepared_units: Sequence[PreparedUnit]) -> Lookup:
 
 @dataclass(slots=True)
 class Prefetch:
-    """Lookup results: current versions, matches of each condition (at most two), stored receipts."""
+    """Lookup results: current versions, matches of each condition (the newest of many), stored receipts.
+
+    `absent`: resources that were looked for and never existed.  `answers`: of operators, None = there is none.
+    `locked`: the conditions whose match keys are locked.
+    """
 
     current: dict[Key, Version] = field(default_factory=dict)
     matches: dict[ConditionKey, tuple[Key, ...]] = field(default_factory=dict)
     receipts: frozenset[tuple[str, str]] = frozenset()
+    absent: set[Key] = field(default_factory=set)
+    answers: dict[AnswerKey, IdentityAnswer | None] = field(default_factory=dict)
+    locked: set[ConditionKey] = field(default_factory=set)
 
     @staticmethod
     def of(lookup: Lookup, results: LookupResult) -> Prefetch:
         """The results by key."""
         prefetch = Prefetch(receipts=results.receipts)
-        for key, version in zip(lookup.ids, results.by_id, strict=True):
-            if version is not None:
-                prefetch.current[key] = version
+        prefetch.add_ids(lookup.ids, results.by_id)
         prefetch.add_matches(lookup.conditions, results.by_condition)
         return prefetch
+
+    def add_ids(self, ids: Sequence[Key], versions: Iterable[Version | None]) -> None:
+        """Add the current versions of resources."""
+        for key, version in zip(ids, versions, strict=True):
+            if version is not None:
+                self.current[key] = version
+            else:
+                self.absent.add(key)
+
+    def add_locked(self, conditions: Sequence[tuple[str, Query]], results: Iterable[Sequence[Version]]) -> None:
+        """Add the matches of conditions that were read after their match keys were locked."""
+        self.add_matches(conditions, results)
+        self.locked.update(condition_key(tenant, query) for tenant, query in conditions)
 
     def add_matches(self, conditions: Sequence[tuple[str, Query]], results: Iterable[Sequence[Version]]) -> None:
         """Add the matches of conditions; later results replace earlier ones."""
@@ -196,18 +256,26 @@ class Prefetch:
             for key, version in zip(keys, versions, strict=True):
                 self.current[key] = version
 
-    def creating_conditions(self, prepared_units: Sequence[PreparedUnit]) -> list[tuple[str, Query]]:
-        """Conditions without a match of entries that will create a resource; they must be locked."""
-        conditions: dict[ConditionKey, tuple[str, Query]] = {}
+    def creating_conditions(
+        self, prepared_units: Sequence[PreparedUnit], wanted: Mapping[ConditionKey, tuple[str, Query]]
+    ) -> list[tuple[str, Query]]:
+        """Conditions without a match of entries that will create a resource; they must be locked.
+
+        Those of a Patient that has a match by another number too: else two messages could give one number to two.
+        `wanted`: conditions that an earlier plan was found to need; those of the units are locked as well.
+        """
+        conditions: dict[ConditionKey, tuple[str, Query]] = {key: wanted[key] for key in wanted if key in self.matches}
         for prepared in prepared_units:
             tenant = prepared.unit.tenant
             is_done = prepared.unit.receipt is not None and (tenant, prepared.unit.receipt) in self.receipts
             if is_done or prepared.problem is not None:
                 continue
-            for entry, key in zip(prepared.unit.entries, prepared.keys, strict=True):
-                if key is None or entry.condition is None or self.matches[key] or entry.method in _NEVER_CREATE:
+            for entry, lookups in zip(prepared.unit.entries, prepared.lookups, strict=True):
+                if entry.method in _NEVER_CREATE:
                     continue
-                conditions[key] = tenant, entry.condition
+                missing = [(key, query) for key, query in lookups if not self.matches[key]]
+                if len(missing) == len(lookups) or entry.method is _UPDATE:
+                    conditions.update((key, (tenant, query)) for key, query in missing)
         return [conditions[key] for key in sorted(conditions)]
 
     def rids_needed(self, prepared_units: Sequence[PreparedUnit]) -> int:
@@ -222,11 +290,11 @@ class Prefetch:
         if prepared.problem is not None:
             return 0
         count = 0
-        for entry, key in zip(entries, prepared.keys, strict=True):
+        for entry, lookups in zip(entries, prepared.lookups, strict=True):
             if entry.method is _DELETE:
                 return sum(one.resource is not None for one in entries)
-            if key is not None:
-                count += not self.matches[key]
+            if lookups:
+                count += not any(self.matches[key] for key, _ in lookups)
             elif entry.id is None or (tenant, entry.resource_type, entry.id) not in self.current:
                 count += 1
         return count

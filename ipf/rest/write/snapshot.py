@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.fhir.index.extract import extract
-from ipf.fhir.model.json import loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.match import matches
 from ipf.fhir.search.predicate import query_needs_resource
-from ipf.ports import Json, Matcher, Version
+from ipf.ports import MATCH_LIMIT, Json, Matcher, Version
 from ipf.ports.index import EMPTY, Entries, TextEntry
 from ipf.ports.search import Query
-from ipf.rest.write.prefetch import ConditionKey, Key, Prefetch
+from ipf.rest.write.prefetch import ConditionKey, Prefetch
+from ipf.rest.write.second_look import Key
+from ipf.rest.write.stamp import is_equal_content, stamp
 from ipf.rest.write.unit import EntryResult, Outcome
 
 _FOUND = Outcome.FOUND
@@ -54,6 +56,15 @@ class State:
             resource = self.resource
             self.extracted = EMPTY if resource is None else extract(resource)
         return self.extracted
+
+    def is_unchanged_by(self, resource: Json) -> bool:
+        """Whether the current version has equal content; equal bytes are compared first."""
+        version = self.version
+        stamped = stamp(resource, version.id, version.version_id, version.last_updated)
+        if dumps(stamped) == version.body:
+            return True
+        stored = self.resource
+        return stored is not None and is_equal_content(stamped, stored)
 
     def matches_query(self, query: Query) -> bool:
         """Whether the resource exists and matches the query."""
@@ -144,14 +155,16 @@ class StoreSnapshot:
         self._unit_layer.clear()
 
     def matching(self, condition: ConditionKey, query: Query) -> Sequence[Key]:
-        """Keys of the resources that match the query with this key; two or more mean that it is ambiguous."""
+        """Keys of the resources that match the query with this key; of many, the newest MATCH_LIMIT."""
         tenant = condition[0]
         keys = self.prefetch.matches[condition]
         written = self._written.get((tenant, query.resource_type))
         if not written:
             return keys
         found = [key for key in keys if key not in written or self._matches(key, query)]
-        if len(keys) > 1 and len(found) < 2 and any(key in written and key not in self._unit_layer for key in keys):
+        if len(keys) >= MATCH_LIMIT > len(found) and any(
+            key in written and key not in self._unit_layer for key in keys
+        ):
             raise ReplanNeeded
         if query.single_token is not None:
             written = self._holders.get((tenant, query.resource_type, query.single_token), {})

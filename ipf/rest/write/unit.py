@@ -48,6 +48,11 @@ class Unit:
     origin: Origin | None = None
 
     @property
+    def is_conversion(self) -> bool:
+        """Whether it is a converted message; only these have a receipt."""
+        return self.receipt is not None
+
+    @property
     def changes_subscriptions(self) -> bool:
         """Whether the unit may write a Subscription, a topic or a SearchParameter, which every writer must know.
 
@@ -86,10 +91,14 @@ class EntryResult:
 
 @dataclass(slots=True)
 class UnitResult:
-    """The results of the entries of one unit, in order.  `already_done`: its receipt was stored; then no entries."""
+    """The results of the entries of one unit, in order.  `already_done`: its receipt was stored; then no entries.
+
+    `warnings`: resource type and sentence of each match of a converted message that was not clear.
+    """
 
     entries: tuple[EntryResult, ...] = ()
     already_done: bool = False
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 class Submit(Protocol):

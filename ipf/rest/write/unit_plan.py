@@ -24,12 +24,15 @@ from ipf.ports import Change, Json, Version
 from ipf.ports.index import EMPTY
 from ipf.ports.search import Query
 from ipf.rest.write.access_check import access_check_of
-from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, restore_names
+from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
+from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.prefetch import ConditionKey, Key, PreparedUnit, ambiguous, condition_key, has_conditional_reference
+from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, has_conditional_reference
 from ipf.rest.write.references import conditional_references, rewrite
+from ipf.rest.write.retained import retained, with_subject
+from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
-from ipf.rest.write.stamp import is_equal_content, stamp
+from ipf.rest.write.stamp import stamp
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, UnitResult
 
 _RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2, Method.PATCH: 2}
@@ -66,9 +69,10 @@ class UnitPlan:
         self._by_condition: dict[ConditionKey, Pending] = {}
         self._deleted: set[Key] = set()
         self._resolved: dict[str, str] = {}  # conditional references, resolved once per unit
+        self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
-        """Results in the order of the entries; after Problem or ReplanNeeded the caller discards the layer."""
+        """Results in the order of the entries; after any exception the caller discards the layer."""
         if self.prepared.problem is not None:
             raise self.prepared.problem
         entries, links = self.unit.entries, self.unit.references
@@ -81,22 +85,30 @@ class UnitPlan:
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
         both = zip(entries, outcomes, strict=True)
-        return UnitResult(tuple([end if isinstance(end, EntryResult) else _result(entry, end) for entry, end in both]))
+        results = tuple([end if isinstance(end, EntryResult) else _result(entry, end) for entry, end in both])
+        return UnitResult(results, warnings=tuple(self._identities.warnings) if self._identities is not None else ())
 
     # -- the resource of each entry
 
     def _identify_all(self, entries: Sequence[Entry]) -> list[EntryResult | Pending]:
-        """The resource or result of each entry, determined in the processing order of R4."""
+        """The resource or result of each entry, determined in the processing order of R4.
+
+        Of a converted message the Patients come first, since the subject of all else is checked against them.
+        """
         keys = self.prepared.keys
         ranks = [_RANK[entry.method] for entry in entries]
         may_use_found_results = self._access_check is None and 0 not in ranks
         found_results: dict[ConditionKey, EntryResult] = self.snapshot.found_results if may_use_found_results else {}
         found: list[EntryResult | Pending | None] = [None] * len(entries)
+        if self._identities is not None and 0 not in ranks:
+            for number in self._identities.order(entries):
+                end = found[number] = self._identify(number)
+                self._identities.add_patient(entries[number], reference_to(end).rpartition("/")[2])
         for rank in (0, 1, 2):
             if rank not in ranks:
                 continue
             for number, key in enumerate(keys):
-                if ranks[number] == rank:
+                if ranks[number] == rank and found[number] is None:
                     known = found_results.get(key) if key is not None and rank == 1 else None
                     found[number] = self._identify(number) if known is None else known
         return cast(list[EntryResult | Pending], found)
@@ -104,6 +116,8 @@ class UnitPlan:
     def _identify(self, number: int) -> EntryResult | Pending:
         entry, condition, texts = self.unit.entries[number], self.prepared.keys[number], self.prepared.texts
         text = texts[number] if texts else b""
+        if entry.identity is not None:
+            return self._by_identity(number, entry, text, condition)
         if entry.method is _CREATE:
             return self._create(entry, text, condition)
         if entry.method is _DELETE:
@@ -111,6 +125,32 @@ class UnitPlan:
         if entry.patch is not None:
             return self._patch(entry, entry.patch, condition)
         return self._update(entry, text, condition)
+
+    def _by_identity(
+        self, number: int, entry: Entry, text: bytes, result_key: ConditionKey | None
+    ) -> EntryResult | Pending:
+        """An entry of a converted message: update what is there, or leave it when it is written once."""
+        identity, plan = entry.identity, self._identities
+        if identity is None or plan is None:
+            raise RuntimeError("an entry with an identity belongs to a converted message")
+        warned = len(plan.warnings)
+        key = plan.match(number, identity)
+        if key is None:
+            self._check_locked(number)
+            return self._new(entry, text, None)
+        state = self.snapshot.state(key)
+        if entry.method is _UPDATE or state is None or not state.exists:
+            return self._plan_write(entry, text, key)
+        if result_key is not None and len(plan.warnings) == warned:
+            return self.snapshot.found_result(result_key, key)
+        return EntryResult(200, _FOUND, state.version)
+
+    def _check_locked(self, number: int) -> None:
+        """A resource may be new only while the match keys of its identifiers are locked.  MoreNeeded otherwise."""
+        locked, tenant = self.snapshot.prefetch.locked, self.unit.tenant
+        missing = {key: (tenant, query) for key, query in self.prepared.lookups[number] if key not in locked}
+        if missing:
+            raise MoreNeeded(SecondLook(locks=missing))
 
     def _delete(self, entry: Entry, condition: ConditionKey | None) -> EntryResult:
         key = self._key(entry.resource_type, entry.id) if entry.id is not None else None
@@ -141,7 +181,9 @@ class UnitPlan:
         if condition is None:
             if entry.id is None:
                 return self._new(entry, text, None)
-            return self._plan_write(entry, text, self._key(entry.resource_type, entry.id))
+            key = self._key(entry.resource_type, entry.id)
+            self._check_subject(entry, key)
+            return self._plan_write(entry, text, key)
         earlier = self._by_condition.get(condition)
         if earlier is not None:
             return self._same_write(entry, earlier)
@@ -150,6 +192,7 @@ class UnitPlan:
             reason = "the id of the resource differs from the id of the resource that the condition matches"
             raise Problem(Category.VALUE, reason, entry.place)
         if found:
+            self._check_subject(entry, found[0])
             return self._plan_write(entry, text, found[0], condition)
         if entry.id is None:
             return self._new(entry, text, condition)
@@ -175,6 +218,11 @@ class UnitPlan:
         self._check_version(entry, state)
         patched = patch(resource)
         return self._plan_write(replace(entry, resource=patched), dumps(patched), found[0], condition)
+
+    def _check_subject(self, entry: Entry, key: Key) -> None:
+        """A converted message changes the subject of no resource, by whatever condition it was found."""
+        if self._identities is not None:
+            self._identities.check_subject(entry, key)
 
     def _new(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
         """A resource with a new id."""
@@ -237,12 +285,19 @@ class UnitPlan:
         """Complete the references of a resource, and write it when it has changed."""
         entry, state, key = pending.entry, pending.state, pending.key
         resource = self._with_references(pending, names)
+        if self._identities is not None and state is not None and state.resource is not None:
+            identity = entry.identity
+            kept_of = state.resource
+            if identity is None:
+                resource = with_subject(resource, kept_of)
+            else:
+                resource = retained(resource, kept_of, identity, self._identities.patients)
         if key[1] == "Subscription":
             resource = self._with_secrets(pending, resource)
             self._check_topic(pending, resource)
         if state is None or not state.exists:
             pending.result = EntryResult(201, _CREATED, self._write(key, state, resource, entry))
-        elif _is_unchanged(state, resource, key[2]):
+        elif state.is_unchanged_by(resource):
             pending.result = EntryResult(200, _UNCHANGED, state.version)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
@@ -295,7 +350,7 @@ class UnitPlan:
     def _new_rid(self) -> int:
         rid = next(self.rids, None)
         if rid is None:
-            raise ReplanNeeded  # an earlier unit changed the match of a condition
+            raise MoreNeeded(SecondLook(rids=len(self.unit.entries)))  # what matched was not what is meant
         return rid
 
     def _with_references(self, pending: Pending, names: EntryNames | None) -> Json:
@@ -350,16 +405,6 @@ def _result(entry: Entry, end: Pending) -> EntryResult:
         return end.result
     outcome = _FOUND if entry.method is _CREATE else _UNCHANGED
     return EntryResult(200, outcome, end.result.version)
-
-
-def _is_unchanged(state: State, resource: Json, id: str) -> bool:
-    """Whether the current version has equal content; equal bytes are compared first."""
-    version = state.version
-    stamped = stamp(resource, id, version.version_id, version.last_updated)
-    if dumps(stamped) == version.body:
-        return True
-    stored = state.resource
-    return stored is not None and is_equal_content(stamped, stored)
 
 
 def _interaction(state: State | None, resource: Json | None) -> str:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
-from ipf.ports import Lookup, LookupResult, Version
+from ipf.ports import MATCH_LIMIT, Lookup, LookupResult, Version
+from ipf.ports.predicates import TextEquals
 from ipf.ports.search import Query
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.quoting import Statement, array, joined
@@ -40,8 +41,9 @@ VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v
 _MATCHES = f"""
     SELECT {VERSION_COLUMNS}
     FROM (SELECT r.rid, r.resource_type, r.id, r.version_id FROM index_text t JOIN resources r ON r.rid = t.rid
-          WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val ORDER BY t.rid LIMIT 2) r
-    JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id LIMIT 2"""
+          WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val
+          ORDER BY t.rid DESC LIMIT {MATCH_LIMIT}) r
+    JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id LIMIT {MATCH_LIMIT}"""
 
 LOOK_UP = Statement(
     "fhir_look_up",
@@ -190,6 +192,6 @@ def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:
 
 
 def _lock_key(tenant: str, query: Query) -> int:
-    token = query.single_token
-    text = f"{token[0]}\x1f{token[1]}" if token is not None else query.canonical
+    tokens = sorted((term.test.code, *term.test.values) for term in query.terms if isinstance(term.test, TextEquals))
+    text = "\x1f".join(tokens[0]) if tokens else query.canonical
     return crc32(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode()) % MATCH_KEYS

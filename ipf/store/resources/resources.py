@@ -19,6 +19,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
+    MATCH_LIMIT,
     ActiveSubscription,
     Changes,
     FhirStore,
@@ -31,6 +32,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.identity import IdentityAnswer
 from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres import lookup, symbols
@@ -56,6 +58,7 @@ from ipf.store.postgres.lookup import (
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
 from ipf.store.resources import exports, grants, history, integrity, reindex, search_run, writes
+from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.search_run import Many, Search
 from ipf.store.resources.tenants import TenantTransaction
 from ipf.store.resources.writes import commit_calls, required_symbols, written_parameters, written_units
@@ -137,6 +140,7 @@ STATEMENTS = (
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
+    *identity_answers.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1
@@ -287,11 +291,16 @@ class PostgresFhirTransaction:
         return list(result.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
-        """Matches of the conditions that are no single tokens, by position; at most two each."""
+        """Matches of the conditions that are no single tokens, by position; at most MATCH_LIMIT each."""
         found: dict[int, Sequence[Version]] = {}
         for position, (tenant, query) in general_conditions(conditions):
-            found[position] = await Search(tenant, self._session.many, self._symbols).first(query, 2)
+            found[position] = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
         return found
+
+    async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
+        """See `ports.FhirTransaction.identity_answers`."""
+        await self._symbols.load({tenant for tenant, _, _ in wanted})
+        return await identity_answers.read_answers(self._session.many, self._symbols, wanted)
 
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, Version, Writes
+from ipf.ports.identity import IdentityAnswer
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import Condition, lock_call
 from ipf.store.postgres.quoting import script
@@ -66,6 +67,17 @@ class TenantTransaction:
         await self._session.many(lock_call(conditions))
         result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(result.by_condition)
+
+    async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
+        """See `ports.FhirTransaction.identity_answers`."""
+        found: list[IdentityAnswer | None] = [None] * len(wanted)
+        for tenant in _sorted(key[0] for key in wanted):
+            await self._set_tenant((tenant,))
+            places = _positions(wanted, tenant)
+            answers = await self._plain.identity_answers([wanted[place] for place in places])
+            for place, answer in zip(places, answers, strict=True):
+                found[place] = answer
+        return found
 
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""

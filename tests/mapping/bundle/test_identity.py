@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.mapping.bundle.identity import DERIVED, match_identifier, request, token
 from ipf.mapping.bundle.transaction import complete
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 
@@ -45,7 +46,7 @@ def bundle_of(*resources: Json, request: Json | None = None) -> Json:
 class RequestTests(TestCase):
     def test_requests(self) -> None:
         for given, method, url, condition in REQUESTS:
-            made = request(given)
+            made, _ = request(given, IdentityTable())
             self.assertEqual((made["method"], made["url"], made.get("ifNoneExist")), (method, url, condition), given)
 
     def test_values_are_escaped_for_search_and_url(self) -> None:

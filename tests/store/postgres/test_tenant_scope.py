@@ -47,6 +47,7 @@ USE_ALL_TENANTS = {
     "inbox/retention": "rows past their retention, of any tenant",
     "inbox/statistics": "the operator's traces",
     "resources/exports": "the export stage takes the next job and removes expired ones, of any tenant",
+    "resources/identity": "operators list the answers of all",
     "resources/reindex": "definitions of the default tenant count for all; a job says its tenant",
     "resources/resources": "counts by type; changes of subscriptions and topics that every writer must know",
 }
@@ -57,11 +58,18 @@ USE_NO_TENANT = {
     "resources/resources": "a transaction whose strings each set a tenant",
 }
 # Modules that work on the inbox database, which has no row-level security.
-INBOX = {"inbox/inbox", "inbox/message_admin", "inbox/text_index", "inbox/unmapped_codes"}
+INBOX = {
+    "inbox/conflicts",
+    "inbox/unread_fields",
+    "inbox/inbox",
+    "inbox/message_admin",
+    "inbox/text_index",
+    "inbox/unmapped_codes",
+}
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
-    "websocket_tokens|audit_blocks|audit_records"
+    "websocket_tokens|audit_blocks|audit_records|identity_answers"
 )
 _TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
 _BOUND = re.compile(

@@ -1,0 +1,321 @@
+"""The stored resource of each entry of a converted message: candidates, survivors, subjects and answers of operators.
+
+Arrives: the entries with an identity, and the planned state of the store.  Leaves: the key of the match, or None for a
+new resource; `IdentityConflict` when only an operator can decide; `MoreNeeded` when something must be read first.
+
+A Patient that was merged into another one stands for its survivor, unless the message itself says that it was merged.
+An answer of an operator counts where there would be a conflict: of a Patient for each message with that first key; of a
+resource that belongs to another Patient only until the resource is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import NoReturn
+
+from ipf.fhir.model.identifier import identifiers_of, key_of, keys_in_use
+from ipf.fhir.model.json import loads
+from ipf.ports import Json
+from ipf.ports.entries import Entry
+from ipf.ports.identity import (
+    ConflictKind,
+    Identity,
+    IdentityAnswer,
+    IdentityConflict,
+    IdentityFinding,
+    IdentityKey,
+    Role,
+)
+from ipf.rest.write.identity import (
+    EXACT,
+    WITHOUT_SUBJECT,
+    Candidate,
+    Decision,
+    decide_auxiliary,
+    decide_patient,
+    decide_principal,
+    is_of,
+    level,
+    patient_id,
+    strongest,
+    subject_references,
+    survivor_reference,
+)
+from ipf.rest.write.prefetch import PreparedUnit
+from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
+from ipf.rest.write.snapshot import State, StoreSnapshot
+
+_MOST_HOPS = 8
+
+
+class IdentityPlan:
+    """The matches of one unit.  `warnings`: resource type and sentence of each match that was not clear."""
+
+    def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
+        self.warnings: list[tuple[str, str]] = []
+        self._prepared = prepared
+        self._tenant = prepared.unit.tenant
+        self._snapshot = snapshot
+        self._patients: dict[str, str] = {}
+        self._sent: dict[str, Json] = {}
+
+    @property
+    def patients(self) -> Collection[str]:
+        """The ids of the Patients of the message."""
+        return self._sent
+
+    def order(self, entries: Sequence[Entry]) -> list[int]:
+        """The entries of Patients; those that the message says were merged come first."""
+        numbers = [number for number, entry in enumerate(entries) if entry.resource_type == "Patient"]
+        return sorted(numbers, key=lambda number: not _is_merged(entries[number]))
+
+    def add_patient(self, entry: Entry, id: str) -> None:
+        """Record the resource of a Patient entry, for the entries that refer to it."""
+        if entry.full_url is not None:
+            self._patients[entry.full_url] = id
+        if entry.resource is not None:
+            self._sent[id] = entry.resource
+
+    def match(self, number: int, identity: Identity) -> Key | None:
+        """The key of the resource that an entry means; None: it is new."""
+        entry = self._prepared.unit.entries[number]
+        if identity.role is Role.SUBJECT:
+            return self._match_patient(number, entry, identity)
+        if identity.role is Role.AUXILIARY and entry.resource_type in WITHOUT_SUBJECT:
+            return self._match_shared(number, entry, identity)
+        _, found = strongest(identity, self._candidates(number))
+        if not found:
+            return None
+        people = self._with_people(entry, found)
+        if identity.role is Role.AUXILIARY:
+            return self._auxiliary(entry, decide_auxiliary(people, found), len(found))
+        decision = decide_principal(identity, people, self._sent, found)
+        if decision.conflict is None:
+            if decision.several:
+                self._warn(entry, len(found), "the one of the same patient is used")
+            return self._key_of(entry, decision)
+        answered = self._answered_principal(entry, identity, decision.conflict, people)
+        return answered or self._conflict(entry, identity, decision.conflict, found, people)
+
+    def check_subject(self, entry: Entry, key: Key) -> None:
+        """Refuse an update of a converted message, found by a condition or an id, that would change the subject."""
+        state = self._snapshot.state(key)
+        stored = state.resource if state is not None else None
+        if stored is None or state is None or entry.resource is None or entry.resource_type == "Patient":
+            return
+        candidate = Candidate(key[2], state.version.rid, stored, frozenset())
+        people = self._with_people(entry, [candidate])
+        if is_of(candidate, people):
+            return
+        keys = tuple([key_of(one) for one in identifiers_of(entry.resource)][:1])
+        identity = Identity(keys or (IdentityKey("", "", f"{key[1]}/{key[2]}"),), Role.PRINCIPAL)
+        if self._answered_principal(entry, identity, ConflictKind.SUBJECT, people) != key:
+            self._conflict(entry, identity, ConflictKind.SUBJECT, [candidate], people)
+
+    # -- Patients
+
+    def _match_patient(self, number: int, entry: Entry, identity: Identity) -> Key | None:
+        found, candidates = strongest(identity, self._candidates(number))
+        if _is_merged(entry):
+            candidates = [one for one in candidates if not self._is_survivor(one)]
+        else:
+            candidates = self._survivors(candidates)
+        decision = decide_patient(identity, entry.resource or {}, found, candidates)
+        if decision.conflict is None:
+            return self._key_of(entry, decision)
+        answer = self._answer(entry, identity)
+        if answer is not None:
+            return self._tenant, "Patient", self._followed(answer.resource_id)
+        return self._conflict(entry, identity, decision.conflict, candidates, ())
+
+    def _is_survivor(self, candidate: Candidate) -> bool:
+        """Whether the first number of another Patient of the message, one that is in use, is a number of this one."""
+        return any(
+            other.identity is not None
+            and not _is_merged(other)
+            and level(other.identity.keys[0], candidate.held) == EXACT
+            for other in self._prepared.unit.entries
+            if other.resource_type == "Patient"
+        )
+
+    def _survivors(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Each candidate, or the Patient that replaces it; each once."""
+        found: dict[str, Candidate] = {}
+        for one in candidates:
+            id = self._followed(one.id)
+            if id != one.id and id not in self._sent:
+                state = self._state(("Patient", id))
+                if state is not None and state.resource is not None:
+                    held = one.held | frozenset(keys_in_use(state.resource))
+                    one = Candidate(id, state.version.rid, state.resource, held)
+            if one.id in found:
+                found[one.id].held |= one.held
+            else:
+                found[one.id] = one
+        return sorted(found.values(), key=lambda one: one.rid)
+
+    def _followed(self, id: str) -> str:
+        """The id of the Patient that stands for this one now."""
+        seen = [id]
+        while len(seen) <= _MOST_HOPS:
+            resource = self._sent.get(seen[-1])
+            links = [survivor_reference(one) for one in (resource, self._stored(seen[-1])) if one is not None]
+            reference = next((one for one in links if one is not None), None)
+            following = None if reference is None else self._patients.get(reference) or patient_id(reference)
+            if following is None or following in seen:
+                break
+            if following not in self._sent and self._stored(following) is None:
+                break
+            seen.append(following)
+        return seen[-1]
+
+    def _stored(self, id: str) -> Json | None:
+        """The stored Patient; None when there is none.  MoreNeeded when it was not read."""
+        state = self._state(("Patient", id))
+        return None if state is None else state.resource
+
+    # -- other types
+
+    def _match_shared(self, number: int, entry: Entry, identity: Identity) -> Key | None:
+        """A practitioner, a place, an organization: by its numbers alone."""
+        keys = self._found(number)
+        if not keys:
+            return None
+        candidates = []
+        for key in keys:
+            state = self._snapshot.state(key)
+            if state is not None and state.exists:
+                candidates.append(Candidate(key[2], state.version.rid, {}, _held(state.version.body)))
+        _, found = strongest(identity, candidates)
+        return self._auxiliary(entry, decide_auxiliary((), found), len(found))
+
+    def _auxiliary(self, entry: Entry, decision: Decision, count: int) -> Key | None:
+        if decision.several:
+            self._warn(entry, count, "the newest is used" if decision.match is not None else "a new one is made")
+        return self._key_of(entry, decision)
+
+    def _with_people(self, entry: Entry, candidates: Sequence[Candidate]) -> set[str]:
+        """The Patients of an entry; sets those of the candidates.  Merged Patients count as one person."""
+        own = {id for one in subject_references(entry.resource or {}) if (id := self._patient(one)) is not None}
+        differs = False
+        for one in candidates:
+            one.people = frozenset(id for text in subject_references(one.resource) if (id := patient_id(text)))
+            differs = differs or not is_of(one, own)
+        if differs:
+            own |= {self._followed(id) for id in own}
+            for one in candidates:
+                if not is_of(one, own):
+                    one.people |= {self._followed(id) for id in one.people}
+        return own
+
+    def _patient(self, reference: str) -> str | None:
+        return self._patients.get(reference) or patient_id(reference)
+
+    def _answered_principal(
+        self, entry: Entry, identity: Identity, conflict: ConflictKind, people: set[str]
+    ) -> Key | None:
+        """The resource of an answer: of another Patient only until it is written again."""
+        answer = self._answer(entry, identity)
+        if answer is None:
+            return None
+        key = self._tenant, entry.resource_type, answer.resource_id
+        state = self._state(key[1:])
+        stored = None if state is None else state.resource
+        if state is None or stored is None:
+            return key
+        candidate = Candidate(key[2], state.version.rid, stored, frozenset())
+        people = people | self._with_people(entry, [candidate])
+        is_new = answer.answered_at is not None and state.version.last_updated <= answer.answered_at
+        return key if is_of(candidate, people) or is_new else None
+
+    # -- reading
+
+    def _candidates(self, number: int) -> list[Candidate]:
+        """The stored resources with one of the numbers of an entry."""
+        found = []
+        for key in self._found(number):
+            state = self._snapshot.state(key)
+            resource = None if state is None else state.resource
+            if state is not None and resource is not None:
+                held = frozenset(keys_in_use(resource))
+                found.append(Candidate(key[2], state.version.rid, resource, held))
+        return found
+
+    def _found(self, number: int) -> Sequence[Key]:
+        """The keys of the resources that the conditions of an entry find, each once."""
+        lookups = self._prepared.lookups[number]
+        if len(lookups) == 1:
+            return self._snapshot.matching(*lookups[0])
+        return list(dict.fromkeys(key for one in lookups for key in self._snapshot.matching(*one)))
+
+    def _state(self, key: tuple[str, str]) -> State | None:
+        """The state of a resource; None when there is none.  MoreNeeded when it was not read."""
+        whole = self._tenant, *key
+        state = self._snapshot.state(whole)
+        is_new = key[0] == "Patient" and key[1] in self._sent
+        if state is None and not is_new and whole not in self._snapshot.prefetch.absent:
+            raise MoreNeeded(SecondLook(ids={whole: None}))
+        return state
+
+    def _answer(self, entry: Entry, identity: Identity) -> IdentityAnswer | None:
+        """The answer of an operator for the first key of an entry.  MoreNeeded when it was not read."""
+        key = self._tenant, entry.resource_type, identity.keys[0].text
+        answers = self._snapshot.prefetch.answers
+        if key not in answers:
+            raise MoreNeeded(SecondLook(answers={key: None}))
+        return answers[key]
+
+    # -- results
+
+    def _key_of(self, entry: Entry, decision: Decision) -> Key | None:
+        return None if decision.match is None else (self._tenant, entry.resource_type, decision.match.id)
+
+    def _warn(self, entry: Entry, count: int, consequence: str) -> None:
+        text = f"{entry.place}: {count} resources of type {entry.resource_type} match; {consequence}"
+        self.warnings.append((entry.resource_type, text))
+
+    def _conflict(
+        self,
+        entry: Entry,
+        identity: Identity,
+        kind: ConflictKind,
+        candidates: Sequence[Candidate],
+        people: Iterable[str],
+    ) -> NoReturn:
+        """Raise the conflict."""
+        ids = tuple([f"{entry.resource_type}/{one.id}" for one in sorted(candidates, key=lambda one: one.rid)])
+        subject = next((f"Patient/{id}" for id in sorted(people)), None)
+        finding = IdentityFinding(kind, entry.resource_type, identity.keys, ids, subject, entry.place)
+        raise IdentityConflict(finding, conflict_text(finding))
+
+
+_REASONS = {
+    ConflictKind.AMBIGUOUS: "matches more than one resource",
+    ConflictKind.CONTRADICTION: "matches a resource that contradicts the message in identifiers, name or birth date",
+    ConflictKind.SUBJECT: "matches a resource of another patient",
+}
+
+
+def conflict_text(finding: IdentityFinding) -> str:
+    """What is not decided, by which identifiers (without values), and what an operator can do."""
+    kinds = dict.fromkeys(
+        f"identifier {f'of type {key.type}' if key.type else 'without type'} of {key.system or 'no authority'}"
+        for key in finding.keys
+    )
+    return (
+        f"{finding.resource_type}: the {' or '.join(kinds)} {_REASONS[finding.kind]} "
+        f"({', '.join(finding.candidates)}); "
+        "answer it with `ipfctl identity` or /admin/identity-conflicts"
+    )
+
+
+def _is_merged(entry: Entry) -> bool:
+    """Whether a message says that this Patient was merged into another one."""
+    return entry.resource is not None and survivor_reference(entry.resource) is not None
+
+
+@lru_cache(maxsize=2048)
+def _held(body: bytes) -> frozenset[IdentityKey]:
+    """The keys in use of a resource that many messages share; remembered by its bytes."""
+    return frozenset(keys_in_use(loads(body)))

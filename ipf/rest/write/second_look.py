@@ -1,0 +1,47 @@
+"""What a plan finds that it needs beyond the prefetch: read in the same transaction, before the units are planned
+again.
+
+Most messages need nothing more.  Some need the Patient that a stored visit belongs to, the survivor of a merged
+Patient, or the answer of an operator.  Locks are different: they are taken in one order, so the transaction begins anew
+with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ipf.ports.search import Query
+
+Key = tuple[str, str, str]
+"""(tenant, resource type, id)"""
+
+AnswerKey = tuple[str, str, str]
+"""(tenant, resource type, text of an identity key)"""
+
+
+@dataclass(slots=True)
+class SecondLook:
+    """`ids`: resources to read.  `answers`: answers of operators.  `locks`: match keys.  `rids`: internal numbers."""
+
+    ids: dict[Key, None] = field(default_factory=dict)
+    answers: dict[AnswerKey, None] = field(default_factory=dict)
+    locks: dict[tuple[str, str, str], tuple[str, Query]] = field(default_factory=dict)
+    rids: int = 0
+
+    def add(self, other: SecondLook) -> None:
+        """Add what another unit needs."""
+        self.ids |= other.ids
+        self.answers |= other.answers
+        self.locks |= other.locks
+        self.rids += other.rids
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.answers or self.locks or self.rids)
+
+
+class MoreNeeded(Exception):
+    """The plan of a unit needs more; it is planned again once that is read."""
+
+    def __init__(self, wanted: SecondLook) -> None:
+        super().__init__("the plan needs a second look")
+        self.wanted = wanted
