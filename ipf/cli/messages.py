@@ -74,6 +74,7 @@ async def _attention(api: Api) -> list[str]:
     lines: list[str] = []
     try:
         failed = await api.get("/admin/messages", status="FAILED", limit=1, tenant="*")
+        conflicts = await api.get("/admin/identity-conflicts", status="open", limit=1, tenant="*")
         groups = await api.get("/admin/dead-letters/errors", limit=3, tenant="*")
         subscriptions = await api.get("/admin/subscriptions/health")
     except Refused as refused:
@@ -81,6 +82,8 @@ async def _attention(api: Api) -> list[str]:
     if failed["total"]:
         lines.append(f"{failed['total']} messages wait for their next attempt: messages --status FAILED")
         lines.append(f"  {failed['items'][0]['last_error']}")
+    if conflicts["total"]:
+        lines.append(f"{conflicts['total']} identity conflicts wait for an answer: identity list --status open")
     if groups["total"]:
         lines.append("there are dead letters: dead-letters errors, then dead-letters retry --fingerprint F")
         lines += [f"  {group['count']} x {group['sample']} ({group['fingerprint']})" for group in groups["items"]]

@@ -155,6 +155,7 @@ class CtlTests(TestCase):
                     "1 messages wait",
                     "Subscription/s1",
                     "since noon",
+                    "1 identity conflicts wait",
                 ],
             ),
             (messages.list_messages(api, output, status="dead_letter", limit=5), None, ["no map", "1 to 1 of 1"]),

@@ -16,6 +16,7 @@ from ipf import __version__
 from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
 from ipf.app.listeners.endpoints import HTTP, bound, is_protected, listen
+from ipf.app.listeners.identity import identity_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
@@ -96,13 +97,14 @@ async def open_http(
     admin_access = AdminAccess(settings.admin_token, settings.admin_read_token)
     audit = open_audit(settings, parts.stores, admin_access, reactor, stack)
     health = Health(_components(settings, parts, access, reactor), reactor)
+    repository = _repository(settings, parts.stores, access)
     mounts = {
-        "fhir": klein_resource(_fhir(settings, parts.stores, access, audit), refuse),
+        "fhir": klein_resource(_fhir(repository, parts.stores, access, audit), refuse),
         "mapping": klein_resource(
             mapping_handler(parts.installation, parts.stores.notifier, run_in_thread, access.identify, audit.requests),
             refuse,
         ),
-        "admin": _admin(settings, parts, admin_access, audit, health, reactor),
+        "admin": _admin(settings, parts, repository, admin_access, audit, health, reactor),
         "actuator": actuator.resource(health),
         "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
     }
@@ -115,9 +117,9 @@ async def open_http(
     stack.push_async_callback(maybeDeferred, port.stopListening)
 
 
-def _fhir(settings: Settings, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
+def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(_repository(settings, stores, access), access.identify, audit.requests)
+    fhir = handler(repository, access.identify, audit.requests)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)
@@ -166,7 +168,13 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
 
 
 def _admin(
-    settings: Settings, parts: HttpParts, access: AdminAccess, audit: AuditObservers, health: Health, reactor: Any
+    settings: Settings,
+    parts: HttpParts,
+    repository: Repository,
+    access: AdminAccess,
+    audit: AuditObservers,
+    health: Health,
+    reactor: Any,
 ) -> IResource:
     """The admin API, with the observability API mounted in it."""
     stores = parts.stores
@@ -179,6 +187,7 @@ def _admin(
         _operations(settings, parts, reactor),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
+        identity_admin(stores, repository, _actor(settings)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
     return admin.resource(
@@ -228,8 +237,12 @@ def _subscription_admin(settings: Settings, stores: OpenedStores) -> Subscriptio
         store, matcher = stores.fhir, stores.matcher
         return await set_status(tenant, id, status, error, store, matcher, now, correlation_id=correlation_id)
 
-    actor = "admin token" if settings.admin_token else "anonymous"
-    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, actor)
+    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, _actor(settings))
+
+
+def _actor(settings: Settings) -> str:
+    """The author of changes through the admin API, as the log names it."""
+    return "admin token" if settings.admin_token else "anonymous"
 
 
 def _components(settings: Settings, parts: HttpParts, access: Access, reactor: Any) -> dict[str, Component]:

@@ -20,11 +20,8 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.config.settings import Settings
-from ipf.errors import Category, Problem
 from ipf.mapping.library.service import as_claimed
 from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
-from ipf.ports.identity import IdentityAnswer
-from ipf.ports.inbox import EVERY_TENANT
 from ipf.rest.interactions.transaction import entries_of
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
@@ -38,6 +35,7 @@ from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.postgres.database import Database
 from ipf.store.resources.effects import PostgresEffects
+from ipf.store.resources.identity import PostgresIdentityAnswers
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
@@ -87,31 +85,6 @@ def adt(number: int, name: str = "Hansen", patient: str = "P1", **changes: Any) 
     return Received(str(uuid4()), now(), system, f"C{number}", kind, raw, ordering_key=key, tenant=tenant)
 
 
-class ScriptedAnswers:
-    """`ports.IdentityAnswers` that keeps them in a list, newest first."""
-
-    def __init__(self) -> None:
-        self.rows: list[IdentityAnswer] = []
-
-    async def record(self, answer: IdentityAnswer) -> IdentityAnswer:
-        """See `ports.IdentityAnswers.record`."""
-        made = replace(answer, id=len(self.rows) + 1, answered_at=now())
-        self.rows.insert(0, made)
-        return made
-
-    async def answers(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[IdentityAnswer]]:
-        """See `ports.IdentityAnswers.answers`."""
-        rows = [row for row in self.rows if tenant in (row.tenant, EVERY_TENANT)]
-        return len(rows), rows[offset : offset + limit]
-
-    async def revoke(self, tenant: str, number: int) -> None:
-        """See `ports.IdentityAnswers.revoke`."""
-        kept = [row for row in self.rows if (row.tenant, row.id) != (tenant, number)]
-        if len(kept) == len(self.rows):
-            raise Problem(Category.NOT_FOUND, "there is no answer with this number")
-        self.rows = kept
-
-
 class OperatorsTest(TestCase):
     """Sets up stores and listener; `ask` returns (status, body)."""
 
@@ -124,7 +97,7 @@ class OperatorsTest(TestCase):
         self.fhir, self.matcher = PostgresFhirStore(self.fhir_database), MatchingIndex()
         self.notifier = MemoryNotifier()
         self.mapper = PatientMapper()
-        self.answers, self.merged = ScriptedAnswers(), list[tuple[str, ...]]()
+        self.answers, self.merged = PostgresIdentityAnswers(self.fhir_database), list[tuple[str, ...]]()
         await self._listen(None)
 
     async def _listen(self, token: str | None, read_token: str | None = None) -> None:

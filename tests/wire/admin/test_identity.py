@@ -13,7 +13,7 @@ from twisted.logger import globalLogPublisher
 
 from ipf.errors import Category, Problem
 from ipf.ports import Claimed, Settlement, Status
-from ipf.ports.identity import AnswerKind, ConflictKind, IdentityFinding, IdentityKey
+from ipf.ports.identity import AnswerKind, ConflictKind, IdentityAnswer, IdentityFinding, IdentityKey
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, UnitResult, single
 from ipf.telemetry.logs import record
@@ -56,6 +56,10 @@ class IdentityTest(OperatorsTest):
         ])  # fmt: skip
         _, body = await self.ask("GET", f"/identity-conflicts?message_id={claim.id}&tenant=*")
         return claim, body["items"][0]["id"]
+
+    async def stored(self) -> list[IdentityAnswer]:
+        """The answers of all tenants, newest first."""
+        return list((await self.answers.answers("*", 50, 0))[1])
 
     async def patients(self) -> None:
         """The candidates of FINDING."""
@@ -126,7 +130,7 @@ class IdentityTest(OperatorsTest):
             (status, body["status"], body["answer"], body["target"]), (200, "answered", "take", "Patient/a")
         )
         self.assertEqual((body["retried"], body["converted_again"], body["answered_by"]), (1, 0, "admin token"))
-        (stored,) = self.answers.rows
+        (stored,) = await self.stored()
         self.assertEqual((stored.resource_type, stored.key, stored.resource_id), ("Patient", MR.text, "a"))
         self.assertEqual((stored.kind, stored.reason, stored.tenant), (AnswerKind.TAKE, "Hansen called", "default"))
         self.assertEqual((self.merged, self.rung[-1:]), ([], ["inbox"]))
@@ -142,7 +146,8 @@ class IdentityTest(OperatorsTest):
         await self.patients()
         _, number = await self.conflict()
         _, body = await self.ask("POST", f"/identity-conflicts/{number}/answer", {"answer": "apart"})
-        self.assertEqual((body["target"], self.answers.rows[0].resource_id, self.merged), ("Patient/new1", "new1", []))
+        (stored,) = await self.stored()
+        self.assertEqual((body["target"], stored.resource_id, self.merged), ("Patient/new1", "new1", []))
 
     async def test_merge(self) -> None:
         """Every other candidate goes into the target; then the answer is stored and messages go on."""
@@ -154,7 +159,8 @@ class IdentityTest(OperatorsTest):
         _, body = await self.ask("POST", f"/identity-conflicts/{number}/answer", wanted)
         self.assertEqual([one[1:3] for one in self.merged], [("a", "b"), ("c", "b")])
         self.assertEqual({(one[0], *one[3:5]) for one in self.merged}, {("default", "admin token", "one")})
-        self.assertEqual((body["retried"], self.answers.rows[0].resource_id), (1, "b"))
+        (stored,) = await self.stored()
+        self.assertEqual((body["retried"], stored.resource_id), (1, "b"))
         self.assertIn("delivery", self.rung)
 
     async def test_a_merge_that_was_interrupted(self) -> None:
@@ -170,7 +176,7 @@ class IdentityTest(OperatorsTest):
         await self._listen(None)
         wanted = {"answer": "merge", "target": "Patient/b"}
         status, _ = await self.ask("POST", f"/identity-conflicts/{number}/answer", wanted)
-        self.assertEqual((status, len(self.answers.rows)), (200, 1))
+        self.assertEqual((status, len(await self.stored())), (200, 1))
         await self.put("a", link=[{"type": "replaced-by", "other": {"reference": "Patient/z"}}])
         for target in ("Patient/a", "Patient/b"):
             wanted["target"] = target
@@ -189,7 +195,7 @@ class IdentityTest(OperatorsTest):
         await self._listen(None)
         wanted = {"answer": "merge", "target": "Patient/b"}
         status, _ = await self.ask("POST", f"/identity-conflicts/{number}/answer", wanted)
-        self.assertEqual((status, self.answers.rows), (422, []))
+        self.assertEqual((status, await self.stored()), (422, []))
         _, body = await self.ask("GET", f"/identity-conflicts/{number}")
         self.assertEqual(body["status"], "open")
 
@@ -216,7 +222,7 @@ class IdentityTest(OperatorsTest):
         ):
             found, shown = await self.ask("POST", f"/identity-conflicts/{which}/answer", body)
             self.assertEqual((found, text in shown["message"]), (status, True), (body, shown))
-        self.assertEqual((self.answers.rows, self.merged), ([], []))
+        self.assertEqual((await self.stored(), self.merged), ([], []))
         await self.inbox.retry(1)
         (claim,) = await self.inbox.claim("w", 50)
         await self.inbox.settle([Settlement(claim.id, claim.fence, Status.DELIVERED)])
