@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from ipf.errors import Problem
-from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
@@ -34,6 +32,7 @@ from ipf.mapping.bundle.identity import (
     update_by_any,
 )
 from ipf.mapping.bundle.keys import identity_of, with_further_numbers
+from ipf.mapping.bundle.merging import dropped_paths, fill, renew
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
@@ -138,6 +137,7 @@ def finished(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transactio
         kept, numbers, is_renamed = _merge(given, run, once, renewed, rules.table)
         made.put(kept, numbers)
     made.link(run, is_renamed=is_renamed)
+    run.dropped += dropped_paths(run.lost)
     return made
 
 
@@ -230,9 +230,9 @@ class _Entries:
         held = entry.resource or {}
         if id(resource) in self._renewed:
             entry.method, entry.identity = _UPDATE, identity
-            held.update(resource)
+            renew(held, resource, self._run.lost)
         else:
-            _fill(held, resource)
+            fill(held, resource, self._run.lost)
 
     def _request(self, resource: Json) -> tuple[Method, str | None, Identity | None]:
         resource_type, number = resource["resourceType"], id(resource)
@@ -322,9 +322,9 @@ def _merge(
             numbers[number], is_renamed = twin, True
             if number in renewed:
                 kept[twin]["request"] = how
-                kept[twin]["resource"].update(resource)
+                renew(kept[twin]["resource"], resource, run.lost)
             else:
-                _fill(kept[twin]["resource"], resource)
+                fill(kept[twin]["resource"], resource, run.lost)
             continue
         url = entry.get("fullUrl") or urns.get(number) or run.urn(resource)
         if "id" in resource or "meta" in resource:
@@ -355,24 +355,6 @@ def _finish(bundle: Json, entries: list[Json]) -> None:
     made.update({key: value for key, value in bundle.items() if key not in made}, entry=entries)
     bundle.clear()
     bundle.update(made)
-
-
-def _fill(resource: Json, twin: Json) -> None:
-    """Add members of the second entry for a resource; the first entry wins, also where it chose another type."""
-    for key, value in twin.items():
-        if key not in resource and not _other_types(resource["resourceType"], key) & resource.keys():
-            resource[key] = value
-
-
-@lru_cache(maxsize=4096)
-def _other_types(resource_type: str, key: str) -> frozenset[str]:
-    """The other names of a choice (`performedPeriod` for `performedDateTime`), with those of extended primitives."""
-    element = definitions().element(resource_type, key.removeprefix("_"))
-    chosen = definitions().element(resource_type, element.path.rpartition(".")[2]) if element is not None else None
-    if chosen is None or not chosen.choice:
-        return frozenset()
-    names = {chosen.json_name(one) for one in chosen.types} - {key.removeprefix("_")}
-    return frozenset(names | {f"_{one}" for one in names})
 
 
 def _put_in_order(resource: Json) -> None:

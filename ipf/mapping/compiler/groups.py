@@ -125,6 +125,7 @@ class Groups:
         self.traced = traced
         self._matching = cache(partial(_matching, self.maps))  # all maps import the same few patterns
         self._units: dict[str, Unit] = {}
+        self.defaults: dict[str, list[object]] = {}  # literals that compiled rules write, by path
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
         self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
         self._planner = MemoPlanner(environment.models, lambda content, name: self.find_group(self.unit(content), name))
@@ -133,7 +134,7 @@ class Groups:
         """The map with its names resolved."""
         found = self._units.get(content.url)
         if found is None:
-            check_ignored(content.ignored)
+            check_ignored(content.ignored, self.environment.models)
             found = self._units[content.url] = Unit(content, self.maps, self.environment, self._matching)
         return found
 
@@ -202,12 +203,18 @@ class Groups:
         return line
 
 
-def check_ignored(declared: Iterable[Ignored]) -> None:
-    """FmlError for a declaration about a segment or a field that HL7 v2 does not have; Z segments are a site's own."""
+def check_ignored(declared: Iterable[Ignored], models: Models) -> None:
+    """FmlError for a declaration about a segment or field that HL7 v2 does not have, or an element that FHIR has not.
+
+    Z segments are a site's own.
+    """
     for one in declared:
-        count = field_count(one.segment)
-        if one.segment.startswith("Z"):
+        owner, _, element = one.segment.rpartition(".")
+        if owner and models.member(Kind("fhir", owner), element) is None:
+            raise FmlError(f"there is no element {one.segment}", one.file, one.place)
+        if owner or one.segment.startswith("Z"):
             continue
+        count = field_count(one.segment)
         if not count:
             raise FmlError(f"there is no segment {one.segment}", one.file, one.place)
         if one.number > count:

@@ -194,7 +194,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A field that a map ignores on purpose, and why.  `number` 0: the whole segment."""
+    """A field that a map ignores on purpose, and why.  `number` 0: the whole segment, or an element of a resource
+    (`Encounter.status`) whose earlier value is replaced.
+    """
 
     segment: str
     number: int

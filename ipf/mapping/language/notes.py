@@ -9,8 +9,9 @@ Several keys are separated by commas.  A key is a field (`PID-12`), a segment (`
 a place in a message (`SIU_S12.RESOURCES.RGS`) or a table (`PV1[Coverage]`) of HL7's v2-to-FHIR guide.  A path in
 parentheses limits the note to one target of the field.
 
-`not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose: `unread` lists
-it apart.
+`not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose; `decided` with
+an element of a resource (`Encounter.status`), that one value replaces another there on purpose.  `unread` lists both
+apart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _KEY = r"[A-Z][\w:]*(?:[-.][\w.]+)?(?:\[[^\]]+\])?"
 _NOTE = re.compile(rf"(decided|not mapped) ((?:{_KEY}(?: \([^)]*\))?(?:, )?)+): (.*)")
 _ONE_KEY = re.compile(rf"({_KEY})(?: \(([^)]*)\))?")
 _BEGINNING = re.compile(r"not mapped [A-Z][A-Z0-9]{2}\b")
+_ELEMENT = re.compile(r"[A-Z][a-z]\w*(?:\.[a-z]\w*)+")
 _FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3}))?")
 
 
@@ -57,12 +59,14 @@ def notes(text: str, file: str = "") -> Iterator[Note]:
 
 
 def ignored(text: str, file: str = "") -> tuple[Ignored, ...]:
-    """The fields and segments that a map declares to be ignored on purpose."""
+    """The fields, segments and elements of which a map declares that something is ignored on purpose."""
     found: list[Ignored] = []
-    for note in notes(text, file) if "not mapped" in text else ():
-        match = _FIELD.fullmatch(note.key)
-        if match and not note.is_mapped and not note.path:
-            found.append(Ignored(match[1], int(match[2] or 0), note.text, file, note.place))
+    for note in notes(text, file) if "not mapped " in text or "decided " in text else ():
+        field = None if note.path or note.is_mapped else _FIELD.fullmatch(note.key)
+        if field is not None:
+            found.append(Ignored(field[1], int(field[2] or 0), note.text, file, note.place))
+        elif note.is_mapped and _ELEMENT.fullmatch(note.key):
+            found.append(Ignored(note.key, 0, note.text, file, note.place))
     return tuple(found)
 
 

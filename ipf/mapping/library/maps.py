@@ -224,7 +224,7 @@ class Library:
             tuple(run.logs),
             None if run.steps is None else tuple(run.steps),
             (perf_counter() - started) * 1000,
-            Findings(message, program.unread),
+            Findings(message, program.unread, run.dropped),
         )
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:

@@ -174,7 +174,7 @@ def transform(
         tuple(run.logs),
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
-        Findings(source, program.unread) if isinstance(source, Message) else None,
+        Findings(source, program.unread, run.dropped) if isinstance(source, Message) else None,
     )
 
 

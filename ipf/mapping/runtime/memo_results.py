@@ -27,7 +27,8 @@ Paths begin in [addition to each target ..., new entries, each target ...]."""
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Content as JSON, the references in it, notes (unmapped codes, warnings, logs), and the bits of the fields that
+    """Content as JSON, the references in it, notes (unmapped codes, warnings, logs, dropped values), and
+    the bits of the fields that
     the group read, by the slot of the segment.
     """
 
@@ -50,7 +51,7 @@ class Recorder:
         bundle: Json = frame[self._plan.bundle] if self._plan.bundle else {}
         shared = targets[-len(self._plan.shared) :] if self._plan.shared else []
         before = [{name: _count(value) for name, value in one.items()} for one in shared]
-        lists = (run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs)
+        lists = (run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs, run.dropped)
         references, entries, urns, *notes = map(len, lists)
         mark = run.mark()
         run.is_recording = True
@@ -68,7 +69,7 @@ class Recorder:
         text = _as_json(content)
         if links is None or text is None:
             return None
-        noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs)
+        noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs, run.dropped)
         new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
         return Result(text, links, new_notes if any(new_notes) else None, reads)
 
@@ -165,10 +166,11 @@ class Replay:
             _link(frame[0], content, links, targets, entries)
         if notes is not None:
             run: Run = frame[0]
-            unmapped, warnings, logs = notes
+            unmapped, warnings, logs, dropped = notes
             run.unmapped += unmapped
             run.warnings += warnings
             run.logs += logs
+            run.dropped += dropped
 
 
 def _add(target: Json, additions: Json) -> None:

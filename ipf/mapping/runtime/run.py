@@ -76,6 +76,8 @@ class Run:
     unmapped: list[Unmapped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    lost: list[tuple[Json, str, Any]] = field(default_factory=list)
     trace: Trace | None = None
     loose_references: bool = False
     is_recording: bool = False

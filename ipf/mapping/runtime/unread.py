@@ -18,7 +18,7 @@ from ipf.hl7.message import Message, Segment
 from ipf.hl7.reads import fields_of, numbers_in
 from ipf.mapping.language.model import Ignored
 from ipf.ports import Json, UnreadField
-from ipf.ports.mapping import DECLARED, UNREAD
+from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
 
 WHOLE = 0
 """Number for a whole segment."""
@@ -54,6 +54,10 @@ class UnreadFields:
     def __init__(self, ignored: Reasons) -> None:
         self._ignored = ignored
         self._kept: dict[tuple[str, int, bool], tuple[UnreadField, ...]] = {}
+
+    def reason(self, path: str) -> str | None:
+        """Why a value of this element is replaced on purpose; None = it is not."""
+        return self._ignored.get(path, _NOTHING).get(WHOLE)
 
     def of(self, message: Message) -> tuple[UnreadField, ...]:
         """Each path once."""
@@ -109,10 +113,16 @@ class Findings:
 
     message: Message
     unread: UnreadFields
+    dropped: Sequence[str] = ()
 
     def paths(self) -> tuple[UnreadField, ...]:
         """Each path once."""
-        return self.unread.of(self.message)
+        return (*self.unread.of(self.message), *self._dropped())
+
+    def _dropped(self) -> Iterator[UnreadField]:
+        for path in dict.fromkeys(self.dropped):
+            reason = self.unread.reason(path)
+            yield UnreadField(DROPPED, path) if reason is None else UnreadField(DECLARED, path, reason)
 
     def by_segment(self) -> tuple[Finding, ...]:
         """For each segment by itself."""
@@ -130,4 +140,4 @@ class Findings:
                 "reason": one.field.reason or None,
             }
             for one in found
-        ]
+        ] + [{"kind": one.kind, "path": one.path, "segment": None, "reason": None} for one in self._dropped()]

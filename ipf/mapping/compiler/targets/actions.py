@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 
 from ipf.errors import Category, Problem
@@ -219,7 +220,7 @@ class TargetCompiler:
         conversion = self._conversion(target)
         kind = conversion.kind(member, value)
         typed = conversion.apply(member, value, kind)
-        element = target_element(member, target.element, kind, context.slot)
+        element = self._named(target_element(member, target.element, kind, context.slot), target, context)
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
@@ -232,10 +233,22 @@ class TargetCompiler:
             return put_with(merging_store(element), element, typed)
         if typed.value.constant is not NOTHING:
             known = typed.value.constant
+            self.context.groups.defaults.setdefault(element.path, []).append(known)
             return nothing if known is None else put_constant(element, known)
         if self._may_be_extended(value):
             return act(put_with_extensions(element, value.slot, function(put(element, typed))))
         return put(element, typed)
+
+    def _named(self, element: TargetElement, target: Target, context: Variable) -> TargetElement:
+        """With its path in a resource, and the literals that rules write there.
+
+        Data types have none: what replaces what in them is how one field becomes an element (a namespace that a
+        universal ID replaces), not a loss.
+        """
+        if context.kind.model != "fhir" or not self.models.is_resource(fhir(context.kind.name.partition(".")[0])):
+            return element
+        path = f"{context.kind.name}.{target.element}"
+        return replace(element, path=path, defaults=self.context.groups.defaults.setdefault(path, []))
 
     def _may_be_extended(self, value: Value) -> bool:
         """Whether a value may be a primitive of a JSON source, with extensions to copy."""

@@ -6,7 +6,7 @@ compile time.  New elements are recorded in `Run.created`, since they may stay e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,8 @@ class TargetElement:
     """The element for values of one kind: `key` of the object in slot `parent`.
 
     `many`: a list.  `others`: the other names of a choice, which a new value replaces.  `is_open`: the model is
-    unknown, so a second value makes it a list.
+    unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`; `defaults`: the literals
+    that maps write to this path.
     """
 
     parent: int
@@ -37,6 +38,8 @@ class TargetElement:
     many: bool = False
     others: frozenset[str] = frozenset()
     is_open: bool = False
+    path: str = ""
+    defaults: Sequence[Any] = ()
 
 
 def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
@@ -127,9 +130,19 @@ def put(element: TargetElement, typed: TypedValue) -> Block:
 
     def write(writer: Writer) -> None:
         with write_value(writer, typed, element):
+            _write_check_of_overwriting(writer, element)
             store_source(writer, element, "v")
 
     return write
+
+
+def _write_check_of_overwriting(writer: Writer, element: TargetElement) -> None:
+    """Note that a value of the message replaces another one; a literal of a map is a default, which may be replaced."""
+    if element.many or element.is_open or not element.path:
+        return
+    owner, defaults = f"{var(element.parent)}", writer.constant(element.defaults)
+    writer.line(f"h = {owner}.get({element.key!r}, v)")
+    writer.line(f"if h is not v and h != v and h not in {defaults}: r.dropped.append({element.path!r})")
 
 
 @contextmanager

@@ -1,0 +1,74 @@
+"""Two entries of a message for one resource: the first wins, and what the second loses is known.
+
+What arrives: a resource of an entry, and another one with the same identifier.  What leaves: the first with the members
+that only the second has, and the members of the second that did not reach it, by path (`ServiceRequest.code`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ipf.fhir.model.definitions import definitions
+from ipf.ports import Json
+
+Lost = tuple[Json, str, Any]
+"""A resource, the name of a member, and a value that the resource did not take over."""
+
+
+def fill(resource: Json, twin: Json, lost: list[Lost]) -> None:
+    """Add members of the second entry for a resource; the first entry wins, also where it chose another type."""
+    for key, value in twin.items():
+        if key in resource:
+            if resource[key] != value:
+                lost.append((resource, key, value))
+        elif other_types(resource["resourceType"], key) & resource.keys():
+            lost.append((resource, key, value))
+        else:
+            resource[key] = value
+
+
+def renew(resource: Json, twin: Json, lost: list[Lost]) -> None:
+    """The same for a second entry that wins."""
+    for key, value in twin.items():
+        if resource.get(key, value) != value:
+            lost.append((resource, key, resource[key]))
+        resource[key] = value
+
+
+def dropped_paths(lost: list[Lost]) -> tuple[str, ...]:
+    """Paths of lost values, each once.  Call it when references have their final names: then equal ones are equal."""
+    return tuple(
+        dict.fromkeys(
+            _path(resource["resourceType"], key.removeprefix("_"))
+            for resource, key, value in lost
+            if not _is_within(value, resource.get(key))
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _path(resource_type: str, key: str) -> str:
+    """`Observation.value` for `valueQuantity`."""
+    element = definitions().element(resource_type, key)
+    return f"{resource_type}.{key}" if element is None else element.path.removesuffix("[x]")
+
+
+def _is_within(value: Any, held: Any) -> bool:
+    """Whether everything of a value is in another one, which may have more."""
+    if type(value) is dict and type(held) is dict:
+        return all(name in held and _is_within(one, held[name]) for name, one in value.items())
+    if type(value) is list and type(held) is list:
+        return all(any(_is_within(one, other) for other in held) for one in value)
+    return bool(value == held)
+
+
+@lru_cache(maxsize=4096)
+def other_types(resource_type: str, key: str) -> frozenset[str]:
+    """The other names of a choice (`performedPeriod` for `performedDateTime`), with those of extended primitives."""
+    element = definitions().element(resource_type, key.removeprefix("_"))
+    chosen = definitions().element(resource_type, element.path.rpartition(".")[2]) if element is not None else None
+    if chosen is None or not chosen.choice:
+        return frozenset()
+    names = {chosen.json_name(one) for one in chosen.types} - {key.removeprefix("_")}
+    return frozenset(names | {f"_{one}" for one in names})
