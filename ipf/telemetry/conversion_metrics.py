@@ -42,6 +42,10 @@ class ConversionMetrics:
         """An attempt ended with an error that no retry mends."""
         metrics.failed_permanently(reason)
 
+    def match_unclear(self) -> None:
+        """It was not clear which resource a message mentions."""
+        metrics.match_unclear()
+
     def unread_field(self, kind: str) -> None:
         """A converted message had a field that is not in its result."""
         metrics.unread_field(kind)

@@ -104,6 +104,11 @@ _permanent_failures = Counter(
     ("reason",),
     registry=_REGISTRY,
 )
+_unclear_matches = Counter(
+    "interface_engine_unclear_matches",
+    "Resources that a message only mentions and of which several match: the newest was used, or a new one made.",
+    registry=_REGISTRY,
+)
 _invalid_messages = Counter(
     "interface_engine_invalid_messages",
     "Converted messages with resources that are not valid, by what happened to them.",
@@ -296,6 +301,11 @@ def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
 def failed_permanently(reason: str) -> None:
     """An attempt ended with an error that no retry mends.  `reason`: the name of its `Category` in any case."""
     _permanent_reasons[reason.lower()].inc()
+
+
+def match_unclear() -> None:
+    """A message was stored though it was not clear which resource it mentions."""
+    _unclear_matches.inc()
 
 
 def unread_field(kind: str) -> None:

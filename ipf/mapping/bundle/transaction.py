@@ -68,7 +68,7 @@ class Transaction:
         """The transaction Bundle.  Call it before the entries are stored."""
         if not self._is_finished:
             self._is_finished = True
-            _finish(self._bundle, [_as_json(entry) for entry in self.entries or ()])
+            _finish(self._bundle, [entry_as_json(entry) for entry in self.entries or ()])
         return self._bundle
 
     def hold(self, entries: list[Entry], numbers: dict[int, int]) -> None:
@@ -270,8 +270,8 @@ class _Entries:
         return kinds[key.type]
 
 
-def _as_json(entry: Entry) -> Json:
-    """An entry of a Bundle."""
+def entry_as_json(entry: Entry) -> Json:
+    """An entry that the engine made, as an entry of a Bundle."""
     resource, identity = entry.resource or {}, entry.identity
     if identity is not None and _has_further_numbers(identity, resource):
         how, _ = update_by_any(resource)

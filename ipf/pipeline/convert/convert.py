@@ -28,7 +28,7 @@ from twisted.python.failure import Failure as Failed
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
-from ipf.pipeline.convert.log_lines import message_fields, report_end
+from ipf.pipeline.convert.log_lines import message_fields, report_end, report_warning
 from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import (
     Backoff,
@@ -69,6 +69,9 @@ class ConversionMetrics(Protocol):
 
     def dead_lettered(self, reason: str) -> None:
         """A row became a dead letter.  `reason`: the category of the failure, or stale."""
+
+    def match_unclear(self) -> None:
+        """It was not clear which resource a stored message mentions: a practitioner, an order of a result."""
 
     def failed_permanently(self, reason: str) -> None:
         """An attempt ended with an error that no retry mends.  `reason`: its category."""
@@ -284,6 +287,9 @@ class Converter:
             else:
                 self._metrics.posted("success", share)
                 settlements.append(self._success_settlement(mapped_message))
+                for _, text in result.warnings:
+                    self._metrics.match_unclear()
+                    report_warning(mapped_message.message, text)
         if settlements:
             self._notifier.notify("delivery")
         return settlements

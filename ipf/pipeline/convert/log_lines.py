@@ -53,6 +53,12 @@ def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_l
         log.info(line, correlation_id=message.correlation_id)
 
 
+def report_warning(message: Claimed, text: str) -> None:
+    """Log that a message was stored though a match was not clear; `text` has no data of a patient."""
+    line = event_line("match_unclear", **message_fields(message), message_type=message.message_type, warning=text)
+    log.warn(line, correlation_id=message.correlation_id)
+
+
 def report_recovery(row: StaleRecovery, metrics: RecoveryMetrics, backoff: Backoff, dlq_level: NamedConstant) -> None:
     """Count and log a stale row: a lost worker is a failed attempt."""
     metrics.recovered(row)

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.mapping.bundle.transaction import entry_as_json
 from ipf.ports import Json
 from ipf.ports.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult
@@ -54,6 +55,8 @@ def bundle_of(unit: Unit) -> Json:
 
 
 def _entry(entry: Entry) -> Json:
+    if entry.identity is not None:
+        return entry_as_json(entry)
     kind, condition = entry.resource_type, _search(entry.condition)
     request: Json = {"method": _VERBS[entry.method], "url": kind}
     if entry.method is Method.CREATE:

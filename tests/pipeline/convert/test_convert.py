@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
@@ -96,6 +97,7 @@ class RecordingMetrics:
         self.states: list[tuple[int, Status]] = []
         self.reasons: list[str] = []
         self.permanent: list[str] = []
+        self.unclear = 0
 
     def notify(self, name: str) -> None:
         self.rings.append(name)
@@ -112,6 +114,9 @@ class RecordingMetrics:
     def dead_lettered(self, reason: str) -> None:
         self.reasons.append(reason)
 
+    def match_unclear(self) -> None:
+        self.unclear += 1
+
     def failed_permanently(self, reason: str) -> None:
         self.permanent.append(reason)
 
@@ -119,7 +124,7 @@ class RecordingMetrics:
 class ConvertTests(TestCase):
     def setUp(self) -> None:
         self.submitted: list[list[Unit]] = []
-        self.answers: dict[str, Problem] = {}
+        self.answers: dict[str, UnitResult | Problem] = {}
         self.metrics = RecordingMetrics()
         self.waits = 0
         self.held_up: Deferred[None] | None = None
@@ -302,6 +307,24 @@ class ConvertTests(TestCase):
         self.assertEqual(ends[1], (Status.FAILED, 1))
         self.assertEqual(ends[2], (Status.RECEIVED, 0))
         self.assertEqual((ends[3][0], ends[4][0]), (Status.DELIVERED, Status.DELIVERED))
+
+    async def test_an_unclear_match_is_counted_and_logged(self) -> None:
+        """The message is stored; the line has its number and no data of a patient."""
+        lines: list[str] = []
+
+        def note(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(note)
+        self.addCleanup(globalLogPublisher.removeObserver, note)
+        text = "Bundle.entry[3]: 2 resources of type Practitioner match; the newest is used"
+        self.answers[message(1).correlation_id] = UnitResult(warnings=(("Practitioner", text),))
+        inbox = ScriptedInbox([message(1)])
+        await self.converter(inbox).step()
+        self.assertEqual([end.status for end in inbox.settled], [Status.DELIVERED])
+        self.assertEqual(self.metrics.unclear, 1)
+        (line,) = [one for one in lines if "event=match_unclear" in one]
+        self.assertIn(text, line)
 
     async def test_stop_releases_messages_not_started(self) -> None:
         inbox = ScriptedInbox([message(1), message(2)])

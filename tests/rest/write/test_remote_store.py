@@ -9,6 +9,7 @@ from ipf.rest.interactions.bundle_entries import entries_of
 from ipf.rest.write.remote_store import RemoteStore, bundle_of
 from ipf.rest.write.unit import Unit, UnitResult
 from tests.rest.world import CORRELATION_ID, OnMemory
+from tests.rest.write.messages import adt, unit_of
 
 ONE = "urn:uuid:0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e01"
 BUNDLE: Json = {
@@ -50,6 +51,16 @@ class RemoteStoreTests(OnMemory):
 
     def test_the_bundle_reads_back_as_the_same_unit(self) -> None:
         self.assertEqual(entries_of(bundle_of(unit())), unit().entries)
+
+    async def test_a_message_without_requests_of_its_map(self) -> None:
+        """By type too; the second time nothing changes, and another type of number is another patient."""
+        text = adt("100^^^HOSP7^MR~200^^^HOSP7^PI", "A", more="PV1||I|||||D1^Doc|||||||||||||V1")
+        other = adt("200^^^HOSP7^MR", "B")
+        for message in (text, text, other):
+            (result,) = await RemoteStore(self.post).submit([unit_of(message)])
+            self.assertIsInstance(result, UnitResult, result)
+        counts = await self.world.store.counts()
+        self.assertEqual([counts[name] for name in ("Patient", "Encounter", "Practitioner")], [2, 1, 1])
 
     async def test_refusals(self) -> None:
         issue = {"code": "invalid", "diagnostics": "Hansen^Kari", "expression": ["Patient.name"]}
