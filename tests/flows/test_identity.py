@@ -89,6 +89,17 @@ class IdentityTests(TestCase):
         self.assertEqual(self.phone(target), "+3")
         _, visits = await self.ask("GET", f"/fhir/Encounter?subject={one}")
         self.assertEqual(visits["total"], 1)
+        await self.until(self.is_audited, f"{other} {one}")
+        _, found = await self.ask("GET", f"/fhir/Provenance?target={other}")
+        told = [each["resource"] for each in found["entry"] if each["resource"].get("activity")]
+        self.assertIn("merge", [each["activity"]["coding"][0]["code"] for each in told])
+
+    async def is_audited(self, references: str) -> bool:
+        """Whether an AuditEvent of a merge names both Patients."""
+        source, target = references.split()
+        _, found = await self.ask("GET", f"/fhir/AuditEvent?entity={source}&subtype=operation")
+        texts = [str(each["resource"]["entity"]) for each in found.get("entry", ())]
+        return any(target in text for text in texts)
 
     # -- steps
 

@@ -187,7 +187,7 @@ def _admin(
         _operations(settings, parts, reactor),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
-        identity_admin(stores, repository, _actor(settings)),
+        identity_admin(stores, repository, _actor(settings), audit.requests),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
     return admin.resource(
