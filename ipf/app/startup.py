@@ -29,6 +29,7 @@ from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
 from ipf.app.stages.notifications import start_notifications
 from ipf.app.stages.recovery import start_recovery
+from ipf.app.stages.validation import resource_checks
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
@@ -62,7 +63,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     receiver = build_receiver(settings, stores, maps.installation, reactor)
     mllp = MllpListeners(settings, receiver, limits.mllp, reactor)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
-    mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread)
+    mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
     parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters)
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)

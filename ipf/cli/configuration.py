@@ -27,7 +27,7 @@ def register(cli: click.Group, command: Register) -> None:
 
 
 def _unread_options(body: Callable[..., None]) -> Callable[..., None]:
-    kinds = click.Choice(("unread", "declared", "dropped"))
+    kinds = click.Choice(("unread", "declared", "dropped", "invalid"))
     for option in (
         click.option("--message", "message_id", type=int, help="Of this message only, with the maps of now."),
         click.option("--forget", is_flag=True, help="Forget the rows of --sender: what is still unread comes back."),

@@ -24,15 +24,16 @@ class Origin:
     details: tuple[tuple[str, str], ...] = ()
 
 
-UNREAD, DECLARED, DROPPED = "unread", "declared", "dropped"
+UNREAD, DECLARED, DROPPED, INVALID = "unread", "declared", "dropped", "invalid"
 """Kinds of `UnreadField`."""
 
 
 class UnreadField(NamedTuple):
-    """A field of a message that is not in its result.
+    """A field of a message that is not in its result, or an element of the result that is not valid.
 
-    `kind`: UNREAD (no rule read it), DECLARED (no rule read it, on purpose: `reason` with map and line), or DROPPED (a
-    rule's result did not reach the Bundle).  `path`: `PV1-40`, `ZPI` (a whole segment), or `ServiceRequest.code`.
+    `kind`: UNREAD (no rule read it), DECLARED (no rule read it, on purpose: `reason` with map and line), DROPPED (a
+    rule's result did not reach the Bundle), or INVALID (validation found an error: `reason` with rule, map and field).
+    `path`: `PV1-40`, `ZPI` (a whole segment), or `ServiceRequest.code`.
     """
 
     kind: str

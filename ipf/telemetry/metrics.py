@@ -28,7 +28,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
-from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
+from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
 from ipf.telemetry.metrics_directory import VARIABLE, process_name, reserve_space
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -247,7 +247,7 @@ _permanent_reasons = {c.name.lower(): _permanent_failures.labels(c.name.lower())
 _invalid_outcomes = {one: _invalid_messages.labels(one) for one in ("stored", "refused")}
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
-_unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED)}
+_unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED, INVALID)}
 _audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped")}
 
 

@@ -252,6 +252,30 @@ class ReloadTests(TestCase):
         self.assertEqual((await running.http("GET", "/admin/messages/999/trace"))[0], 404)
 
 
+class ValidationTests(TestCase):
+    def test_an_invalid_message_is_refused_with_rule_line_and_field(self) -> None:
+        """A valid one of the same map is stored; the trace has the finding."""
+        run(self._refused())
+
+    async def _refused(self) -> None:
+        running = Running(IPF_CONVERSION_VALIDATION="refuse", IPF_PERMANENT_ERRORS="dead_letter")
+        copied = MAP.replace("translate(sex, 'urn:test:concepts:sex', 'code')", "sex")
+        (running.maps / "messages" / "ADT_A01.fml").write_text(copied)
+        async with running:
+            await running.send(message("M1", "P1", "QQ", "+1"))
+            await running.send(message("M2", "P2", "female", "+2"))
+            await running.until("/fhir/Patient?identifier=P2", lambda page: page["total"] == 1)
+            rows = await running.until("/admin/messages?status=DEAD_LETTER", lambda page: page["total"] == 1)
+            row = rows["items"][0]
+            self.assertIn("permanent: Bundle.entry[0].resource: not valid: Patient.gender: ", row["last_error"])
+            self.assertIn("made by messages/ADT_A01.fml:8 (ADT_A01 'PID_8') from PID-8[1]", row["last_error"])
+            self.assertNotIn("QQ", row["last_error"])
+            _, found = await running.http("GET", "/fhir/Patient?identifier=P1")
+            self.assertEqual(found["total"], 0)
+            _, trace = await running.http("GET", f"/admin/messages/{row['id']}/trace")
+            self.assertEqual([(one["element"], one["line"]) for one in trace["findings"]], [("Patient.gender", 8)])
+
+
 class RemoteMappingTests(TestCase):
     def test_a_second_ipf_maps(self) -> None:
         """As if it were in the process: codes are queued and answered here, and an outage is only waited for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.process import now, run_in_thread
@@ -12,12 +13,30 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.maps import MappingResult
+from ipf.mapping.library.origins import Check, Checks
 from ipf.ports import Claimed, Mapped
 from ipf.telemetry.conversion_metrics import ConversionMetrics
+
+if TYPE_CHECKING:
+    from ipf.rest.write.conformance import Conformance
 
 _AS_WRITES = {"off": "off", "warn": "warn", "enforce": "refuse"}
 
 Validate = Callable[[Claimed, Mapped], Awaitable[Problem | None]]
+
+
+def resource_checks(settings: Settings, stores: OpenedStores) -> Checks:
+    """Validation by the definitions of each tenant; the validator is loaded with the first resource."""
+    loaded: list[Conformance] = []
+
+    async def checks(tenant: str) -> Check:
+        if not loaded:
+            from ipf.rest.write.conformance import DEFINITIONS, Conformance
+
+            loaded.append(Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now))
+        return (await loaded[0].definitions_of(tenant)).validator.validate
+
+    return checks
 
 
 def message_validation(settings: Settings, stores: OpenedStores, installation: Installation) -> Validate | None:
@@ -25,17 +44,13 @@ def message_validation(settings: Settings, stores: OpenedStores, installation: I
     mode = settings.conversion_validation or _AS_WRITES[settings.validation_mode]
     if mode == "off":
         return None
-    from ipf.pipeline.convert.validation import REFUSE, Check, MessageValidation
-    from ipf.rest.write.conformance import DEFINITIONS, Conformance
-
-    conformance = Conformance(partial(load_packages, settings, DEFINITIONS), stores.fhir, now)
-
-    async def checks(tenant: str) -> Check:
-        return (await conformance.definitions_of(tenant)).validator.validate
+    from ipf.pipeline.convert.validation import REFUSE, MessageValidation
 
     async def explain(message: Claimed) -> MappingResult:
         result: MappingResult = await run_in_thread(lambda: installation.explain(message))
         return result
 
     here = settings.mapping_url is None
-    return MessageValidation(checks, explain if here else None, ConversionMetrics(), refuse=mode == REFUSE)
+    return MessageValidation(
+        resource_checks(settings, stores), explain if here else None, ConversionMetrics(), refuse=mode == REFUSE
+    )

@@ -8,7 +8,7 @@ element, and the step of the trace that made it, or the nearest element that hol
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ipf.fhir.validation.findings import Finding
@@ -17,9 +17,17 @@ from ipf.ports import Json
 
 _ENTRY = re.compile(r"Bundle\.entry\[(\d+)\]\.resource\b\.?")
 _OF_TYPE = re.compile(r"\.(\w+)\.ofType\((\w)(\w*)\)")
+_INDEX = re.compile(r"\[\d+\]")
 _LAST = re.compile(r"(\[\d+\]|\.?\w+)$")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _INVARIANT = re.compile(r"([a-z]{2,4}-\d+[a-z]?): ")
+
+
+Check = Callable[[Json], list[Finding]]
+"""Validates a resource."""
+
+Checks = Callable[[str], Awaitable[Check]]
+"""The validation of a tenant: its profiles and value sets may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,19 @@ class ExplainedFinding:
     @property
     def text(self) -> str:
         """Element, violated rule and origin, without data of the message: it may be logged."""
+        return f"{self.element}: {self.reason}"
+
+    @property
+    def path(self) -> str:
+        """The element without indexes."""
+        return _INDEX.sub("", self.element)
+
+    @property
+    def reason(self) -> str:
+        """Violated rule and origin."""
         said = _QUOTED.sub("the value", self.finding.text) if self.finding.code != "code-invalid" else self._coded()
         made_by = f"; made by {self.origin}" if self.origin else ""
-        return f"{self.element}: {said}{made_by}"
+        return f"{said}{made_by}"
 
     def _coded(self) -> str:
         """A finding about a code, which may be any text that a sender put into the field."""

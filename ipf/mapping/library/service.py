@@ -10,19 +10,25 @@ from hashlib import sha256
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
+from ipf.fhir.validation.findings import ERROR
 from ipf.mapping.language.structuremap import to_json
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult
+from ipf.mapping.library.origins import Checks, explained
 from ipf.ports import Claimed, Inbox, Json, MappingAdmin, MessageRow
 
 
 class MappingAdminService:
     """`ports.MappingAdmin` on an Installation and an inbox."""
 
-    def __init__(self, installation: Installation, inbox: Inbox, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self, installation: Installation, inbox: Inbox, run_in_thread: RunInThread, checks: Checks | None = None
+    ) -> None:
+        """`checks`: validates the result in a trace."""
         self._installation = installation
         self._inbox = inbox
         self._run_in_thread = run_in_thread
+        self._checks = checks
         self._described: tuple[Library, Json] | None = None
 
     async def describe(self) -> Json:
@@ -52,7 +58,14 @@ class MappingAdminService:
             result: MappingResult = await self._run_in_thread(lambda: self._installation.explain(claimed))
         except Problem as problem:
             raise Problem(Category.INVALID, str(problem)) from problem
-        return {"id": message_id, "correlation_id": row.correlation_id, **result_json(result)}
+        made = {"id": message_id, "correlation_id": row.correlation_id, **result_json(result)}
+        return made if self._checks is None else {**made, "findings": await self._findings(row.tenant, result)}
+
+    async def _findings(self, tenant: str, result: MappingResult) -> list[Json]:
+        """What validation finds wrong in the result, with the rules that made it."""
+        assert self._checks is not None
+        errors = [one for one in (await self._checks(tenant))(result.bundle) if one.severity == ERROR]
+        return [one.as_json() for one in explained(result.bundle, errors, result.steps or ())]
 
 
 def as_claimed(row: MessageRow) -> Claimed:

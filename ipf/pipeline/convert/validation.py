@@ -1,8 +1,9 @@
 """Validation of what messages become, before it is stored.
 
-What arrives: a claimed message and its transaction.  What leaves: in mode `warn` a log line, when a resource is
-invalid; in mode `refuse` a Problem INVALID, which no retry mends.  Both name the element, the rule of R4, the file and
-line of the map, and the HL7 field.  To know these, an invalid message is mapped again with a trace.
+What arrives: a claimed message and its transaction.  What leaves: in mode `warn` a log line and counts beside those of
+unread fields (`unread_counts`), when a resource is invalid; in mode `refuse` a Problem INVALID, which no retry mends.
+Both name the element, the rule of R4, the file and line of the map, and the HL7 field.  To know these, an invalid
+message is mapped again with a trace.
 
 The Bundle is validated as a whole, so that the targets of references between its entries are known.  Warnings of the
 validator are not reported: R4 has some for every resource.
@@ -18,9 +19,10 @@ from twisted.logger import Logger
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.validation.findings import ERROR, Finding
 from ipf.mapping.library.maps import MappingResult
-from ipf.mapping.library.origins import ExplainedFinding, explained
+from ipf.mapping.library.origins import Checks, ExplainedFinding, explained
 from ipf.pipeline.convert.log_lines import message_fields
-from ipf.ports import Claimed, Json, Mapped
+from ipf.ports import Claimed, Json, Mapped, UnreadField
+from ipf.ports.mapping import INVALID
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
@@ -29,9 +31,6 @@ OFF, WARN, REFUSE = "off", "warn", "refuse"
 MOST = 20
 """Findings of one message in its error text and log line."""
 
-Check = Callable[[Json], list[Finding]]
-Checks = Callable[[str], Awaitable[Check]]
-"""The validator of a tenant: its profiles and value sets may differ."""
 Explain = Callable[[Claimed], Awaitable[MappingResult]]
 """Maps a message again with a trace."""
 
@@ -63,6 +62,7 @@ class MessageValidation:
         if self._refuse:
             return refusal(found, len(errors))
         _report(message, found, len(errors))
+        mapped.unread = _with_findings(mapped.unread, found)
         return None
 
     async def _explained(self, message: Claimed, bundle: Json, errors: Sequence[Finding]) -> list[ExplainedFinding]:
@@ -85,6 +85,14 @@ def refusal(found: Sequence[ExplainedFinding], count: int) -> Problem:
 
 def _place(one: ExplainedFinding) -> str:
     return "Bundle" if one.entry is None else f"Bundle.entry[{one.entry}].resource"
+
+
+def _with_findings(
+    unread: Callable[[], tuple[UnreadField, ...]], found: Sequence[ExplainedFinding]
+) -> Callable[[], tuple[UnreadField, ...]]:
+    """The unread fields of a message and its invalid elements, each once."""
+    invalid = {one.path: UnreadField(INVALID, one.path, one.reason) for one in found}
+    return lambda: (*unread(), *invalid.values())
 
 
 def _report(message: Claimed, found: Sequence[ExplainedFinding], errors: int) -> None:

@@ -193,7 +193,7 @@ def _identity_paths() -> Schema:
 
 def _unread_paths() -> Schema:
     exact = [_TENANT, *(_query(name, TEXT, "exactly") for name in ("source_system", "message_type", "path"))]
-    exact.append(_query("kind", {"enum": ["unread", "declared", "dropped"]}, "of this kind"))
+    exact.append(_query("kind", {"enum": ["unread", "declared", "dropped", "invalid"]}, "of this kind"))
     return {
         "/admin/unread-fields": {
             "get": _page("listUnreadFields", "Fields that conversions did not take over", "UnreadFieldList", *exact),

@@ -178,7 +178,8 @@ def _others() -> Schema:
         "size": COUNT, "tenant": TEXT,
     }  # fmt: skip
     unread = object_of(
-        id=COUNT, source_system=TEXT, message_type=TEXT, kind={"enum": ["unread", "declared", "dropped"]}, path=TEXT,
+        id=COUNT, source_system=TEXT, message_type=TEXT, path=TEXT,
+        kind={"enum": ["unread", "declared", "dropped", "invalid"]},
         reason=or_null(TEXT), occurrences=COUNT, message_id=or_null(COUNT), first_seen=TIME, last_seen=TIME,
         tenant=TEXT,
     )  # fmt: skip

@@ -14,11 +14,11 @@ from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, UnreadFields, UnreadFilter, UnreadRow
-from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
+from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
 from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, row_id, tenant_of, timestamp, window
 
-KINDS = (UNREAD, DECLARED, DROPPED)
+KINDS = (UNREAD, DECLARED, DROPPED, INVALID)
 
 
 def routes(unread: UnreadFields) -> Routes:

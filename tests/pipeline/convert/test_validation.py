@@ -13,8 +13,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.validation.findings import Finding
 from ipf.fhir.validation.validator import Validator
 from ipf.mapping.library.maps import Library, MappingResult
-from ipf.mapping.library.origins import explained
-from ipf.pipeline.convert.validation import Check, MessageValidation
+from ipf.mapping.library.origins import Check, explained
+from ipf.pipeline.convert.validation import MessageValidation
 from ipf.ports import Claimed
 
 MAP = """
@@ -107,6 +107,18 @@ class ValidationTests(TestCase):
         self.assertIn("message_id=7 errors=1", line)
         self.assertIn(f"messages/ADT_A01.fml:{SEX}", line)
         self.assertNotIn("SECRET", line)
+
+    async def test_findings_are_kept_beside_unread_fields(self) -> None:
+        """By element without indexes, with rule, map and field; an element that is wrong twice counts once."""
+        message = claimed("EVN|A01", "PID|||||Hansen|||SECRET")
+        mapped = self.library.transform(message)
+        before = mapped.unread()
+        validation = MessageValidation(self.checks, self.explain, self, refuse=False)
+        await validation(message, mapped)
+        added = [one for one in mapped.unread() if one not in before]
+        self.assertEqual([(one.kind, one.path) for one in added], [("invalid", "Patient.gender")])
+        self.assertIn(f"; made by messages/ADT_A01.fml:{SEX} (ADT_A01 'sex') from PID-8[1]", added[0].reason)
+        self.assertNotIn("SECRET", added[0].reason)
 
     async def test_maps_that_run_elsewhere(self) -> None:
         problem = await self.judge(claimed("EVN|A01", "PID|||||Hansen|||SECRET"), refuse=True, here=False)

@@ -36,7 +36,7 @@ class UnreadTest(OperatorsTest):
         _, body = await self.ask("GET", "/unread-fields?limit=1&offset=1")
         self.assertEqual((body["total"], body["limit"], body["offset"], len(body["items"])), (3, 1, 1, 1))
         status, body = await self.ask("GET", "/unread-fields?kind=lost")
-        self.assertEqual((status, body["message"]), (400, "kind must be one of unread, declared, dropped"))
+        self.assertEqual((status, body["message"]), (400, "kind must be one of unread, declared, dropped, invalid"))
 
     async def test_row(self) -> None:
         """A message that is gone is null."""
