@@ -19,6 +19,7 @@ from tests.mapping_maps.guide import DATATYPES, MESSAGES, SEGMENTS, Row, Table, 
 from tests.mapping_maps.rules import File, Maps, Note, Seen
 
 MAPPED, DECIDED, NOT_MAPPED, OPEN = "mapped", "decided", "not mapped", "open"
+STATES = (MAPPED, DECIDED, NOT_MAPPED, OPEN)
 KINDS = (MESSAGES, SEGMENTS, DATATYPES)
 REPORT = "mapping-coverage.md"
 _MOST_PLACES = 3
@@ -40,8 +41,9 @@ HEAD = """# Mapping coverage
 Written by `bin/mapping-coverage` from the maps under `maps/` and the row keys and target paths of the tables of HL7's
 v2-to-FHIR guide; a test holds it to be true. Only rows that have a target in FHIR are counted. **mapped**: the rule
 that does it; **decided**: mapped in a way that the guide leaves open, or elsewhere than the guide has it, with the
-decision; **not mapped**: why. Decisions stand beside the rules in the maps, as comments. Message types that the guide
-has no table for are mapped like the message whose structure they share.
+decision; **not mapped**: why; **open**: neither. Decisions stand beside the rules in the maps, as comments. Message
+types that the guide has no table for are mapped like the message whose structure they share. Which fields of messages
+are read: [mapping.md](mapping.md#unread-fields).
 
 """
 
@@ -110,6 +112,11 @@ class Coverage:
                 if not row.by or row.by in served:
                     yield f"{self.maps.file_of[name].name.removesuffix('.fml')}: {seen.place}"
 
+    def states(self, names: list[str]) -> list[int]:
+        """Numbers of rows in these tables that are mapped, decided, not mapped and open."""
+        found = [one.state for name in names for one in self.verdicts[name]]
+        return [found.count(state) for state in STATES]
+
     def count(self, names: list[str]) -> tuple[int, int]:
         """Rows that are mapped or decided, of all rows, in these tables."""
         states = [one.state for name in names for one in self.verdicts[name]]
@@ -149,11 +156,15 @@ def _same(name: str, element: str) -> bool:
 
 def report(coverage: Coverage) -> str:
     """The text of docs/mapping-coverage.md."""
-    lines = [HEAD + "| tables | rows mapped | of |  |", "|---|---|---|---|"]
+    lines = [
+        HEAD + "| tables | rows | mapped | decided | not mapped | open | mapped or decided |",
+        "|---|---|---|---|---|---|---|",
+    ]
     kinds = {one: [table.name for table in coverage.tables if table.kind == one] for one in KINDS}
     for kind, names in [*kinds.items(), ("all", [one.name for one in coverage.tables])]:
         done, every = coverage.count(names)
-        lines.append(f"| {kind} ({len(names)}) | {done} | {every} | {100 * done / every:.1f} % |")
+        states = " | ".join(map(str, coverage.states(names)))
+        lines.append(f"| {kind} ({len(names)}) | {every} | {states} | {100 * done / every:.1f} % |")
     for kind in kinds:
         lines += ["", f"## {kind.capitalize()}"]
         for table in coverage.tables:
@@ -165,7 +176,8 @@ def report(coverage: Coverage) -> str:
 def _section(table: Table, coverage: Coverage) -> Iterator[str]:
     done, every = coverage.count([table.name])
     rest = f"; {table.others} rows without a target" if table.others else ""
-    yield from ("", f"### {table.name}", "", f"{done} of {every}{rest}.", "")
+    states = ", ".join(f"{count} {state}" for count, state in zip(coverage.states([table.name]), STATES, strict=True))
+    yield from ("", f"### {table.name}", "", f"{done} of {every} ({states}){rest}.", "")
     if every:
         yield from ("| row | target | | by or why |", "|---|---|---|---|")
     for one in coverage.verdicts[table.name]:
