@@ -25,7 +25,7 @@ class CliFlowTests(TestCase):
             base, listener = scenario.service.base_url, f"127.0.0.1:{scenario.service.mllp_port}"
             sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
             send = ("send", "--to", listener, "--fresh-ids", "--repeat", "20", "--connections", "4", sample)
-            ended, said = await _run(base, *send)
+            ended, said = await ipfctl(base, *send)
             self.assertEqual((ended, '"AA":20' in said), (0, True), said)
             await scenario.settled()
             for arguments, status, words in (
@@ -40,15 +40,15 @@ class CliFlowTests(TestCase):
                 (("send", "--to", "127.0.0.1:1", sample), 1, "refused"),
             ):
                 with self.subTest(arguments=arguments):
-                    ended, said = await _run(base, *arguments)
+                    ended, said = await ipfctl(base, *arguments)
                     self.assertEqual(ended, status, said)
                     self.assertIn(words, said)
             for asked in (("--json", "messages", "--limit", "1"), ("messages", "--limit", "1", "--json")):
-                _, said = await _run(base, *asked)
+                _, said = await ipfctl(base, *asked)
                 self.assertEqual(json.loads(said)["total"], 20)
 
 
-async def _run(base: str, *arguments: str) -> tuple[int | None, str]:
+async def ipfctl(base: str, *arguments: str) -> tuple[int | None, str]:
     """Exit status, and what was written to both outputs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "ignore", "-m", "ipf.cli", "--url", base, *arguments,

@@ -11,6 +11,7 @@ from ipf.ports import Json
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
+from tests.flows.test_cli import ipfctl
 from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
 
@@ -21,7 +22,7 @@ class IdentityTests(TestCase):
         run(self._answers())
 
     def test_dead_letters_wait_for_an_answer_too(self) -> None:
-        """With IPF_PERMANENT_ERRORS=dead_letter each message ends at its first attempt; one answer releases all."""
+        """With IPF_PERMANENT_ERRORS=dead_letter each message ends at its first attempt; `ipfctl` releases all."""
         run(self._dead_letters())
 
     async def _dead_letters(self) -> None:
@@ -36,8 +37,22 @@ class IdentityTests(TestCase):
                 await self.until(self.is_dead, f"P1-{number}")
             _, page = await self.ask("GET", "/admin/identity-conflicts?status=open")
             self.assertEqual(page["total"], 3)
-            done = await self.answer(page["items"][1], "P1", {"answer": "take", "target": one})
-            self.assertEqual((done["retried"], done["converted_again"]), (3, 0))
+            number = str(page["items"][1]["id"])
+            for arguments, status, words in (
+                (("list", "--status", "open"), 1, ("1 to 3 of 3", "ambiguous", one)),
+                (
+                    ("show", number),
+                    0,
+                    (f"{self.identifier['system']}|MR|P1", "merge: they are one person", "candidates"),
+                ),
+                (("answer", number), 1, ("name exactly one of --merge",)),
+                (("answer", number, "--take", one, "--reason", "asked"), 0, ("3 messages are retried, 0 later ones",)),
+                (("list", "--status", "open"), 0, ("there are none",)),
+                (("answers",), 0, (one, "asked")),
+            ):
+                ended, said = await ipfctl(scenario.service.base_url, "identity", *arguments)
+                self.assertEqual((ended, [word for word in words if word not in said]), (status, []), said)
+            await self.all_delivered("P1")
             self.assertEqual(await self.phones(one.partition("/")[2]), ["+3", "+2", "+1", None])
 
     async def _answers(self) -> None:
@@ -130,9 +145,12 @@ class IdentityTests(TestCase):
         """Answer it, and wait for the three messages."""
         status, done = await self.ask("POST", f"/admin/identity-conflicts/{conflict['id']}/answer", body)
         self.assertEqual((status, done.get("answer")), (200, body["answer"]), done)
+        await self.all_delivered(patient)
+        return done
+
+    async def all_delivered(self, patient: str) -> None:
         for number in (1, 2, 3):
             await self.until(self.is_delivered, f"{patient}-{number}")
-        return done
 
     async def send(self, control_id: str, patient: str, phone: str) -> None:
         segments = await answer_to(self.scenario.service.mllp_port, admission(control_id, patient, phone))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from time import perf_counter
 
-from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.ports import SYSTEM, Answer, Request
 from ipf.rest.http.exchange import Observe
 from ipf.rest.operations.merge import PatientMerge, merge_patients
-from ipf.rest.write.ids import new_id
 from ipf.rest.write.repository import Repository
 from ipf.store.resources.identity import PostgresIdentityAnswers
 from ipf.wire.admin.identity import IdentityAdmin
@@ -34,4 +32,4 @@ def identity_admin(stores: OpenedStores, repository: Repository, actor: str, obs
         return merged
 
     answers = PostgresIdentityAnswers(stores.fhir_database)
-    return IdentityAdmin(stores.conflicts, answers, stores.fhir, merge, lambda: new_id(now()), stores.notifier, actor)
+    return IdentityAdmin(stores.conflicts, answers, stores.fhir, merge, stores.notifier, actor)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID, uuid5
 
 from klein import Klein
 from twisted.logger import Logger
@@ -50,13 +51,12 @@ Problem BUSINESS_RULE when they are merged already.  A merge that was interrupte
 
 @dataclass(frozen=True, slots=True)
 class IdentityAdmin:
-    """The parts that these functions use.  `actor`: named as the author of answers.  `new_id`: id of a new resource."""
+    """The parts that these functions use.  `actor`: named as the author of answers."""
 
     conflicts: IdentityConflicts
     answers: IdentityAnswers
     store: FhirStore
     merge: MergePatients
-    new_id: Callable[[], str]
     notifier: Notifier
     actor: str
 
@@ -121,7 +121,7 @@ async def answer_conflict(admin: IdentityAdmin, number: str, request: Request) -
         )
     kind, target, reason = _decision(row, _body(request))
     if target is None:
-        target = f"{row.finding.resource_type}/{admin.new_id()}"
+        target = f"{row.finding.resource_type}/{_new_id(row)}"
     else:
         await _check_target(admin, row, target)
     if kind is AnswerKind.MERGE:
@@ -174,6 +174,11 @@ def _decision(row: ConflictRow, body: Mapping[str, Any]) -> tuple[AnswerKind, st
     if target not in finding.candidates:
         raise Problem(Category.VALUE, f"target must be one of {', '.join(finding.candidates)}")
     return kind, target, reason
+
+
+def _new_id(row: ConflictRow) -> str:
+    """The id of the resource that `apart` creates: the same when the same conflict is answered again after a crash."""
+    return str(uuid5(UUID(row.correlation_id), f"{row.finding.resource_type}|{row.finding.keys[0].text}"))
 
 
 async def _check_target(admin: IdentityAdmin, row: ConflictRow, target: str) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -125,8 +124,7 @@ class OperatorsTest(TestCase):
 
     def _identity(self) -> IdentityAdmin:
         conflicts = PostgresIdentityConflicts(self.database)
-        new_id = (f"new{number}" for number in count(1)).__next__
-        return IdentityAdmin(conflicts, self.answers, self.fhir, self.merge, new_id, self.notifier, "admin token")
+        return IdentityAdmin(conflicts, self.answers, self.fhir, self.merge, self.notifier, "admin token")
 
     async def merge(self, *merge: str) -> None:
         """Record a merge."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from twisted.logger import globalLogPublisher
 
@@ -142,12 +142,14 @@ class IdentityTest(OperatorsTest):
         self.assertNotIn("4|711", said[0])
 
     async def test_apart(self) -> None:
-        """The identifier gets a new id; the Patients stay as they are."""
+        """The identifier gets a new id, the same one when the answer is repeated; the Patients stay as they are."""
         await self.patients()
         _, number = await self.conflict()
-        _, body = await self.ask("POST", f"/identity-conflicts/{number}/answer", {"answer": "apart"})
+        path = f"/identity-conflicts/{number}/answer"
+        targets = [(await self.ask("POST", path, {"answer": "apart"}))[1]["target"] for _ in range(2)]
         (stored,) = await self.stored()
-        self.assertEqual((body["target"], stored.resource_id, self.merged), ("Patient/new1", "new1", []))
+        self.assertEqual(targets, [f"Patient/{stored.resource_id}"] * 2)
+        self.assertEqual((str(UUID(stored.resource_id)), self.merged), (stored.resource_id, []))
 
     async def test_merge(self) -> None:
         """Every other candidate goes into the target; then the answer is stored and messages go on."""

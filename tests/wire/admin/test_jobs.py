@@ -330,7 +330,7 @@ class OpenApiTest(TestCase):
         more = [
             operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
-            IdentityAdmin(fake, fake, fake, fake, fake, fake, ""),
+            IdentityAdmin(fake, fake, fake, fake, fake, ""),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
