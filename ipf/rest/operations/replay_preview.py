@@ -8,16 +8,14 @@ version.  Nothing is written.  The preview does not validate.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from uuid import uuid4
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.difference import differences
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, Claimed, Clock, FhirStore, Inbox, Json, Mapper, Matcher, MessageRow, ReplayPreview
 from ipf.rest.interactions.bundle_entries import entries_in
-from ipf.rest.write.commit import load_changes
-from ipf.rest.write.plan import Plan, make_plan
-from ipf.rest.write.prefetch import Prefetch, lookup_for, prepare
-from ipf.rest.write.snapshot import StoreSnapshot
+from ipf.rest.write.commit import preview
 from ipf.rest.write.unit import EntryResult, Unit
 
 _NOTHING: Json = {"resources": [], "unmapped": [], "unread": []}
@@ -60,7 +58,13 @@ class ReplayPreviewer:
             return summary | {"map_url": None, "error": None, **_NOTHING}
         try:
             mapped = await self._mapper.transform(message)
-            unit = Unit(message.tenant, entries_in(mapped), message.correlation_id, references=mapped.references)
+            unit = Unit(
+                message.tenant,
+                entries_in(mapped),
+                message.correlation_id,
+                f"preview/{uuid4()}",  # converted messages have a receipt; this one is not written
+                references=mapped.references,
+            )
             resources = await self._preview_entries(unit)
         except Problem as problem:
             if problem.category is Category.UNAVAILABLE:
@@ -78,18 +82,6 @@ class ReplayPreviewer:
             raise result or Problem(Category.CONFLICT, "the message cannot be planned on its own")
         changes = {(one.version.resource_type, one.version.id): one for one in plan.changes}
         return [_resource(entry_result, changes) for entry_result in result.entries if entry_result.version is not None]
-
-
-async def preview(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
-    """The plan of one unit; its transaction is rolled back."""
-    prepared_units = [prepare(unit)]
-    async with store.transaction() as transaction:
-        lookup = lookup_for(prepared_units)
-        results = await transaction.look_up(lookup)
-        await load_changes(transaction, results.epoch, matcher)
-        prefetch = Prefetch.of(lookup, results)
-        rids = iter([await store.new_rid() for _ in range(prefetch.rids_needed(prepared_units))])
-        return make_plan(prepared_units, StoreSnapshot(prefetch, lookup.conditions), clock(), rids)
 
 
 def _resource(entry_result: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:

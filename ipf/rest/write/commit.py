@@ -72,6 +72,14 @@ async def commit(
     return results
 
 
+async def preview(unit: Unit, store: FhirStore, matcher: Matcher, clock: Clock) -> Plan:
+    """The plan that `commit` makes of a unit; its transaction is rolled back.
+
+    Problem CONFLICT when others keep the resources from being read consistently.
+    """
+    return await _Committer(store, matcher, clock, 16, run_inline).preview(prepare(unit))
+
+
 def _transaction_key(numbered: tuple[int, PreparedUnit]) -> int:
     """Equal for neighbouring units that may share a transaction."""
     number, prepared = numbered
@@ -128,33 +136,24 @@ class _Committer:
         retried_results = iter(await self.store_all(retried) if retried else ())
         return [next(retried_results) if end is None else end for end in results_or_none]
 
+    async def preview(self, prepared: PreparedUnit) -> Plan:
+        """See `preview`."""
+        for _ in range(self._attempts):
+            try:
+                async with self._store.transaction() as transaction:
+                    return (await self._planned(transaction, [prepared], changing=False))[0]
+            except MoreNeeded as more:
+                self._locks |= more.wanted.locks
+        raise WriteConflict()
+
     async def _attempt(
         self, prepared_units: Sequence[PreparedUnit], exclusive: bool
     ) -> list[UnitResult | Problem | None] | None:
         """One transaction; None: the plan replaces a topic, which needs the exclusive lock.  MoreNeeded: more locks."""
-        changes_subscriptions = any(prepared.unit.changes_subscriptions for prepared in prepared_units)
-        changing = exclusive or changes_subscriptions
+        changing = exclusive or any(prepared.unit.changes_subscriptions for prepared in prepared_units)
+        reindex: Sequence[ReindexRequest] = ()
         async with self._store.transaction() as transaction:
-            lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units))
-            result = await transaction.look_up(lookup, subscriptions_change=changing)
-            await load_changes(transaction, result.epoch, self._matcher)
-            prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
-            conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
-            if conditions:
-                locked = await transaction.lock(conditions)
-                await self._run_in_thread(lambda: prefetch.add_locked(conditions, locked))
-            needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
-            rids = [await self._store.new_rid() for _ in range(needed)]
-            reindex: Sequence[ReindexRequest] = ()
-            run_in_thread = run_inline if changes_subscriptions else self._run_in_thread
-            while True:
-                snapshot: StoreSnapshot = await self._run_in_thread(
-                    lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
-                )
-                plan = await self._plan(prepared_units, snapshot, iter(rids), run_in_thread)
-                if not plan.wanted:
-                    break
-                await self._read_more(transaction, plan.wanted, prefetch, rids, changing)
+            plan, snapshot = await self._planned(transaction, prepared_units, changing)
             if plan.topics and not changing:
                 return None
             if plan.changes or plan.receipts:
@@ -168,6 +167,31 @@ class _Committer:
         if self._run_in_thread is not run_inline:
             await self._run_in_thread(lambda: clear_gradually(plan.changes, *snapshot.parts))
         return plan.results
+
+    async def _planned(
+        self, transaction: FhirTransaction, prepared_units: Sequence[PreparedUnit], changing: bool
+    ) -> tuple[Plan, StoreSnapshot]:
+        """Read, lock and plan; read what the plan is found to need, and plan again.  MoreNeeded: more locks."""
+        lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units))
+        result = await transaction.look_up(lookup, subscriptions_change=changing)
+        await load_changes(transaction, result.epoch, self._matcher)
+        prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
+        conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
+        if conditions:
+            locked = await transaction.lock(conditions)
+            await self._run_in_thread(lambda: prefetch.add_locked(conditions, locked))
+        needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
+        rids = [await self._store.new_rid() for _ in range(needed)]
+        changes_subscriptions = any(prepared.unit.changes_subscriptions for prepared in prepared_units)
+        run_in_thread = run_inline if changes_subscriptions else self._run_in_thread
+        while True:
+            snapshot: StoreSnapshot = await self._run_in_thread(
+                lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
+            )
+            plan = await self._plan(prepared_units, snapshot, iter(rids), run_in_thread)
+            if not plan.wanted:
+                return plan, snapshot
+            await self._read_more(transaction, plan.wanted, prefetch, rids, changing)
 
     async def _read_more(
         self, transaction: FhirTransaction, wanted: SecondLook, prefetch: Prefetch, rids: list[int], changing: bool
