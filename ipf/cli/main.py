@@ -18,7 +18,7 @@ from twisted.internet.task import react
 from twisted.python.failure import Failure
 
 import ipf
-from ipf.cli import bulk, configuration, doctor, identity, messages, profiles, sending, subscriptions
+from ipf.cli import bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
 
@@ -107,6 +107,7 @@ configuration.register(cli, command)
 profiles.register(cli, command)
 bulk.register(cli, command)
 identity.register(cli, command)
+merges.register(cli, command)
 doctor.register(cli, command)
 
 

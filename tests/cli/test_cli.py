@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
-from ipf.cli import bulk, configuration, doctor, identity, messages, profiles, sending, subscriptions
+from ipf.cli import bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output, shown
 from ipf.fhir.model.json import dumps, loads
@@ -69,6 +69,7 @@ ANSWERED = {
     "converted_again": 1,
 }
 STORED = {"id": 5, "resource_type": "Patient", "key": "urn:mrn|MR|4711", "answer": "take", "target": "Patient/a"}
+MERGED = {"source": "Patient/b", "target": "Patient/a", "moved": {"Encounter": 2, "Observation": 10}, "preview": False}
 UNREAD = {"kind": "declared", "path": "PV1-40", "reason": "a shared place", "occurrences": 17, "source_system": "LAB"}
 CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
@@ -84,6 +85,8 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/identity-conflicts"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [IDENTITY]}),
     ("GET", "/admin/identity-conflicts/3"): (200, {**IDENTITY, "candidate_resources": CANDIDATES}),
     ("POST", "/admin/identity-conflicts/3/answer"): (200, ANSWERED),
+    ("POST", "/admin/patient-merges"): (200, MERGED),
+    ("POST", "/admin/patient-merges/undo"): (200, MERGED),
     ("GET", "/admin/identity-answers"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [STORED]}),
     ("DELETE", "/admin/identity-answers/5"): (204, None),
     ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
@@ -193,6 +196,16 @@ class CtlTests(TestCase):
             (identity.answer(api, output, 3, None, None, True, None), None, ["2 messages"]),
             (identity.list_answers(api, output), None, ["urn:mrn|MR|4711", "take"]),
             (identity.revoke(api, output, 5, "north"), None, ["5 is revoked"]),
+            (
+                merges.merge(api, output, "Patient/b", "Patient/a", "checked", "north", False),
+                None,
+                ["12 resources (Encounter 2, Observation 10) now refer to Patient/a instead of Patient/b"],
+            ),
+            (
+                merges.unmerge(api, output, "Patient/b", "Patient/a", None, None),
+                None,
+                ["12 resources (Encounter 2, Observation 10) refer to Patient/b again instead of Patient/a"],
+            ),
             (subscriptions.health(api, output), False, ["since noon"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
@@ -223,6 +236,8 @@ class CtlTests(TestCase):
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", taken), self.asked)
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", b'{"answer":"apart"}'), self.asked)
         self.assertIn(("DELETE", "/admin/identity-answers/5?tenant=north", b""), self.asked)
+        merged = b'{"source":"Patient/b","target":"Patient/a","reason":"checked"}'
+        self.assertIn(("POST", "/admin/patient-merges?tenant=north", merged), self.asked)
         self.assertIn(("GET", "/admin/unread-fields?source_system=LAB&kind=declared&limit=5", b""), self.asked)
         self.assertIn(("DELETE", "/admin/unread-fields?source_system=LAB", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)

@@ -238,12 +238,17 @@ class FhirClientFlowTests(TestCase):
             status, answer = await self.ask("POST", path, body)
             self.assertEqual(status, 200, answer)
             self.assertEqual((await self.get("Observation/others"))["subject"], subject)
-        self.assertEqual(len(keys_of(await self.get("Provenance?target=Patient/other"))), 2)
+        for path, subject in (("/admin/patient-merges", target), ("/admin/patient-merges/undo", source)):
+            body = {"source": source["reference"], "target": target["reference"], "reason": "test"}
+            status, answer = await asyncio.to_thread(self.service.request, "POST", path, body)
+            self.assertEqual((status, answer.get("moved")), (200, {"Observation": 1}), answer)
+            self.assertEqual((await self.get("Observation/others"))["subject"], subject)
+        self.assertEqual(len(keys_of(await self.get("Provenance?target=Patient/other"))), 4)
         async with asyncio.timeout(PATIENCE):
             while True:
                 found = await self.get("AuditEvent?entity=Patient/all&subtype=operation")
                 operations = [one["resource"]["entity"] for one in found.get("entry", ())]
-                if len(operations) == 2:
+                if len(operations) == 4:
                     break
                 await asyncio.sleep(0.05)
         for entities in operations:

@@ -17,6 +17,7 @@ from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
 from ipf.app.listeners.endpoints import HTTP, bound, is_protected, listen
 from ipf.app.listeners.identity import identity_admin
+from ipf.app.listeners.patient_merges import patient_merge_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
@@ -188,6 +189,7 @@ def _admin(
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, repository, _actor(settings), audit.requests),
+        patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
     return admin.resource(

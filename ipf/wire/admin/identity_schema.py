@@ -30,7 +30,13 @@ def schemas() -> Schema:
         id=COUNT, resource_type=TEXT, key=TEXT, answer={"enum": ANSWERS}, target=TEXT, reason=or_null(TEXT),
         answered_by=TEXT, answered_at=or_null(TIME), tenant=TEXT,
     )  # fmt: skip
+    merge = {"source": TEXT, "target": TEXT, "reason": or_null(TEXT)}
+    flag = {"type": "boolean"}
+    moved = {"type": "object", "additionalProperties": COUNT}
     return {
+        "PatientMergeRequest": _request({**merge, "preview": flag}, ["source", "target"]),
+        "PatientUnmergeRequest": _request(merge, ["source", "target"]),
+        "PatientMerged": object_of(source=TEXT, target=TEXT, tenant=TEXT, preview=flag, moved=moved),
         "IdentityConflict": object_of(**conflict),
         "IdentityConflictList": page_of(ref("IdentityConflict")),
         "FullIdentityConflict": object_of(**conflict, candidate_resources=list_of(candidate)),
@@ -47,3 +53,7 @@ def schemas() -> Schema:
         },
         "IdentityAnswerList": page_of(stored),
     }
+
+
+def _request(properties: Schema, required: list[str]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

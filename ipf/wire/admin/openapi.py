@@ -188,6 +188,18 @@ def _identity_paths() -> Schema:
         "/admin/identity-answers/{id}": {
             "delete": _operation("revokeIdentityAnswer", "Take it back", None, [*one, _TENANT], "404")
         },
+        "/admin/patient-merges": {
+            "post": _operation(
+                "mergePatients", "Merge two Patients", "PatientMerged", [_TENANT], "404", "422",
+                body="PatientMergeRequest", conflict=_refused("others keep changing the same resources", "Error"),
+            )
+        },
+        "/admin/patient-merges/undo": {
+            "post": _operation(
+                "unmergePatients", "Undo a merge", "PatientMerged", [_TENANT], "404", "422",
+                body="PatientUnmergeRequest", conflict=_refused("others keep changing the same resources", "Error"),
+            )
+        },
     }  # fmt: skip
 
 
