@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
@@ -11,8 +12,12 @@ from ipf.hl7.reads import read_fields
 from ipf.mapping.library.maps import Library
 from ipf.ports.mapping import DECLARED, UNREAD
 from tests.corpus import samples
-from tests.mapping_maps.unread import TABLE, messages_in, table
+from tests.mapping_maps import generator
+from tests.mapping_maps.unread import TABLE, messages_in, report, table
 from tests.reference import REFERENCE, needs_reference
+
+EACH = 4
+"""Generated messages of each type."""
 
 
 def valued(segment: Segment) -> Iterator[str]:
@@ -71,6 +76,14 @@ class ThreeSetsTests(TestCase):
                 count += three_sets(self, path.name, Message.parse(raw), samples.library()) > 0
         self.assertGreaterEqual(count, 60)
 
+    def test_generated(self) -> None:
+        """Sparse, wrong and odd messages of every type that has a map."""
+        library = samples.library()
+        for message_type in library.message_types:
+            for number in range(EACH):
+                message = samples.parse(generator.message(message_type, number))
+                self.assertGreater(three_sets(self, f"{message_type} {number}", message, library), 5)
+
     def test_the_cache_changes_nothing(self) -> None:
         """A first run and one with results from the cache find the same."""
         for name in samples.names():
@@ -82,3 +95,21 @@ class ThreeSetsTests(TestCase):
     def test_open_fields_of_the_corpus(self) -> None:
         """tests/corpus/unread.txt says what is open."""
         self.assertTrue(TABLE.read_text(encoding="utf-8") == table(), "run bin/mapping-coverage")
+
+
+class ReportTests(TestCase):
+    def test_files_of_messages(self) -> None:
+        """Several messages in one file, in frames and with any line ends; one that has no map is named."""
+        path = Path(self.mktemp())
+        one = samples.message("a01_inpatient").raw.rstrip(b"\r") + b"\rZZZ|1|x\r"
+        other = one.replace(b"\r", b"\r\n").replace(b"ZZZ|1|x", b"ZZZ|2")
+        path.write_bytes(b"\x0b" + one + b"\x1c\r" + other + one.replace(b"ADT^A01^ADT_A01", b"XYZ^Q99"))
+        lines = list(report([str(path)]))
+        self.assertEqual([line for line in lines if "no StructureMap" in line],
+                         [f"not mapped: {path}: no StructureMap is installed for XYZ_Q99"])  # fmt: skip
+        found = {line.split()[0]: line.split()[1] for line in lines if line.startswith("  ")}
+        self.assertEqual((found["ZZZ"], found["PID-3"], found["PID-1"]), ("2", "2", "2"))
+        kinds = [line.partition(":")[0] for line in lines if not line.startswith(("  ", "not mapped"))]
+        self.assertEqual(kinds, ["mapped", "declared", "unread", "dropped"])
+        declared = next(line for line in lines if line.startswith("  PID-1 "))
+        self.assertIn("(segments/MSH_MessageHeader.fml:", declared)

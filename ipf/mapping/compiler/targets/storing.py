@@ -149,7 +149,7 @@ def _write_check_of_overwriting(writer: Writer, element: TargetElement) -> None:
 def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None = None) -> Iterator[None]:
     """Write a value as `v`; the lines written inside run when there is one.
 
-    `element`: where a text that is no value of its type is kept (`Run.refused`).
+    `element`: where a text that is no value of its type is kept (`Run.refused`), or dropped (`Run.dropped`).
     """
     if not typed.type_name:
         writer.line(f"v = {value_source(writer, typed.value)}")
@@ -167,6 +167,8 @@ def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None
             if element is not None and not element.many and not element.is_open and typed.type_name != "id":
                 place = f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}"
                 writer.line(f"r.refused.append(({place}))")
+            elif element is not None and element.path:
+                writer.line(f"r.dropped.append({element.path!r})")
 
 
 def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
