@@ -21,7 +21,33 @@ from typing import Any
 VERSIONS = ("2.1", "2.2", "2.3", "2.3.1", "2.4", "2.5", "2.5.1", "2.6", "2.7", "2.8", "2.8.1", "2.8.2")
 PINNED = "66cc86e59a35b854c76250b374a1249296c9fd8387969f8af92a6dd47e557593"
 # One name for one thing: ORU_R01 of v2.3 alone says RESPONSE where all others say PATIENT_RESULT.
-RENAMED = {("ORU_R01", "RESPONSE"): "PATIENT_RESULT"}
+# v2.5.1 names groups of OUL after all segments that they hold, and the referral messages name AUT with CTD in five ways.
+RENAMED = {
+    ("ORU_R01", "RESPONSE"): "PATIENT_RESULT",
+    ("OUL_R22", "OBXTCDSIDNTE_SUPPGRP"): "RESULT",
+    ("OUL_R23", "PIDPD1NTE_SUPPGRP"): "PATIENT",
+    ("OUL_R23", "PV1PV2_SUPPGRP"): "VISIT",
+    ("OUL_R23", "SPMOBXSACINVOBRORCNTETQ1TQ2OBXTCDSIDNTECTI_SUPPGRP"): "SPECIMEN",
+    ("OUL_R23", "TQ1TQ2_SUPPGRP"): "TIMING_QTY",
+    ("OUL_R23", "OBXTCDSIDNTE_SUPPGRP"): "RESULT",
+    ("OUL_R24", "PIDPD1NTE_SUPPGRP"): "PATIENT",
+    ("OUL_R24", "PV1PV2_SUPPGRP"): "VISIT",
+    ("OUL_R24", "SPMOBXSACINV_SUPPGRP"): "SPECIMEN",
+    ("OUL_R24", "TQ1TQ2_SUPPGRP"): "TIMING_QTY",
+    ("OUL_R24", "OBXTCDSIDNTE_SUPPGRP"): "RESULT",
+}
+RENAMED |= {
+    (structure, name): meant
+    for structure in ("REF_I12", "RRI_I12")
+    for name, meant in (
+        ("AUTHORIZATION", "AUTHORIZATION_CONTACT"),
+        ("AUTHORIZATION_CONTACT1", "AUTHORIZATION_CONTACT"),
+        ("AUTHORIZATION_CONTACT2", "AUTHORIZATION_CONTACT"),
+        ("AUTCTD_SUPPGRP2", "AUTHORIZATION_CONTACT"),
+        ("PROVIDER", "PROVIDER_CONTACT"),
+        ("VISIT", "PATIENT_VISIT"),
+    )
+}
 # The two patients of a swap of beds, and of a link, stand one after the other without a group, save in v2.1, which has one: a group in
 # all versions, so that it is known which visit is whose.
 REPEATED = {"ADT_A17": ("PID", "PATIENT"), "ADT_A24": ("PID", "PATIENT"), "ADT_A37": ("PID", "PATIENT")}
@@ -74,7 +100,7 @@ DFT DFT_P03 P03
 DFT DFT_P11 P11
 MDM MDM_T01 T01 T03 T05 T07 T09 T11
 MDM MDM_T02 T02 T04 T06 T08 T10
-ORU ORU_R01 R01
+ORU ORU_R01 R01 W01
 ORU ORU_R30 R30 R31 R32 R40
 OUL OUL_R21 R21
 OUL OUL_R22 R22
@@ -159,7 +185,12 @@ def structures() -> dict[str, list[list[str]]]:
 
 
 def grouped(name: str, syntax: str) -> str:
-    """A structure whose second half says the same as its first, with both as a repeating group."""
+    """A structure whose second half says the same as its first, with both as a repeating group.
+
+    In OUL of v2.8 a document of the order (OBX, TXA) would stand where the results do (OBR, ORC, OBX): it is left out.
+    """
+    if name.startswith("OUL_"):
+        syntax = syntax.replace(" [ORDER_DOCUMENT(OBX [{PRT}] TXA)]", "")
     first, group_name = REPEATED.get(name, ("", ""))
     head, *halves = syntax.split(f" {first}") if first else [syntax]
     if len(halves) != 2 or halves[0] != halves[1]:

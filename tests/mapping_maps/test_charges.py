@@ -92,6 +92,13 @@ SAMPLES: dict[str, list[Fact]] = {
         medication("RX-20", "dosageInstruction.1.timing.repeat.when", "HS"),
         medication("RX-20", "medicationCodeableConcept.coding.code", "197805"),
     ],
+    "dft_p11_charges": [
+        (CHARGE, f"{NUMBER}=TX-21", "quantity.value", "2"),
+        (CHARGE, f"{NUMBER}=TX-21", "service.reference", "Procedure-1"),
+        (CHARGE, f"{NUMBER}=TX-22", "code.coding.code", "CHG101"),
+        (CONDITION, "", "code.coding.code", "E11.9 | I10"),
+        ("Coverage", "", "subscriberId", "POL-55"),
+    ],
     "dft_charges": [
         (CHARGE, f"{NUMBER}=TX-1", "status", "billable"),
         (CHARGE, f"{NUMBER}=TX-1", "code.coding.code", "CHG100 | 99213 | 99213:25:59"),

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import dumps
 from ipf.ports import Json
 
 Lost = tuple[Json, str, Any]
@@ -17,8 +18,14 @@ Lost = tuple[Json, str, Any]
 
 
 def fill(resource: Json, twin: Json, lost: list[Lost]) -> None:
-    """Add members of the second entry for a resource; the first entry wins, also where it chose another type."""
+    """Add members of the second entry for a resource; the first entry wins, also where it chose another type.
+
+    A contained resource without the member that refers to it is not added: R4 does not allow it (dom-3).
+    """
+    before = frozenset(resource)
     for key, value in twin.items():
+        if key == "contained" and key not in before:
+            continue
         if key in resource:
             if resource[key] != value:
                 lost.append((resource, key, value))
@@ -26,6 +33,16 @@ def fill(resource: Json, twin: Json, lost: list[Lost]) -> None:
             lost.append((resource, key, value))
         else:
             resource[key] = value
+    if "contained" in twin and "contained" not in before:
+        _add_contained(resource, twin["contained"], before, lost)
+
+
+def _add_contained(resource: Json, contained: Any, before: frozenset[str], lost: list[Lost]) -> None:
+    added = dumps([value for key, value in resource.items() if key not in before])
+    if b'"#' in added:
+        resource["contained"] = contained
+    else:
+        lost.append((resource, "contained", contained))
 
 
 def renew(resource: Json, twin: Json, lost: list[Lost]) -> None:
