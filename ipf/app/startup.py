@@ -72,6 +72,8 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     _reload_on_sighup(mapping, stores, reactor, stack)
 
     freeze_startup_objects()
+    if converters is not None:
+        await converters.started()
     systemd.ready()
     stack.callback(systemd.stopping)
     log.info("event=started ipf accepts messages")

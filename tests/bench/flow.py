@@ -157,7 +157,7 @@ def memory(folder: Path) -> None:
         run_load(asyncio.sleep(4))  # until the converter process has started
         _print_memory(one, "idle", "target 150 MiB")
         run_load(_many(one, 1))
-        _print_memory(one, "after a first ADT^A01", "its maps are compiled")
+        _print_memory(one, "after a first ADT^A01", "all maps were compiled at the start")
         run_load(_many(one, 100_000))
         _print_memory(one, "after 100,000 messages", "target 250 MiB")
 

@@ -39,6 +39,20 @@ def oru(observations: int = 30, control_id: str = "R1", patient: str = "P1") -> 
     return (head + "".join(lines) + specimen).encode()
 
 
+def oru_orders(orders: int, results: int, control_id: str, patient: str) -> bytes:
+    """A framed ORU^R01 of so many orders with so many numeric results each."""
+    head = rf"MSH|^~\&|LAB|HOSP|EHR|HOSP|20260701120000||ORU^R01^ORU_R01|{control_id}|P|2.5.1"
+    lines = [head, f"PID|1||{patient}^^^HOSP^MR||Hansen^Ola||19800101|M", "PV1|1|I|W^1^1^HOSP"]
+    for order in range(orders):
+        numbers = f"P{control_id}{order}|F{control_id}{order}"
+        lines.append(f"ORC|RE|{numbers}")
+        lines.append(f"OBR|{order + 1}|{numbers}|{order}^Panel^L|||20260701110000|||||||||||||||20260701115000|||F")
+        for result in range(results):
+            value = f"{result % 200}.5|mg/dL^mg/dL^UCUM|1-200"
+            lines.append(f"OBX|{result + 1}|NM|{result}^Test {result}^L||{value}|N|||F|||20260701110000")
+    return b"\x0b" + "\r".join(lines).encode() + b"\x1c\r"
+
+
 def oru_document(size: int = 1_000_000, control_id: str = "R1", patient: str = "P1") -> bytes:
     """An ORU^R01 of about `size` bytes, most of it one PDF in base64."""
     head = _HEAD.format(control_id=control_id, patient=patient).encode()

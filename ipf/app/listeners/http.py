@@ -259,10 +259,15 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
             raise RuntimeError(f"{processes.running} of {processes.wanted} converter processes run")
         return {"processes": processes.wanted if processes is not None else 0}
 
+    async def startup() -> None:
+        if parts.converters is not None and parts.converters.are_starting:
+            raise RuntimeError("converter processes are starting")
+
     found = {
         "inbox": Component(parts.monitoring.queue),
         "fhir": Component(fhir),
         "converters": Component(converters, required=False),
+        "startup": Component(startup),
         "profiles": Component(parts.profiles.health, required=False),
     }
     if access.keys is not None:

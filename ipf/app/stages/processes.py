@@ -27,6 +27,7 @@ from ipf.telemetry.heartbeat import BEAT_FD, BEAT_SECONDS
 log = Logger(namespace="ipf.app.processes")
 
 SHORTEST_HEARTBEAT_TIMEOUT = 60.0  # seconds
+START_TIMEOUT = 30.0  # seconds after which the service is ready also without its converters
 _LONGEST_LINE = 256 * 1024
 
 
@@ -60,8 +61,10 @@ class Child(ProcessProtocol):
         write_lines: Callable[[bytes], None],
         report_end: Callable[[Child, str], None],
         seconds: Callable[[], float],
+        report_start: Callable[[Child], None],
     ) -> None:
         self.name = name
+        self._report_start = report_start
         self.last_heartbeat: float | None = None
         self._seconds = seconds
         self.ended: Deferred[None] = Deferred()
@@ -72,7 +75,9 @@ class Child(ProcessProtocol):
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         """Pass on whole lines at once; a line of more than 256 KiB is cut."""
         if childFD == BEAT_FD:
-            self.last_heartbeat = self._seconds()
+            is_first, self.last_heartbeat = self.last_heartbeat is None, self._seconds()
+            if is_first:
+                self._report_start(self)
             return
         lines, end, rest = (self._rest[childFD] + data).rpartition(b"\n")
         if len(rest) > _LONGEST_LINE:
@@ -115,6 +120,18 @@ class ConverterProcesses:
         self._children: dict[str, Child] = {}
         self._restarts: dict[str, IDelayedCall] = {}
         self._stopping = False
+        self._starting = set(self._names)
+        self._started: Deferred[None] = Deferred()
+        self._start_timeout: IDelayedCall | None = None
+
+    @property
+    def are_starting(self) -> bool:
+        """Whether a child has neither begun to convert nor ended, within the time for it."""
+        return bool(self._starting)
+
+    async def started(self) -> None:
+        """Wait until each child has begun to convert, or has ended once; at most `START_TIMEOUT`."""
+        await self._started
 
     @property
     def running(self) -> int:
@@ -131,10 +148,20 @@ class ConverterProcesses:
         for name in self._names:
             self._spawn(name)
         self._next_check = self._reactor.callLater(BEAT_SECONDS, self._check_heartbeats)
+        self._start_timeout = self._reactor.callLater(START_TIMEOUT, self._begin, *self._names)
+
+    def _begin(self, *names: str) -> None:
+        """These children count as started."""
+        self._starting -= set(names)
+        if not self._starting and not self._started.called:
+            if self._start_timeout is not None and self._start_timeout.active():
+                self._start_timeout.cancel()
+            self._started.callback(None)
 
     async def stop(self, seconds: float) -> None:
         """Close the standard inputs of the children, so that they end; kill them after `seconds`."""
         self._stopping = True
+        self._begin(*self._names)
         if self._next_check is not None:
             self._next_check.cancel()
         for call in self._restarts.values():
@@ -150,7 +177,7 @@ class ConverterProcesses:
 
     def _spawn(self, name: str) -> None:
         self._restarts.pop(name, None)
-        child = Child(name, self._write_lines, self._ended, self._reactor.seconds)
+        child = Child(name, self._write_lines, self._ended, self._reactor.seconds, lambda one: self._begin(one.name))
         self._children[name] = child
         arguments = [sys.executable, "-m", "ipf.app.converter"]
         self._reactor.spawnProcess(
@@ -170,6 +197,7 @@ class ConverterProcesses:
 
     def _ended(self, child: Child, reason: str) -> None:
         self._children.pop(child.name, None)
+        self._begin(child.name)
         Deferred.fromCoroutine(self._recover(child.name))
         if not self._stopping:
             log.error("converter process {name} ended: {reason}; it is started again", name=child.name, reason=reason)

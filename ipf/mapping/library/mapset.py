@@ -156,11 +156,10 @@ def transform(
     """The same with a compiled map.  `table`: which numbers of a Patient identify; None = the built-in table."""
     started = perf_counter()
     is_message = isinstance(source, Message)
-    given: Any = source if is_message else loads(dumps(source))  # a copy: results may hold parts of their source
     key = key or source_key(source)
     if trace and is_message:
-        program.run(given, key, overrides=overrides)  # a traced program marks no fields
-    target, run = program.run(given, key, trace=trace, overrides=overrides)
+        program.run(source, key, overrides=overrides)  # a traced program marks no fields
+    target, run = program.run(source, key, trace=trace, overrides=overrides)
     merged = complete(target, run, Rules(table or IdentityTable(), program.moves)).merged if is_message else {}
     if run.is_bundle and not is_message:
         name_entries(target, run.urns, run.references)

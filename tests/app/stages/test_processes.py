@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from ipf.app.stages.processes import Child, ConverterProcesses
+from ipf.app.stages.processes import START_TIMEOUT, Child, ConverterProcesses
 from ipf.telemetry.heartbeat import BEAT_FD
 
 
@@ -68,6 +68,24 @@ class ProcessesTests(TestCase):
         names = [env["IPF_CONVERTER_NAME"] for _, env, _ in self.reactor.spawned]
         self.assertEqual(names, ["host:1:1", "host:1:2"])
         self.assertEqual((self.processes.running, self.processes.wanted), (2, 2))
+
+    def test_started_when_each_has_begun_or_ended(self) -> None:
+        started = Deferred.fromCoroutine(self.processes.started())
+        self.child(0).childDataReceived(BEAT_FD, b".")
+        self.assertTrue(self.processes.are_starting)
+        self.assertNoResult(started)
+        self.child(1).processEnded(Failure(ProcessTerminated(1)))
+        self.assertFalse(self.processes.are_starting)
+        self.successResultOf(started)
+        self.reactor.advance(START_TIMEOUT)
+
+    def test_a_child_that_never_begins_does_not_hold_the_start_for_ever(self) -> None:
+        started = Deferred.fromCoroutine(self.processes.started())
+        self.reactor.advance(START_TIMEOUT - 1)
+        self.assertNoResult(started)
+        self.reactor.advance(1)
+        self.successResultOf(started)
+        self.assertFalse(self.processes.are_starting)
 
     def test_lines_are_passed_on_whole(self) -> None:
         self.child(0).childDataReceived(1, b'{"a":1}\n{"b"')

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.config.paths import folder
+from ipf.hl7.message import Message
 from ipf.mapping.compiler.compile import Program
+from ipf.mapping.library.maps import Library
+from tests.bench.messages_results import oru_orders
 from tests.mapping.support import HEAD, message, patient_program, program, run
 
 LISTS = (
@@ -24,6 +29,11 @@ LISTS = (
 
 def calls(compiled: Program, source: Any) -> int:
     """How many Python functions are called in a run."""
+    return counted(lambda: run(compiled, source))
+
+
+def counted(work: Callable[[], object]) -> int:
+    """How many Python functions are called meanwhile."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -32,7 +42,7 @@ def calls(compiled: Program, source: Any) -> int:
 
     sys.setprofile(note)
     try:
-        run(compiled, source)
+        work()
     finally:
         sys.setprofile(None)
     return count
@@ -57,3 +67,32 @@ class CostTests(TestCase):
         )
         small, large = (message("PID|1||" + "~".join(["1^^^A^MR"] * size)) for size in (100, 1000))
         self.assert_linear(compiled, small, large, 10)
+
+    def test_references_in_a_bundle(self) -> None:
+        """Each `resolve()` is one lookup, not a search of the Bundle."""
+        text = """group main(source src : Bundle, target tgt : Bundle) {
+  src.entry as e then { e.resource : Observation as o then {
+    o.subject as s where (resolve().active = true) -> tgt.entry as t, t.fullUrl = (s.resolve().id); }; };
+}"""
+
+        def source(size: int) -> dict[str, Any]:
+            patients = [{"resourceType": "Patient", "id": f"p{number}", "active": True} for number in range(size)]
+            subjects = [{"reference": f"Patient/{one['id']}"} for one in patients]
+            results = [{"resourceType": "Observation", "subject": one} for one in subjects]
+            return {"resourceType": "Bundle", "entry": [{"resource": one} for one in (*patients, *results)]}
+
+        compiled = program(HEAD + text)
+        self.assertEqual(len(run(compiled, source(3))[0]["entry"]), 3)
+        self.assert_linear(compiled, source(100), source(1000), 10)
+
+    def test_results_of_a_message(self) -> None:
+        """An ORU^R01 through the maps of the project, to its transaction Bundle."""
+        library = Library.load(folder("maps"))
+
+        def count(orders: int, results: int) -> int:
+            raw = oru_orders(orders, results, "C", "P").strip(b"\x0b\x1c\r")
+            return counted(lambda: library.transform_message(Message.parse(raw)))
+
+        count(2, 2)
+        self.assertLess(count(1, 1000), count(1, 100) * 10 * 1.05)
+        self.assertLess(count(200, 5), count(20, 5) * 10 * 1.05)
