@@ -131,7 +131,7 @@ def _cast(context: Context, arguments: Arguments) -> Value:
     convert = context.conversions.get(name)
     if convert is None:
         raise context.fail(f"'{wanted}' is no primitive type")
-    return Value(converted(arguments[0], name, convert), fhir(name))
+    return Value(converted(arguments[0], name, convert), fhir(name), given=arguments[0])
 
 
 def converted(value: Value, name: str, convert: Convert) -> Get:
@@ -164,7 +164,8 @@ def _date_op(context: Context, arguments: Arguments) -> Value:
     wanted = _literal(context, arguments[-1], "the type") if len(arguments) > 1 else "dateTime"
     if wanted not in ("date", "dateTime", "instant", "time"):
         raise context.fail("dateOp makes 'date', 'dateTime', 'instant' or 'time'")
-    return Value(converted(arguments[0], wanted, context.conversions[wanted]), fhir(wanted))
+    get = converted(arguments[0], wanted, context.conversions[wanted])
+    return Value(get, fhir(wanted), given=arguments[0])
 
 
 def _translate(context: Context, arguments: Arguments) -> Value:

@@ -20,7 +20,7 @@ class Value:
 
     `slot`: slot of the variable, or of the referenced resource; else -1.  `is_source`: that variable belongs to the
     source side.  `is_variable`: the value is that variable, unchanged.  `write`: writes an expression that is faster
-    than a call of `get`.
+    than a call of `get`.  `given`: of a cast, the value before it.
     """
 
     get: Get
@@ -30,6 +30,7 @@ class Value:
     is_source: bool = False
     is_variable: bool = False
     write: Callable[[Writer], str] | None = None
+    given: Value | None = None
 
 
 def constant(value: Any, kind: Kind) -> Value:

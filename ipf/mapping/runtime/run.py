@@ -28,7 +28,6 @@ class Mark(NamedTuple):
 
     created: int = 0
     extensions: int = 0
-    refused: int = 0
     extended: int = 0
     checked: int = 0
 
@@ -53,11 +52,10 @@ class Run:
 
     `source`: the whole of it.  `created`: every element that may stay empty, as (parent, name, element), parents
     first.  `references`: every reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the
-    result is a Bundle, and what is in `extensions`, `checked`, `refused` and `extended` is made valid (`mending`):
-    extensions, other elements with the rules of their type, values that their element does not allow, as (owner, key,
-    text, other keys of a choice), and lists of primitives with extensions, as (owner, key).  `trace`: None without a
-    trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources that are
-    referred to where there is no Bundle, with the ids made for them.
+    result is a Bundle, and what is in `extensions`, `checked` and `extended` is made valid (`mending`): extensions,
+    other elements with the rules of their type, and lists of primitives with extensions, as (owner, key).  `trace`:
+    None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources
+    that are referred to where there is no Bundle, with the ids made for them.
     """
 
     key: bytes
@@ -67,7 +65,6 @@ class Run:
     is_bundle: bool = False
     extensions: list[Json] = field(default_factory=list)
     checked: list[tuple[TypeRules, Json]] = field(default_factory=list)
-    refused: list[tuple[Json, str, str, frozenset[str]]] = field(default_factory=list)
     extended: list[tuple[Json, str]] = field(default_factory=list)
     urns: dict[int, str] = field(default_factory=dict)
     shared: dict[tuple[int, str], Json] = field(default_factory=dict)
@@ -150,16 +147,19 @@ class Run:
 
     def mark(self) -> Mark:
         """The lengths of the lists of elements."""
-        return Mark(len(self.created), len(self.extensions), len(self.refused), len(self.extended), len(self.checked))
+        return Mark(len(self.created), len(self.extensions), len(self.extended), len(self.checked))
+
+    def refuse(self, owner: Json, key: str, text: str, others: frozenset[str], path: str) -> None:
+        """Keep a text that its element does not allow, unless the element has a value.  `others`: of a choice."""
+        if key in owner or not owner.keys().isdisjoint(others):
+            if path:
+                self.dropped.append(path)
+        elif self.is_bundle:
+            keep_as_sent(owner, key, text)
 
     def tidy(self, since: Mark, roots: Iterable[Json]) -> None:
-        """Keep refused values, and remove empty elements and extensions, of those since a mark; see `prune`."""
-        created, extensions, refused, extended, _ = since
-        if self.is_bundle:
-            for owner, key, text, others in self.refused[refused:]:
-                if key not in owner and owner.keys().isdisjoint(others):
-                    keep_as_sent(owner, key, text)
-            del self.refused[refused:]
+        """Remove empty elements and extensions, of those since a mark; see `prune`."""
+        created, extensions, extended, _ = since
         self.prune(created, roots)
         while self.is_bundle and (drop_void(self.extensions[extensions:]) or align(self.extended[extended:])):
             self.prune(created, roots)

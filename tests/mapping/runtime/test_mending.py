@@ -86,9 +86,23 @@ class RefusedTests(TestCase):
         self.assertEqual(made("Patient", rules, "PID|||||||20261130"), {"birthDate": "2026-11-30"})
         self.assertEqual(made("Patient", PERIOD, "PID|||||||today"), {"name": [{"period": {"_start": kept("today")}}]})
 
-    def test_a_later_rule_that_finds_a_value_wins(self) -> None:
+    def test_values_of_other_rules(self) -> None:
+        """A value that was there stays, and the refused one is reported; a later value stands beside it."""
         rules = "pid.PID_7 as d -> tgt.birthDate = d; pid.PID_29 as d -> tgt.birthDate = d;"
-        self.assertEqual(made("Patient", rules, "PID|||||||x" + "|" * 22 + "1980"), {"birthDate": "1980"})
+        found = made("Patient", rules, "PID|||||||x" + "|" * 22 + "1980")
+        self.assertEqual(found, {"_birthDate": kept("x"), "birthDate": "1980"})
+        text = "PID|||||||1980" + "|" * 22 + "x"
+        self.assertEqual(made("Patient", rules, text), {"birthDate": "1980"})
+        dropped = run(bundle_program("Patient", rules), message("EVN||2026", text))[1].dropped
+        self.assertEqual(dropped, ["Patient.birthDate"])
+
+    def test_casts_and_choices(self) -> None:
+        """The name of the cast; a later value of another type replaces it."""
+        rules = "pid.PID_29 as d -> tgt.deceased = cast(d, 'dateTime');"
+        text = "PID|" + "|" * 28 + "x"
+        self.assertEqual(made("Patient", rules, text), {"_deceasedDateTime": kept("x")})
+        rules += " pid.PID_29 -> tgt.deceased = true;"
+        self.assertEqual(made("Patient", rules, text), {"deceasedBoolean": True})
 
     def test_the_warning_stays(self) -> None:
         compiled = bundle_program("Patient", "pid.PID_7 as d -> tgt.birthDate = d;")
@@ -121,7 +135,7 @@ class InvariantTests(TestCase):
         inner = {"url": "b", "valueString": "A"}
         found = made("Patient", rules.format("string"), "PID|||||A")
         self.assertEqual(found, {"extension": [{"url": "urn:a", "extension": [inner]}]})
-        nothing, _ = run(bundle_program("Patient", rules.format("decimal")), message("EVN||2026", "PID|||||A"))
+        nothing, _ = run(bundle_program("Patient", rules.format("string")), message("EVN||2026", "PID||||| "))
         self.assertNotIn("entry", nothing)
 
     def test_contact_points_and_organizations(self) -> None:
@@ -153,7 +167,7 @@ class InvariantTests(TestCase):
         one = {"extension": [{"url": "urn:a", "valueDecimal": 7}]}
         found = made("Patient", rules, "PID|||||A|7|||B")["name"][0]
         self.assertEqual((found["given"], found["_given"]), (["A", "B"], [one, None]))
-        found = made("Patient", rules, "PID|||||A|seven|||B")["name"][0]
+        found = made("Patient", rules, "PID|||||A| |||B")["name"][0]
         self.assertEqual(found, {"given": ["A", "B"]})
 
     def test_amounts(self) -> None:

@@ -28,9 +28,9 @@ Make = Callable[[Frame], Json]
 class TargetElement:
     """The element for values of one kind: `key` of the object in slot `parent`.
 
-    `many`: a list.  `others`: the other names of a choice, which a new value replaces.  `is_open`: the model is
-    unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`; `defaults`: the literals
-    that maps write to this path.
+    `many`: a list.  `others`: the other names of a choice, which a new value replaces, and those of their extensions.
+    `is_open`: the model is unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`;
+    `defaults`: the literals that maps write to this path.
     """
 
     parent: int
@@ -49,7 +49,8 @@ def target_element(member: Member | None, name: str, kind: Kind, parent: int) ->
     if not member.is_choice:
         return TargetElement(parent, member.key, member.many)
     key = member.keys.get(kind.name, member.key)
-    return TargetElement(parent, key, member.many, frozenset(member.keys.values()) - {key})
+    others = frozenset(member.keys.values()) - {key}
+    return TargetElement(parent, key, member.many, others | {f"_{one}" for one in others})
 
 
 def store_function(element: TargetElement) -> Store:
@@ -72,10 +73,8 @@ def _replace(key: str) -> Store:
 def _replace_choice(key: str, others: frozenset[str]) -> Store:
     def store(parent: Json, value: Any) -> None:
         if len(parent) > 1:
-            for name in parent:
-                if name in others:
-                    del parent[name]
-                    break
+            for name in [name for name in parent if name in others]:
+                del parent[name]
         parent[key] = value
 
     return store
@@ -149,7 +148,7 @@ def _write_check_of_overwriting(writer: Writer, element: TargetElement) -> None:
 def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None = None) -> Iterator[None]:
     """Write a value as `v`; the lines written inside run when there is one.
 
-    `element`: where a text that is no value of its type is kept (`Run.refused`), or dropped (`Run.dropped`).
+    `element`: where a text that is no value of its type is kept (`Run.refuse`), or dropped (`Run.dropped`).
     """
     if not typed.type_name:
         writer.line(f"v = {value_source(writer, typed.value)}")
@@ -165,8 +164,10 @@ def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None
         with writer.inside("elif not t.isspace()"):
             writer.line(f"r.warnings.append({warning!r})")
             if element is not None and not element.many and not element.is_open and typed.type_name != "id":
-                place = f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}"
-                writer.line(f"r.refused.append(({place}))")
+                given = (
+                    f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}, {element.path!r}"
+                )
+                writer.line(f"r.refuse({given})")
             elif element is not None and element.path:
                 writer.line(f"r.dropped.append({element.path!r})")
 

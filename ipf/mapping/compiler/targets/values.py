@@ -94,6 +94,8 @@ class TypeConversion:
 
     def _primitive(self, value: Value, kind: Kind) -> TypedValue:
         convert = self.conversions.get(kind.name)
+        if value.given is not None and value.kind == kind and convert is not None and _is_text(value.given):
+            value = value.given
         is_same = value.kind == kind and (kind != STRING or value.constant is not NOTHING)
         if convert is None or is_same or value.kind == REFERENCE_TEXT:
             return TypedValue(value)
@@ -112,6 +114,10 @@ class TypeConversion:
         if text and result is None:
             raise self.fail(f"{value.constant!r} is no {kind.name}")
         return constant(result, kind)
+
+
+def _is_text(value: Value) -> bool:
+    return value.kind.is_text or value.kind == STRING or type(value.constant) is str
 
 
 def _as_is_or_converted(plain: Get, convert: Get, already: tuple[type, ...]) -> Get:
