@@ -109,8 +109,6 @@ class Library:
         if compiled:
             for message_type in types:
                 self.program_for(message_type)
-            if generic is not None:
-                self.program(generic)
 
     @classmethod
     def load(
@@ -143,6 +141,8 @@ class Library:
         for name in [name for name, url in types.items() if url == of_any]:
             del types[name]  # its file is named after no message type
         library = cls(maps, types, environment, compiled=compiled, generic=of_any if generic else None)
+        if compiled and of_any is not None:
+            library.program(of_any)  # a mistake in it is found also when it is not in use
         library.packages = packages
         return library
 

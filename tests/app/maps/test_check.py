@@ -36,6 +36,23 @@ class CheckingTests(TestCase):
         self.assertEqual((str(there), there.category), (str(here), Category.MAPPING))
         self.assertIn("messages/ADT_A01.fml:8:", str(there))
 
+    def test_the_generic_map(self) -> None:
+        """In use when the settings say so, and no remote service maps; compiled in any case."""
+        path = self.maps / "messages/Generic.fml"
+        path.write_text(MAP.replace("urn:test:map:ADT_A01", "urn:test:map:any").replace("ADT_A01 ADT_A08", "*"))
+        for environment, used in (
+            ({}, False),
+            ({"IPF_GENERIC_MAP": "true"}, True),
+            ({"IPF_GENERIC_MAP": "true", "IPF_MAPPING_URL": "http://127.0.0.1:1/fhir"}, False),
+        ):
+            settings, _ = read(environment)
+            for compiled in (True, False):
+                library = load_maps(settings, [], self.maps, compiled=compiled)
+                self.assertEqual(library.has_map("ADT_Z99"), used, environment)
+                self.assertEqual(library.map_url("ADT_A08"), "urn:test:map:ADT_A01")
+        path.write_text(path.read_text().replace("patient.gender", "patient.sex"))
+        self.assertIn("Generic.fml:8:", str(self.assertRaises(Problem, check_maps, [], self.maps)))
+
     def test_a_failure_of_the_process(self) -> None:
         """The child process fails for another reason."""
         self.patch(sys, "executable", "/bin/false")
