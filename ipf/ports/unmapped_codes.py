@@ -84,7 +84,10 @@ class Requeued:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A further conversion of a stored message.  `reason`: the job or unmapped code that requested it."""
+    """A further conversion of a stored message.  `permanent`: no retry mends the last error.
+
+    `reason`: the job, unmapped code or identity conflict that requested it, or that it had passed an earlier message.
+    """
 
     id: int
     message_id: int
@@ -98,6 +101,7 @@ class Conversion:
     delivered_at: datetime | None
     correlation_id: str
     tenant: str
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
-from ipf.ports import Claimed, Inbox, Settlement, Status
+from ipf.ports import Claimed, Inbox, Settlement, Status, UnmappedCodes
 from ipf.ports.identity import (
     AnswerKind,
     ConflictFilter,
@@ -34,9 +34,10 @@ def conflicting(claim: Claimed, finding: IdentityFinding = FINDING, status: Stat
 
 
 class ConflictsContract(TestCase):
-    """Tests for a subclass that sets `inbox` and `conflicts` in `setUp`."""
+    """Tests for a subclass that sets `inbox`, `codes` and `conflicts` in `setUp`."""
 
     inbox: Inbox
+    codes: UnmappedCodes
     conflicts: IdentityConflicts
 
     async def claims(self, *names: str, key: int | None = 5, **other: str) -> list[Claimed]:
@@ -206,6 +207,9 @@ class ConflictsContract(TestCase):
         await self.inbox.settle([ended(once), conflicting(again)])
         (conflict,) = await self.rows(status=ConflictStatus.OPEN)
         self.assertEqual((conflict.message_id, conflict.conversion_id), (second.id, again.id))
+        _, (conversion,) = await self.codes.conversions("default", second.id, None, 50, 0)
+        shown = (conversion.permanent, conversion.reason, conversion.last_error)
+        self.assertEqual(shown, (True, f"identity-conflict/{row.id}", "no map"))
         await self.conflicts.answer(conflict.id, AnswerKind.TAKE, "Patient/b", "admin")
         self.assertEqual(await self.again(), [("2", second.id)])
 

@@ -181,7 +181,7 @@ class MemoryUnmappedCodes:
     async def retry_conversion(self, number: int) -> Conversion:
         """See `ports.UnmappedCodes.retry_conversion`."""
         row = self._in_state(number, Status.FAILED, Status.DEAD_LETTER)
-        row.status, row.attempt_count, row.next_attempt_at, row.last_error = Status.RECEIVED, 0, None, None
+        self._inbox.put_back(row)
         return _conversion(row)
 
     async def delete_conversion(self, number: int) -> None:
@@ -241,6 +241,7 @@ def _conversion(row: Row) -> Conversion:
     return Conversion(
         row.id, row.original_id, row.requested_at, row.reason, row.status, row.attempt_count, row.last_attempt_at,
         row.next_attempt_at, row.last_error, row.delivered_at, row.message.correlation_id, row.message.tenant,
+        row.permanent,
     )  # fmt: skip
 
 

@@ -146,7 +146,8 @@ DELETE_OVERRIDE = Statement(
 ALL_OVERRIDES = Statement("codes_all_overrides", "", f"SELECT {OVERRIDE_COLUMNS} FROM code_overrides ORDER BY id")
 
 _CONVERSION = """c.id, c.original_id, c.received_at, coalesce(c.reason, ''), c.status::text, c.attempt_count,
-       c.last_attempt_at, c.next_attempt_at, c.last_error, c.delivered_at, b.correlation_id::text, c.tenant"""
+       c.last_attempt_at, c.next_attempt_at, c.last_error, c.delivered_at, b.correlation_id::text, c.tenant,
+       c.permanent"""
 
 CONVERSIONS = f"""SELECT {_CONVERSION} FROM message_states c JOIN message_bodies b ON b.id = c.original_id
 WHERE c.original_id IS NOT NULL"""

@@ -63,7 +63,7 @@ def _messages() -> Schema:
     conversion = object_of(
         id=COUNT, message_id=COUNT, asked_at=TIME, reason=TEXT, status={"enum": STATES}, attempt_count=COUNT,
         last_error=or_null(TEXT), correlation_id=_UUID, last_attempt_at=or_null(TIME),
-        next_attempt_at=or_null(TIME), delivered_at=or_null(TIME), tenant=TEXT,
+        next_attempt_at=or_null(TIME), delivered_at=or_null(TIME), tenant=TEXT, permanent=_FLAG,
     )  # fmt: skip
     return {
         "Message": object_of(**listed),

@@ -204,6 +204,7 @@ def conversion_item(row: Conversion) -> dict[str, Any]:
         "last_error": row.last_error,
         "correlation_id": row.correlation_id,
         "tenant": row.tenant,
+        "permanent": row.permanent,
     } | {name: timestamp(moment) for name, moment in moments.items()}
 
 

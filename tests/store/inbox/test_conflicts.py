@@ -5,11 +5,12 @@ from __future__ import annotations
 from ipf.ports.identity import AnswerKind
 from ipf.store.inbox.conflicts import PostgresIdentityConflicts
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from tests import postgres
 from tests.contracts import conflicts as contract
 from tests.contracts.conflicts import conflicting
 from tests.contracts.inbox import ended
-from tests.fakes import MemoryIdentityConflicts, MemoryInbox
+from tests.fakes import MemoryIdentityConflicts, MemoryInbox, MemoryUnmappedCodes
 from tests.store.inbox.test_inbox import concurrently
 
 
@@ -18,6 +19,7 @@ class MemoryConflictsTest(contract.ConflictsContract):
 
     def setUp(self) -> None:
         self.inbox = MemoryInbox()
+        self.codes = MemoryUnmappedCodes(self.inbox)
         self.conflicts = MemoryIdentityConflicts(self.inbox)
 
 
@@ -27,7 +29,7 @@ class PostgresConflictsTest(contract.ConflictsContract):
     async def setUp(self) -> None:
         database = await postgres.database(self, "ipf")
         self.inbox = PostgresInbox(database)
-        self.conflicts = PostgresIdentityConflicts(database)
+        self.codes, self.conflicts = PostgresUnmappedCodes(database), PostgresIdentityConflicts(database)
 
     async def test_answers_while_messages_are_settled(self) -> None:
         """Twenty conflicts of one key, answered while workers settle their messages: no deadlock, nothing is lost."""

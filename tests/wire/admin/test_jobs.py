@@ -25,6 +25,7 @@ from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
 from ipf.wire.admin.identity import IdentityAdmin
+from ipf.wire.admin.patient_merges import PatientMergeAdmin
 from ipf.wire.admin.routes import Operations
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 
@@ -330,7 +331,7 @@ class OpenApiTest(TestCase):
         more = [
             operations, admin_audit.routes(fake), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
-            IdentityAdmin(fake, fake, fake, fake, fake, ""),
+            IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
