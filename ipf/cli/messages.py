@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -22,6 +22,7 @@ _TRACED = {
     "identity_conflicts": ("id", "status", "resource_type", "kind", "candidates", "answer", "target", "answered_by"),
 }  # fmt: skip
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
+_UNREAD = ("segment", "kind", "path")
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
@@ -185,6 +186,17 @@ async def trace(api: Api, output: Output, key: str) -> None:
                 continue
             what = "retry" if item.get("original_id") is None else "a retry of its conversion"
             output.say(f"\n{item['id']} is {item['status']}: {what} when the cause is resolved, or discard")
+    await _show_unread(api, output, found.get("messages") or ())
+
+
+async def _show_unread(api: Api, output: Output, rows: Sequence[dict[str, Any]]) -> None:
+    """The fields of the first delivered message that are not in its resources, by the maps of now."""
+    number = next((row["id"] for row in rows if row["status"] == "DELIVERED" and row.get("original_id") is None), None)
+    status, traced = (404, {}) if number is None else await api.reach(f"/admin/messages/{number}/trace")
+    items = [one for one in traced["unread"] if one["kind"] != "declared"] if status == 200 else []
+    if items:
+        output.say(f"\nfields of {number} that are not in its resources")
+        output.table(_UNREAD, [[item.get(name) for name in _UNREAD] for item in items])
 
 
 def _page(output: Output, page: dict[str, Any], columns: tuple[str, ...]) -> None:

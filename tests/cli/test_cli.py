@@ -97,6 +97,12 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/unread-fields"): (200, {"total": 2, "items": [UNREAD]}),
     ("DELETE", "/admin/unread-fields"): (200, {"forgotten": 12}),
     ("GET", "/admin/messages/7/trace"): (200, {"unread": [{**UNREAD, "segment": "OBX[2]"}]}),
+    ("GET", "/admin/observe/trace/c-3"): (200, {"messages": [{**ROW, "id": 9, "status": "DELIVERED"}]}),
+    ("GET", "/admin/observe/trace/c-4"): (200, {"messages": [{**ROW, "id": 10, "status": "DELIVERED"}]}),
+    ("GET", "/admin/messages/9/trace"): (
+        200,
+        {"unread": [{"kind": "unread", "path": "DG1", "segment": "DG1[2]"}, UNREAD | {"segment": "PV1"}]},
+    ),
     ("POST", "/admin/mapping/reload"): (422, {"error": "bad_request", "message": "PID_Patient.fml:3:1: expected ';'"}),
 }
 
@@ -177,6 +183,8 @@ class CtlTests(TestCase):
                 True,
                 ["Patient/p1", "New 19", "and 3 more"],
             ),
+            (messages.trace(api, output, "c-3"), None, ["fields of 9 that are not in its resources", "DG1[2]"]),
+            (messages.trace(api, output, "c-4"), None, ["DELIVERED"]),  # its mapping trace is 404
             (
                 messages.trace(api, output, "c-2"),
                 None,
