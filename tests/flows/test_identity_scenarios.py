@@ -294,6 +294,14 @@ class IdentitySuite(Suite):
         self.assertEqual(seen["subject"]["reference"], f"Patient/{(await self.patient('200'))['id']}")
         self.assertEqual(len(await self.found("Patient")), 2)
 
+    async def test_a_correction_across_a40(self) -> None:
+        """A result without a number of its own is known by its patient's number: the correction stands beside it."""
+        await self.store(adt(ONE), adt(TWO), result(pid(TWO), "", "F1^LAB", "5"), a40(ONE, TWO))
+        await self.store(result(pid(ONE), "", "F1^LAB", "6", "C"))
+        one, two = await self.patient("100"), await self.patient("200")
+        found = {each["status"]: each["subject"]["reference"] for each in await self.found("Observation")}
+        self.assertEqual(found, {"final": f"Patient/{two['id']}", "corrected": f"Patient/{one['id']}"})
+
     # -- answers of operators
 
     async def test_take(self) -> None:

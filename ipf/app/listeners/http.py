@@ -182,14 +182,15 @@ def _admin(
     facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
     observe = Observe(parts.monitoring.statistics, health, facts, now)
     pruner, policy = message_pruner(stores), retention_policy(settings)
+    merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests)
     routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
-        identity_admin(stores, repository, _actor(settings), audit.requests),
-        patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests),
+        identity_admin(stores, merges.merge, _actor(settings)),
+        merges,
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
     return admin.resource(
