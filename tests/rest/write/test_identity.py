@@ -10,9 +10,13 @@ from twisted.internet.defer import Deferred, gatherResults
 from ipf.mapping.language.identity_table import Identifies, IdentityTable, Row
 from ipf.ports import Json
 from ipf.ports.identity import AnswerKind, ConflictKind, IdentityConflict
+from ipf.rest.write.commit import preview
+from ipf.rest.write.unit import UnitResult
 from ipf.store.resources.identity import PostgresIdentityAnswers
+from ipf.store.resources.resources import PostgresFhirStore
+from tests import postgres
 from tests.fakes.identity import MemoryIdentityAnswers
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory, OnPostgres, Suite, World, put, unit
 from tests.rest.write.messages import (
     adt,
     answer,
@@ -258,6 +262,28 @@ class IdentitySuite(Suite):
         prior, survivor = sorted(found, key=lambda one: one["active"])
         return prior, survivor
 
+    async def test_a_preview_decides_as_the_conversion(self) -> None:
+        """It says what would be updated, created or refused, and writes nothing."""
+        first = unit_of(adt("100^^^HOSP7^MR~9^^^GOV^NI", "A"))
+        await self.world.commit(first)
+        parts = self.world.repository
+        for text, end in (
+            (adt("100^^^HOSP7^MR", "B"), "updated"),
+            (adt("200^^^HOSP7^MR", "B"), "created"),
+            (adt("101^^^HOSP7^MR~9^^^GOV^NI", "B"), CONTRADICTION),
+        ):
+            (result,) = (await preview(unit_of(text), parts.store, parts.matcher, parts.clock)).results
+            if isinstance(result, UnitResult):
+                found = next(
+                    str(one.outcome)
+                    for one in result.entries
+                    if one.version is not None and one.version.resource_type == "Patient"
+                )
+                self.assertEqual(found, end)
+            else:
+                self.assertEqual(kinds([result]), [end])
+        self.assertEqual(await patients(self.world), [("A", "100 MR, 9 NI")])
+
     async def test_two_writers_of_one_new_patient(self) -> None:
         """Under different numbers: one Patient, or a conflict."""
         first, second = adt("100^^^HOSP7^MR~9^^^GOV^NI", "A"), adt("9^^^GOV^NI", "A")
@@ -332,6 +358,20 @@ class SubjectSuite(Suite):
             self.assertRegex(conflict.finding.subject, "^Patient/")
             self.assertIn("matches a resource of another patient", conflict.text)
         self.assertEqual(len(await resources(self.world, "Patient")), 1)
+
+    async def test_a_map_with_requests_of_its_own(self) -> None:
+        """Its conditions count, and still nothing changes its patient; a client may change what it wants."""
+        await store(self.world, visit("1", "V1"), visit("2", "V2"))
+        one, two = await resources(self.world, "Encounter")
+        moved = {**one, "subject": two["subject"]}
+        search = "Encounter?identifier=urn:ipf:authority:HOSP7|V1"
+        for entry in (put({name: part for name, part in moved.items() if name != "id"}, search), put(moved)):
+            (conflict,) = await self.world.commit(unit(entry, receipt="own"))
+            self.assertEqual(kinds([conflict]), [SUBJECT])
+            self.assertEqual(conflict.finding.candidates, (f"Encounter/{one['id']}",))
+            self.assertEqual(conflict.finding.keys[0].text, "urn:ipf:authority:HOSP7|VN|V1")
+        self.assertEqual(kinds(await self.world.commit(unit(put({**one, "status": "finished"}), receipt="own"))), [OK])
+        self.assertEqual(kinds(await self.world.commit(unit(put(moved)))), [OK])
 
     async def test_results_of_two_patients_share_an_accession_number(self) -> None:
         """Both are stored, each with an order of its own patient; and again."""
@@ -429,6 +469,18 @@ class _Postgres(OnPostgres):
         await super().setUp()
         self.world.now = datetime.now(UTC) - timedelta(hours=1)  # answers have the time of the database
         self.answers = PostgresIdentityAnswers(self.database)
+
+
+class _RowSecurity(_Postgres):
+    async def setUp(self) -> None:
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.world = World(PostgresFhirStore(self.database), database=self.database)
+        self.world.now = datetime.now(UTC) - timedelta(hours=1)
+        self.answers = PostgresIdentityAnswers(self.database)
+
+
+class IdentityWithRowSecurityTests(IdentitySuite, _RowSecurity):
+    pass
 
 
 class IdentityTests(IdentitySuite, _Memory):

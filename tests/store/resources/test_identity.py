@@ -23,3 +23,10 @@ class PostgresIdentityTests(identity.IdentityAnswersContract, TestCase):
         database = await postgres.database(self, "fhir")
         self.store = PostgresFhirStore(database)
         self.identity_answers = PostgresIdentityAnswers(database)
+
+
+class RowSecurityIdentityTests(identity.IdentityAnswersContract, TestCase):
+    async def setUp(self) -> None:
+        database = await postgres.database(self, "fhir", tenants=True)
+        self.store = PostgresFhirStore(database)
+        self.identity_answers = PostgresIdentityAnswers(database)
