@@ -46,6 +46,6 @@ class ConversionMetrics:
         """It was not clear which resource a message mentions."""
         metrics.match_unclear()
 
-    def unread_field(self, kind: str) -> None:
-        """A converted message had a field that is not in its result."""
-        metrics.unread_field(kind)
+    def unread_fields(self, kind: str, count: int) -> None:
+        """Converted messages had so many fields that are not in their result."""
+        metrics.unread_fields(kind, count)

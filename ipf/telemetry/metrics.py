@@ -308,9 +308,9 @@ def match_unclear() -> None:
     _unclear_matches.inc()
 
 
-def unread_field(kind: str) -> None:
-    """A converted message had a field that is not in its result.  `kind`: of `UnreadField`."""
-    _unread_kinds[kind].inc()
+def unread_fields(kind: str, count: int) -> None:
+    """Converted messages had so many fields that are not in their result.  `kind`: of `UnreadField`."""
+    _unread_kinds[kind].inc(count)
 
 
 def invalid_message(outcome: str) -> None:

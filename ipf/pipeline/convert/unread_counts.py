@@ -3,12 +3,13 @@
 What arrives: each converted message, after it is settled, with its unread, declared and dropped fields.  What leaves:
 one statement for all counts since the last one.  Crash: counts of the last seconds are lost; messages and resources are
 not affected.  While the store cannot be reached the counts stay, at most `_MOST_KEPT` of them; further paths count as
-OTHER_PATHS.
+OTHER_PATHS.  The metric counts what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from typing import Protocol
 
 from twisted.logger import Logger
@@ -22,14 +23,15 @@ log = Logger(namespace="ipf.convert")
 FLUSH_SECONDS = 5.0
 _MOST_KEPT = 20_000
 
-_Key = tuple[str, str, str, str, str]
+_Sender = tuple[str, str, str]
+"""Tenant, sender and message type."""
 
 
 class UnreadMetrics(Protocol):
     """Metrics of unread fields."""
 
-    def unread_field(self, kind: str) -> None:
-        """A converted message had a field of this kind."""
+    def unread_fields(self, kind: str, count: int) -> None:
+        """Converted messages had so many fields of this kind."""
 
 
 class UnreadCounter:
@@ -38,36 +40,51 @@ class UnreadCounter:
     def __init__(self, store: UnreadFields, metrics: UnreadMetrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._counts: dict[_Key, tuple[int, str, int]] = {}
+        self._senders: dict[_Sender, dict[UnreadField, tuple[int, int]]] = {}
+        self._kept = 0
 
-    def add(self, message: Claimed, found: Sequence[UnreadField]) -> None:
+    def add(self, message: Claimed, found: Iterable[UnreadField]) -> None:
         """Count the fields of a converted message."""
-        tenant, sender, message_type = message.tenant, message.source_system, message.message_type
+        sender = message.tenant, message.source_system, message.message_type
         number = message.id if message.original_id is None else message.original_id
-        for kind, path, reason in found:
-            self._metrics.unread_field(kind)
-            self._add((tenant, sender, message_type, kind, path), 1, reason, number)
+        held = self._senders.get(sender)
+        if held is None:
+            held = self._senders[sender] = {}
+        for field in found:
+            before = held.get(field)
+            if before is None:
+                self._add(sender, field, 1, number)
+            else:
+                held[field] = before[0] + 1, max(before[1], number)
 
-    def _add(self, key: _Key, count: int, reason: str, message_id: int) -> None:
-        held = self._counts.get(key)
-        if held is None and len(self._counts) >= _MOST_KEPT:
-            tenant, sender, _, kind, _ = key
-            key, reason = (tenant, sender, OTHER_PATHS, kind, OTHER_PATHS), ""
-            held = self._counts.get(key)
-        before, latest = (0, 0) if held is None else (held[0], held[2])
-        self._counts[key] = (before + count, reason, max(latest, message_id))
+    def _add(self, sender: _Sender, field: UnreadField, count: int, message_id: int) -> None:
+        held = self._senders.setdefault(sender, {})
+        if field not in held and self._kept >= _MOST_KEPT:
+            sender, field = (*sender[:2], OTHER_PATHS), UnreadField(field.kind, OTHER_PATHS)
+            held = self._senders.setdefault(sender, {})
+        before = held.get(field)
+        self._kept += before is None
+        held[field] = (count, message_id) if before is None else (before[0] + count, max(before[1], message_id))
 
     async def flush(self) -> None:
         """Store the counts.  StoreUnreachable and others: they are kept, and stored with the next ones."""
-        counts, self._counts = self._counts, {}
-        if not counts:
+        senders, self._senders, self._kept = self._senders, {}, 0
+        rows = [(sender, field, *count) for sender, held in senders.items() for field, count in held.items()]
+        if not rows:
             return
         try:
-            await self._store.add([UnreadCount(*key, *rest) for key, rest in _rows(counts)])
+            await self._store.add(
+                [UnreadCount(*sender, *field, count, message_id) for sender, field, count, message_id in rows]
+            )
         except Exception:
-            for key, (count, reason, message_id) in counts.items():
-                self._add(key, count, reason, message_id)
+            for row in rows:
+                self._add(*row)
             raise
+        kinds: Counter[str] = Counter()
+        for _, field, count, _ in rows:
+            kinds[field.kind] += count
+        for kind, count in kinds.items():
+            self._metrics.unread_fields(kind, count)
 
     async def stop(self) -> None:
         """Store the last counts, or log that they are lost."""
@@ -75,7 +92,3 @@ class UnreadCounter:
             await self.flush()
         except Problem as problem:
             log.warn("counts of unread fields are lost: {problem}", problem=str(problem))
-
-
-def _rows(counts: dict[_Key, tuple[int, str, int]]) -> list[tuple[_Key, tuple[str, int, int]]]:
-    return [(key, (reason, count, number)) for key, (count, reason, number) in counts.items()]

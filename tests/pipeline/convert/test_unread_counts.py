@@ -23,7 +23,7 @@ class Store:
 
     def __init__(self) -> None:
         self.added: list[list[UnreadCount]] = []
-        self.kinds: list[str] = []
+        self.kinds: list[tuple[str, int]] = []
         self.away = 0
 
     async def add(self, counts: list[UnreadCount]) -> None:
@@ -32,8 +32,8 @@ class Store:
             raise StoreUnreachable
         self.added.append(counts)
 
-    def unread_field(self, kind: str) -> None:
-        self.kinds.append(kind)
+    def unread_fields(self, kind: str, count: int) -> None:
+        self.kinds.append((kind, count))
 
 
 class UnreadCounterTests(TestCase):
@@ -54,7 +54,7 @@ class UnreadCounterTests(TestCase):
             UnreadCount("default", "OTHER", "ADT_A01", "unread", "PV1-40", "", 1, 4),
         ]
         self.assertEqual(self.store.added, [expected])
-        self.assertEqual(self.store.kinds, ["unread", "declared", "unread", "unread"])
+        self.assertEqual(self.store.kinds, [("unread", 3), ("declared", 1)])
 
     async def test_counts_stay_while_the_store_is_away(self) -> None:
         """They are stored with those of later messages; a stop without a store ends."""
@@ -73,9 +73,9 @@ class UnreadCounterTests(TestCase):
         """Further paths of a sender count as one."""
         self.patch(unread_counts, "_MOST_KEPT", 3)
         self.counter.add(message(1), [UnreadField("unread", f"Z{number}", "why") for number in range(6)])
-        self.counter.add(message(2), [UnreadField("unread", "Z0")])
+        self.counter.add(message(2), [UnreadField("unread", "Z0", "why")])
         await self.counter.flush()
         found = {(one.message_type, one.path): (one.occurrences, one.reason) for one in self.store.added[0]}
-        self.assertEqual(found["ADT_A01", "Z0"], (2, ""))
+        self.assertEqual(found["ADT_A01", "Z0"], (2, "why"))
         self.assertEqual(found[OTHER_PATHS, OTHER_PATHS], (3, ""))
         self.assertEqual(len(found), 4)
