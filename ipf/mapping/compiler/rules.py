@@ -15,7 +15,7 @@ from ipf.mapping.compiler.context import GroupContext
 from ipf.mapping.compiler.emit import Block, Writer, sequence, var
 from ipf.mapping.compiler.kinds import TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.compiler.reading import NO_MARKS, RuleReads, first_field
-from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.compiler.sources import loops
 from ipf.mapping.compiler.sources.paths import Fetch, compile_path, compile_steps
 from ipf.mapping.compiler.sources.reads import Marks
@@ -108,7 +108,13 @@ class RuleCompiler:
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
-        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
+        variable = scope.declare(
+            source.variable,
+            kind,
+            is_source=context.is_source,
+            is_json=not kind.is_text,
+            origin=_origin(source, context),
+        )
         return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, reading: RuleReads, step: int = 0) -> list[Block]:
@@ -132,7 +138,9 @@ class RuleCompiler:
         only_first = not _is_restricted(source) and source.list_mode == "first" and "." not in source.element
         if not source.element and only_where:
             kind = wanted or context.kind
-            variable = scope.bind(source.variable, context.slot, kind, is_source=context.is_source)
+            variable = scope.bind(
+                source.variable, context.slot, kind, is_source=context.is_source, origin=context.origin
+            )
             if not source.condition:
                 return Found(None, variable, context)
             test = self._expression(source.condition, source, scope, kind).test_source
@@ -169,7 +177,13 @@ class RuleCompiler:
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
-        variable = scope.declare(source.variable, kind, is_source=context.is_source, is_json=not kind.is_text)
+        variable = scope.declare(
+            source.variable,
+            kind,
+            is_source=context.is_source,
+            is_json=not kind.is_text,
+            origin=_origin(source, context),
+        )
         return Found(lambda body: loops.each(fetch, variable.slot, body), variable, context)
 
     def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
@@ -204,6 +218,13 @@ class RuleCompiler:
         """The rule in an error message: map, group, rule and source; never data."""
         path = f"{source.context}.{source.element}".rstrip(".").replace("_", "-")
         return f"{self.unit.content.name}.{self.group.name}.rule '{rule.name}' at {path}"
+
+
+def _origin(source: Source, context: Variable) -> Origin:
+    """Where the items of a source are found: in an element of its context, or as the context itself."""
+    if not source.element:
+        return context.origin
+    return (0, "") if "." in source.element else (context.slot, source.element)
 
 
 def _is_restricted(source: Source) -> bool:

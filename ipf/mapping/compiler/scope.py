@@ -6,18 +6,22 @@ from dataclasses import dataclass, field
 
 from ipf.mapping.compiler.kinds import Kind
 
+Origin = tuple[int, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A name in scope: its slot in the frame, its kind, and its side.
 
-    `is_json`: an item of a JSON source, which may be a primitive with extensions (`FhirNode`).
+    `is_json`: an item of a JSON source, which may be a primitive with extensions (`FhirNode`).  `origin`: slot and
+    element of the object that it was found in, which tell the type of a choice at run time; slot 0 = not known.
     """
 
     slot: int
     kind: Kind
     is_source: bool
     is_json: bool = False
+    origin: Origin = (0, "")
 
 
 @dataclass(slots=True)
@@ -43,13 +47,17 @@ class Scope:
         """A scope for a rule, with its own additions."""
         return Scope(self.layout, dict(self.names))
 
-    def declare(self, name: str, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
+    def declare(
+        self, name: str, kind: Kind, *, is_source: bool, is_json: bool = False, origin: Origin = (0, "")
+    ) -> Variable:
         """A new variable; it hides an earlier one of the same name."""
-        return self.bind(name, self.layout.new_slot(), kind, is_source=is_source, is_json=is_json)
+        return self.bind(name, self.layout.new_slot(), kind, is_source=is_source, is_json=is_json, origin=origin)
 
-    def bind(self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False) -> Variable:
+    def bind(
+        self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False, origin: Origin = (0, "")
+    ) -> Variable:
         """A name for an existing slot; an empty name declares the slot only."""
-        variable = Variable(slot, kind, is_source, is_json)
+        variable = Variable(slot, kind, is_source, is_json, origin)
         if name:
             self.names[name] = variable
         return variable

@@ -189,3 +189,94 @@ class ValueSetTests(TestCase):
         for gender, wanted in (("male", {"gender": "male"}), ("cat", {})):
             target = made.transform("urn:test:map", {"gender": gender}).target
             self.assertEqual(target, {"resourceType": "Patient", **wanted})
+
+
+class RuntimeTypeTests(TestCase):
+    """Choices whose type only the value tells, and structures of one type copied to another."""
+
+    KINDS = "source src : Observation, target tgt : Extension"
+    EACH: tuple[Json, ...] = (
+        {"valueQuantity": {"value": 1, "unit": "mg"}},
+        {"valueCodeableConcept": {"text": "x"}},
+        {"valueString": "x"},
+        {"valueBoolean": True},
+        {"valueBoolean": False},
+        {"valueInteger": 5},
+        {"valueDateTime": "2020-01-02"},
+        {"valuePeriod": {"start": "2020"}},
+        {"valueString": "x", "_valueString": {"id": "a"}},
+        {"_valueString": {"extension": [{"url": "u"}]}},
+    )
+
+    def test_the_type_of_the_source_is_kept(self) -> None:
+        rules = (
+            "src.value as v -> tgt.value = v;",
+            "src.value -> tgt.value;",
+            "src.value as v then { v -> tgt.value = v; };",
+        )
+        for rule in rules:
+            for source in self.EACH:
+                self.assertEqual(mapped(rule, source, self.KINDS), source, rule)
+        for source in self.EACH:  # a source without a model
+            self.assertEqual(mapped(rules[0], source, "source src, target tgt : Extension"), source)
+
+    def test_a_later_type_replaces_an_earlier_one(self) -> None:
+        rules = "src.component as c then { c.value as v -> tgt.value = v; };"
+        source = {"component": [{"valueString": "x"}, {"valueInteger": 2}]}
+        self.assertEqual(mapped(rules, source, self.KINDS), {"valueInteger": 2})
+
+    def test_the_content_tells_the_type(self) -> None:
+        kinds = "source src, target tgt : MedicationRequest"
+        for value, wanted in (
+            ({"reference": "Medication/1"}, {"medicationReference": {"reference": "Medication/1"}}),
+            ({"text": "x"}, {"medicationCodeableConcept": {"text": "x"}}),
+            ({"coding": [{"code": "x"}]}, {"medicationCodeableConcept": {"coding": [{"code": "x"}]}}),
+        ):
+            self.assertEqual(mapped("src.what as w -> tgt.medication = w;", {"what": value}, kinds), wanted)
+        kinds = "source src, target tgt : Patient"
+        for scalar, name in ((True, "deceasedBoolean"), ("2020-01-02", "deceasedDateTime")):
+            self.assertEqual(mapped("src.x as x -> tgt.deceased = x;", {"x": scalar}, kinds), {name: scalar})
+        for scalar, name in ((True, "multipleBirthBoolean"), (2, "multipleBirthInteger")):
+            self.assertEqual(mapped("src.x as x -> tgt.multipleBirth = (x);", {"x": scalar}, kinds), {name: scalar})
+
+    def test_a_value_of_no_clear_type_is_omitted_with_a_warning(self) -> None:
+        text = f"{HEAD}group main(source src, target tgt : Extension) {{ src.x as x -> tgt.value = x; }}"
+        for value in ({"value": "1"}, {"nothing": 1}):
+            target, state = run(program(text), {"x": value})
+            self.assertEqual((target, state.warnings), ({}, ["a value for value was omitted: its type is not clear"]))
+
+    def test_structures_are_copied_by_the_names_of_elements(self) -> None:
+        rules = "src.contact -> tgt.contact; src.name -> tgt.contact as c, c.name = x;"
+        text = f"{HEAD}group main(source src : Organization, target tgt : Patient) {{ src.contact -> tgt.contact; }}"
+        contact = {
+            "purpose": {"text": "p"},
+            "name": {"family": "A", "_family": {"id": "f"}, "given": ["B", "C"]},
+            "telecom": [{"value": "1", "system": "phone"}],
+            "address": {"city": "X"},
+        }
+        target, state = run(program(text), {"contact": [contact]})
+        del contact["purpose"]
+        self.assertEqual(target, {"resourceType": "Patient", "contact": [contact]}, rules)
+        self.assertEqual(state.warnings, ["Patient.contact has no element purpose: it was omitted"])
+
+    def test_values_are_converted_on_the_way(self) -> None:
+        model = {
+            "resourceType": "StructureDefinition", "url": "urn:m", "type": "M", "kind": "logical",
+            "snapshot": {"element": [
+                {"path": "M"}, {"path": "M.who", "max": "*", "type": [{"code": "BackboneElement"}]},
+                {"path": "M.who.text", "max": "1", "type": [{"code": "string"}]},
+                {"path": "M.who.family", "max": "*", "type": [{"code": "string"}]},
+                {"path": "M.who.period", "max": "1", "type": [{"code": "Period"}]},
+            ]},
+        }  # fmt: skip
+        main = "group main(source src : M, target tgt : Patient) { src.who -> tgt.name; }"
+        text = f'{HEAD}uses "urn:m" alias M as source\n{main}'
+        source = {"who": [{"text": "t", "family": ["A", "B"], "period": {"start": "20200102"}}]}
+        target, _ = run(program(text, logical=[model]), source)
+        self.assertEqual(target["name"], [{"text": "t", "family": "A", "period": {"start": "2020-01-02"}}])
+
+    def test_quantities_of_one_kind_and_another(self) -> None:
+        kinds = "source src : Observation, target tgt : Condition"
+        rules = "src.value : Quantity as v -> tgt.onset = create('Age') as a; src.value : Quantity -> tgt.abatement;"
+        source = {"valueQuantity": {"value": 5, "code": "a"}}
+        self.assertEqual(mapped(rules, source, kinds), {"abatementAge": {"value": 5, "code": "a"}})

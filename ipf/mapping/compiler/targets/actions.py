@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from ipf.errors import Category, Problem
 from ipf.mapping.compiler.context import GroupContext, call_block
-from ipf.mapping.compiler.emit import Block, Writer, act, function, nothing, sequence, var
+from ipf.mapping.compiler.emit import FRAME, Block, Writer, act, function, nothing, sequence, var
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, fhir
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.scope import Scope, Variable
@@ -25,6 +25,7 @@ from ipf.mapping.compiler.targets.blocks import (
     put_with_extensions,
     traced_translation,
 )
+from ipf.mapping.compiler.targets.runtime_types import RuntimeTypes, typed_putter
 from ipf.mapping.compiler.targets.storing import (
     TargetElement,
     element_maker,
@@ -217,6 +218,8 @@ class TargetCompiler:
 
     def _store(self, target: Target, context: Variable, member: Member | None, value: Value, position: int) -> Block:
         """`tgt.x = value`, with or without `as y`"""
+        if member is not None and len(member.kinds) > 1 and value.kind == UNKNOWN and value.constant is NOTHING:
+            return self._store_typed(target, context, member, value)
         conversion = self._conversion(target)
         kind = conversion.kind(member, value)
         typed = conversion.apply(member, value, kind)
@@ -249,6 +252,18 @@ class TargetCompiler:
             return element
         path = f"{context.kind.name}.{target.element}"
         return replace(element, path=path, defaults=self.context.groups.defaults.setdefault(path, []))
+
+    def _store_typed(self, target: Target, context: Variable, member: Member, value: Value) -> Block:
+        """A value whose type is known only at run time, or a structure of another type."""
+        types = RuntimeTypes(self.models, self.context.groups.conversions)
+        parameter = target.parameters[0] if target.parameters else None
+        source = self.scope.names.get(str(parameter.value)) if parameter is not None and value.is_variable else None
+        origin = source.origin if source is not None else (0, "")
+        stated = value.kind.name.rpartition("/")[2]
+        put = typed_putter(types, member, target.element, context.slot, value.get, (stated, origin))
+        slot = self.scope.declare(target.variable, UNKNOWN, is_source=False).slot if target.variable else 0
+        named = f"{var(slot)} = " if slot else ""
+        return lambda writer: writer.line(f"{named}{writer.constant(put)}({FRAME})")
 
     def _may_be_extended(self, value: Value) -> bool:
         """Whether a value may be a primitive of a JSON source, with extensions to copy."""
@@ -298,7 +313,18 @@ class TargetCompiler:
             list_modes=target.list_modes,
             place=target.place,
         )
+        if member is not None and self._is_copied_by_name(member, item, target):
+            value = self.context.value(copy.parameters[0], self.scope, target.place)
+            return self._traced(self._store_typed(copy, context, member, value), target, context, member)
         return self.action(copy, 0)
+
+    def _is_copied_by_name(self, member: Member, item: Variable, target: Target) -> bool:
+        """Whether a structure may become one of another type."""
+        if item.kind.is_text or target.list_modes or item.kind in member.kinds or self.models.is_primitive(item.kind):
+            return False
+        if len(member.kinds) != 1:
+            return bool(member.kinds)
+        return self.models.is_modelled(member.kinds[0]) or member.kinds[0].name == "Reference"
 
     def _source_kinds(self, item: Variable) -> list[Kind]:
         """Possible kinds of the source: a field of HL7 v2 by its data type, unless the map states one."""

@@ -72,9 +72,8 @@ def _replace(key: str) -> Store:
 
 def _replace_choice(key: str, others: frozenset[str]) -> Store:
     def store(parent: Json, value: Any) -> None:
-        if len(parent) > 1:
-            for name in [name for name in parent if name in others]:
-                del parent[name]
+        for name in [name for name in parent if name in others]:
+            del parent[name]
         parent[key] = value
 
     return store

@@ -21,13 +21,22 @@ from ipf.mapping.language.model import Target
 from ipf.mapping.runtime.run import Frame, Get
 
 _JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
-_ALREADY: dict[str, tuple[type, ...]] = {
+ALREADY: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "integer": (int,),
     "positiveInt": (int,),
     "unsignedInt": (int,),
     "decimal": (int, float),
 }
+
+
+_GENERAL = dict.fromkeys(("url", "canonical", "oid", "uuid"), "uri") | {
+    "positiveInt": "integer",
+    "unsignedInt": "integer",
+}
+"""The type that a primitive type specializes."""
+QUANTITIES = frozenset(("Quantity", "Age", "Count", "Distance", "Duration", "MoneyQuantity", "SimpleQuantity"))
+"""Quantity and its specializations, which have the same elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +66,10 @@ class TypeConversion:
         if len(member.kinds) == 1:
             kind = member.kinds[0]
             return given if kind.name in ("Resource", "Element") and given.is_known else kind
-        if given in member.kinds:
-            return given
+        if given.model.startswith("fhir"):
+            for kind in member.kinds:
+                if kind.name in (given.name, _GENERAL.get(given.name)):
+                    return kind
         literal = _JSON_KINDS.get(type(value.constant))
         if literal is not None and literal in member.kinds:
             return literal
@@ -88,6 +99,8 @@ class TypeConversion:
 
     def _check_type(self, value: Value, kind: Kind) -> None:
         """A structure of another type is a mistake; inner structures are not checked."""
+        if {value.kind.name, kind.name} <= QUANTITIES:
+            return
         both_known = value.kind.model == kind.model == "fhir" and "." not in kind.name + value.kind.name
         if both_known and value.kind.name != kind.name and kind.name not in ("Resource", "Element"):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
@@ -103,7 +116,7 @@ class TypeConversion:
             return TypedValue(self._literal(value, kind, convert))
         if value.kind.model == "fhir" and not self.models.is_primitive(value.kind):
             raise self.fail(f"'{self.target.element}' is a {kind.name}, not a {value.kind.name}")
-        already = _ALREADY.get(kind.name)
+        already = ALREADY.get(kind.name)
         if value.kind.is_text or value.kind == STRING or already is None:
             return TypedValue(value, kind.name, convert, text_of(value))
         return TypedValue(Value(_as_is_or_converted(value.get, converted(value, kind.name, convert), already), kind))
