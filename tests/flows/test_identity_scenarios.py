@@ -391,6 +391,28 @@ class IdentitySuite(Suite):
         self.assertEqual((await self.world.body(prior))["name"][0]["given"], ["MARIA"])
         self.assertNotIn("link", await self.world.body(survivor))
 
+    async def test_a_message_between_merge_and_unmerge(self) -> None:
+        """What it stored stays with the survivor.  Converted again, it is a conflict; the answer `take` moves it."""
+        late = result(pid(TWO), "", "F2^LAB")
+        await self.store(adt(ONE), adt(TWO))
+        one, two = await self.patient("100"), await self.patient("200")
+        await self.merge(two, one)
+        await self.store(late)
+        await self.merge(two, one, "$unmerge")
+        for _ in range(3):  # the report, its value, and what else the message is about
+            conflict = await self.tell(late)
+            if not isinstance(conflict, IdentityConflict):
+                break
+            self.assertEqual(conflict.finding.kind, ConflictKind.SUBJECT)
+            (seen,) = await self.found("Observation")
+            self.assertEqual(seen["subject"]["reference"], f"Patient/{one['id']}")
+            self.world.pass_time()
+            await self.answer(conflict, AnswerKind.TAKE, conflict.finding.candidates[0])
+        (seen,) = await self.found("Observation")
+        self.assertEqual(seen["subject"]["reference"], f"Patient/{two['id']}")
+        (report,) = await self.found("DiagnosticReport")
+        self.assertEqual(report["subject"]["reference"], f"Patient/{two['id']}")
+
     async def test_merge_after_a40(self) -> None:
         """A40 links; $merge of the same Patients moves what refers to the prior one; its undoing leaves the link."""
         await self.store(adt(ONE), adt(TWO), result(pid(TWO), "", "F1^LAB"), a40(ONE, TWO))
