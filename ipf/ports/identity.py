@@ -43,18 +43,37 @@ class IdentityKey:
         return f"{self.system}|{self.type}|{self.value}"
 
 
+ServiceCode = tuple[str, str]
+"""System (empty = none, `text` = the code is a text) and code of what is ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What tells the orders of one number apart.
+
+    `codes`: of what is ordered; empty: the message does not say it.  `siblings`: codes of the other orders of the
+    message with this number.  `is_new`: the message says that the order is new.
+    """
+
+    codes: frozenset[ServiceCode]
+    siblings: frozenset[ServiceCode]
+    is_new: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """How an entry of a converted message finds its resource: any of `keys`, the most important first.
 
     `may_move`: the map of the message moves resources of this type from one of its Patients to another.  `is_weak`: the
     keys of a Patient are of kinds that do not identify alone, but there are no others; name and birth date must agree.
+    `service`: of an order, whose number may cover several.
     """
 
     keys: tuple[IdentityKey, ...]
     role: Role
     may_move: bool = False
     is_weak: bool = False
+    service: Service | None = None
 
 
 class ConflictKind(StrEnum):

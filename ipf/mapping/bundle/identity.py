@@ -125,8 +125,11 @@ def request_by_id(resource: Json) -> tuple[Json, str]:
     return {"method": "PUT", "url": url}, url
 
 
-def request_by_key(resource: Json, key: IdentityKey, *, is_once: bool) -> tuple[Json, str]:
-    """The conditional request for a resource with this key, and its search as a URL."""
+def request_by_key(resource: Json, key: IdentityKey, *, is_once: bool, further: str = "") -> tuple[Json, str]:
+    """The conditional request for a resource with this key, and its search as a URL.
+
+    `further`: a condition beside the key.
+    """
     resource_type = resource["resourceType"]
     condition = f"{_BY_TOKEN}{_token(key.system, key.value)}"
     if key.type:
@@ -135,6 +138,9 @@ def request_by_key(resource: Json, key: IdentityKey, *, is_once: bool) -> tuple[
         if system:
             of_type = f"{_escaped_system(system)}|{_escaped(key.type)}|{_escaped(key.value)}"
             condition = f"{condition}&identifier:of-type={of_type}"
+    if further:
+        name, _, value = further.partition("=")
+        condition = f"{condition}&{name}={_escaped(value)}"
     url = f"{resource_type}?{condition}"
     if is_once:
         return {"method": "POST", "url": resource_type, "ifNoneExist": condition}, url

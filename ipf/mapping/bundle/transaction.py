@@ -12,7 +12,7 @@ Source: https://hl7.org/fhir/R4/http.html#transaction
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipf.errors import Problem
@@ -21,6 +21,7 @@ from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
     CREATE_ONCE,
+    DERIVED,
     RULES,
     UPDATE,
     Deriver,
@@ -33,11 +34,12 @@ from ipf.mapping.bundle.identity import (
 )
 from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
+from ipf.mapping.bundle.orders import ORDER, code_condition, repeated_number, services
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.entries import Entry, Link, Method
-from ipf.ports.identity import Identity, Role
+from ipf.ports.identity import Identity, IdentityKey, Role, Service
 
 _CREATE, _UPDATE = Method.CREATE, Method.UPDATE
 _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch
@@ -195,6 +197,7 @@ class _Entries:
         self._known = known
         self._deriver = deriver
         self._rules = rules
+        self._services: dict[int, tuple[Service, int]] = {}
         self._places: dict[Any, int] = {}
         self._shared: dict[tuple[str, str, str], dict[str, int]] = {}
 
@@ -205,6 +208,10 @@ class _Entries:
         entries: list[Entry] = []
         numbers: dict[int, int] = {}
         is_renamed, urns = False, self._run.urns
+        orders = [one for one in resources if one["resourceType"] == ORDER and "id" not in one]
+        if orders:
+            named = [(one, match_identifier(one)) for one in orders]
+            self._services = services([(one, number) for one, number in named if number is not None], self._once)
         for resource in resources:
             number, place = id(resource), len(entries)
             try:
@@ -253,13 +260,26 @@ class _Entries:
             identity = identity_of(resource, identifier, role, may_move=resource_type in self._rules.moves)
         if is_renewed:
             identity = with_further_numbers(identity, resource, is_shared=rule == CREATE_ONCE)
+        if number in self._services:
+            identity = self._of_order(resource, identity)
         return _CREATE if is_once and not is_renewed else _UPDATE, None, identity
+
+    def _of_order(self, resource: Json, identity: Identity) -> Identity:
+        """The identity of an order by its number and service; a further one of both gets a number of its own."""
+        service, repeat = self._services[id(resource)]
+        if not repeat:
+            return replace(identity, service=service)
+        number = repeated_number(identity.keys[0], service, repeat)
+        resource["identifier"] = [*resource["identifier"], {"system": DERIVED, "value": number}]
+        return replace(identity, keys=(IdentityKey(DERIVED, "", number),))
 
     def _twin(self, resource_type: str, own: str | None, identity: Identity | None, place: int) -> int:
         """The number of the entry for the same resource; `place` when there is none."""
         if identity is None:
             return place if own is None else self._places.setdefault((resource_type, own), place)
         key = identity.keys[0]
+        if identity.service is not None:
+            return self._places.setdefault((resource_type, key, identity.service.codes), place)
         if RULES.get(resource_type) != CREATE_ONCE:
             return self._places.setdefault((resource_type, key), place)
         kinds = self._shared.setdefault((resource_type, key.system, key.value), {})
@@ -276,7 +296,8 @@ def entry_as_json(entry: Entry) -> Json:
     if identity is not None and _has_further_numbers(identity, resource):
         how, _ = update_by_any(resource)
     elif identity is not None:
-        how, _ = request_by_key(resource, identity.keys[0], is_once=entry.method is _CREATE)
+        further = "" if identity.service is None else code_condition(identity.service)
+        how, _ = request_by_key(resource, identity.keys[0], is_once=entry.method is _CREATE, further=further)
     elif entry.id is not None:
         how, _ = request_by_id(resource)
     else:

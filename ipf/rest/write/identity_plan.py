@@ -26,6 +26,7 @@ from ipf.ports.identity import (
     IdentityFinding,
     IdentityKey,
     Role,
+    Service,
 )
 from ipf.rest.write.identity import (
     EXACT,
@@ -42,6 +43,7 @@ from ipf.rest.write.identity import (
     subject_references,
     survivor_reference,
 )
+from ipf.rest.write.orders import meant_orders
 from ipf.rest.write.prefetch import PreparedUnit
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import State, StoreSnapshot
@@ -50,7 +52,10 @@ _MOST_HOPS = 8
 
 
 class IdentityPlan:
-    """The matches of one unit.  `warnings`: resource type and sentence of each match that was not clear."""
+    """The matches of one unit.  `warnings`: resource type and sentence of each match that was not clear.
+
+    `further`: by the number of an entry, what it updates beside its match.
+    """
 
     def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
         self.warnings: list[tuple[str, str]] = []
@@ -59,6 +64,8 @@ class IdentityPlan:
         self._snapshot = snapshot
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
+        self._meant: set[str] = set()
+        self.further: dict[int, list[Key]] = {}
 
     @property
     def patients(self) -> Collection[str]:
@@ -88,6 +95,10 @@ class IdentityPlan:
         if not found:
             return None
         people = self._with_people(entry, found)
+        if identity.service is not None:
+            found = self._orders(number, entry, identity, identity.service, people, found)
+            if not found:
+                return None
         if identity.role is Role.AUXILIARY:
             return self._auxiliary(entry, decide_auxiliary(people, found), len(found))
         decision = decide_principal(identity, people, self._sent, found)
@@ -97,6 +108,32 @@ class IdentityPlan:
             return self._key_of(entry, decision)
         answered = self._answered_principal(entry, identity, decision.conflict, people)
         return answered or self._conflict(entry, identity, decision.conflict, found, people)
+
+    def _orders(
+        self,
+        number: int,
+        entry: Entry,
+        identity: Identity,
+        service: Service,
+        people: Collection[str],
+        found: list[Candidate],
+    ) -> list[Candidate]:
+        """The order that an entry means among those of its number; none: a new one.
+
+        Orders of another patient alone are left to the decision about their subject.  An update of all orders of a
+        number (ORC alone) is decided on the oldest, and `further` has the others.
+        """
+        own = [one for one in found if is_of(one, people)]
+        if not own:
+            return found
+        is_mentioned = identity.role is Role.AUXILIARY
+        free = [one for one in own if is_mentioned or one.id not in self._meant]
+        meant = meant_orders(service, entry.resource or {}, free, is_mentioned=is_mentioned)
+        if is_mentioned:
+            return meant
+        self._meant.update(one.id for one in meant)
+        self.further[number] = [(self._tenant, entry.resource_type, one.id) for one in meant[1:]]
+        return meant[:1]
 
     def check_subject(self, entry: Entry, key: Key) -> None:
         """Refuse an update of a converted message, found by a condition or an id, that would change the subject."""

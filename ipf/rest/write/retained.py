@@ -1,5 +1,7 @@
 """What an update by a message keeps of a stored resource: of a Patient numbers and links, of others the subject.
 
+An order that the message names by its number only (ORC alone) keeps its details.
+
 A message says what its sender knows.  It must not remove a number of another authority, a number that a merge left, or
 a link between Patients, since later messages find the Patient by them.  All else is as the message says.
 
@@ -15,6 +17,7 @@ from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.ports import Json
 from ipf.ports.identity import Identity, IdentityKey, Role
 from ipf.rest.write.identity import SUBJECTS, patient_id, subject_references
+from ipf.rest.write.orders import with_details
 
 FURTHER_NUMBER = "urn:ipf:extension:further-number"
 """Extension of a number that a Patient has beside another one of the same authority and type."""
@@ -28,6 +31,8 @@ def retained(resource: Json, stored: Json, identity: Identity, patients: Collect
     `patients`: ids of the Patients of the message.
     """
     if identity.role is not Role.SUBJECT:
+        if identity.service is not None and not identity.service.codes:
+            resource = with_details(resource, stored)
         return with_subject(resource, stored)
     kept: Json = {}
     identifiers = _identifiers(resource, stored, identity)

@@ -140,6 +140,8 @@ class UnitPlan:
             return self._new(entry, text, None)
         state = self.snapshot.state(key)
         if entry.method is _UPDATE or state is None or not state.exists:
+            for further in plan.further.get(number, ()):
+                self._plan_write(entry, text, further)
             return self._plan_write(entry, text, key)
         if result_key is not None and len(plan.warnings) == warned:
             return self.snapshot.found_result(result_key, key)
