@@ -129,6 +129,8 @@ class PersonTests(TestCase):
                 self.assertEqual(allergy["clinicalStatus"]["coding"][0]["code"], "active")
                 (patient,) = entries(message, "Patient")
                 self.assertEqual(patient["request"]["method"], "POST")
+        (odd,) = resources(text("ADT^A60^ADT_A60", pid(), iam.format("&")), "AllergyIntolerance")
+        self.assertEqual(odd["clinicalStatus"]["coding"][0]["code"], "active")
         (deleted,) = resources(text("ADT^A60^ADT_A60", pid(), iam.format("D")), "AllergyIntolerance")
         self.assertEqual(deleted["verificationStatus"]["coding"][0]["code"], "entered-in-error")
         self.assertNotIn("clinicalStatus", deleted)
