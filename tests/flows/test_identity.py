@@ -25,6 +25,26 @@ class IdentityTests(TestCase):
         """With IPF_PERMANENT_ERRORS=dead_letter each message ends at its first attempt; `ipfctl` releases all."""
         run(self._dead_letters())
 
+    def test_later_messages_pass(self) -> None:
+        """With IPF_PERMANENT_ERRORS_HOLD=false a message without a map does not hold its patient."""
+        run(self._passing())
+
+    async def _passing(self) -> None:
+        async with Scenario(IPF_PERMANENT_ERRORS_HOLD="false") as scenario:
+            self.scenario = scenario
+            port = scenario.service.mllp_port
+            unmapped = admission("U1", "P1", "+1").replace(b"ADT^A01^ADT_A01", b"ZZZ^Z01")
+            self.assertEqual((await answer_to(port, unmapped))[1], b"MSA|AA|U1")
+            await self.until(self.is_waiting, "U1")
+            await self.send("M1", "P1", "+2")
+            await self.until(self.is_delivered, "M1")
+            row = await self.message("U1")
+            self.assertEqual(
+                (row["permanent"], "matchbox: permanent: no StructureMap" in row["last_error"]), (True, True)
+            )
+            _, page = await self.ask("GET", "/admin/messages?permanent=true")
+            self.assertEqual([item["source_id"] for item in page["items"]], ["U1"])
+
     async def _dead_letters(self) -> None:
         async with Scenario(IPF_PERMANENT_ERRORS="dead_letter") as scenario:
             self.scenario = scenario
