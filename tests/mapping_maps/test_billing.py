@@ -65,6 +65,7 @@ class AccountTests(TestCase):
         table: list[tuple[str, str, list[Any]]] = [
             (guarantor("Marlowe^Ada", "SEL"), "Patient", ["100"]),
             (guarantor("Marlowe^Tobias", "SPO", number="G7"), "RelatedPerson", ["G7"]),
+            (guarantor("Marlowe^Tobias", "^Spouse", number="G8"), "RelatedPerson", ["G8"]),
             (guarantor(company="Harbor Works^^71104"), "Organization", ["71104"]),
         ]
         for event in ("BAR^P01", "BAR^P05", "ADT^A01", "ADT^A04", "ADT^A28"):
@@ -77,6 +78,13 @@ class AccountTests(TestCase):
                         one for one in entries(message, resource_type) if one["fullUrl"] == held["party"]["reference"]
                     ]
                     self.assertEqual(numbers(made["resource"])[-1:], expected)
+
+    def test_a_relationship_that_is_only_text(self) -> None:
+        """IN1-17 without a code: the subscriber is a related person."""
+        insured = "IN1|1|PPO^Harbor|771|Harbor Mutual" + "|" * 12 + "Marlowe^Tobias|^Spouse"
+        message = text("BAR^P01", pid(account="ACC1"), pv1(), insured)
+        (person,) = entries(message, "RelatedPerson")
+        self.assertEqual(resources(message, "Coverage")[0]["subscriber"], {"reference": person["fullUrl"]})
 
     def test_guarantor_without_account(self) -> None:
         """A related person of the patient."""
