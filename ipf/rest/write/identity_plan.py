@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from ipf.fhir.model.identifier import identifiers_of, key_of, keys_in_use
 from ipf.fhir.model.json import loads
+from ipf.mapping.bundle.identity import DERIVED
 from ipf.ports import Json
 from ipf.ports.entries import Entry
 from ipf.ports.identity import (
@@ -91,6 +92,9 @@ class IdentityPlan:
             return self._match_patient(number, entry, identity)
         if identity.role is Role.AUXILIARY and entry.resource_type in WITHOUT_SUBJECT:
             return self._match_shared(number, entry, identity)
+        plain = self._plain_match(number, entry, identity)
+        if plain is not None:
+            return plain
         _, found = strongest(identity, self._candidates(number))
         if not found:
             return None
@@ -227,6 +231,26 @@ class IdentityPlan:
         _, found = strongest(identity, candidates)
         return self._auxiliary(entry, decide_auxiliary((), found), len(found))
 
+    def _plain_match(self, number: int, entry: Entry, identity: Identity) -> Key | None:
+        """The only resource with a computed key, when its bytes refer to no other Patient than the entry.
+
+        A computed key has no type and no use, so that the search by system and value suffices.  Most entries are such.
+        """
+        if len(identity.keys) != 1 or identity.keys[0].system != DERIVED:
+            return None
+        found, people = self._found(number), self._people(entry)
+        if len(found) != 1 or len(people) != 1:
+            return None
+        state = self._snapshot.state(found[0])
+        if state is None or not state.exists:
+            return None
+        body, (person,) = state.version.body, people
+        return found[0] if body.count(b"Patient/") == body.count(b'"Patient/%b"' % person.encode()) else None
+
+    def _people(self, entry: Entry) -> set[str]:
+        """The Patients that are the subject of an entry."""
+        return {id for one in subject_references(entry.resource or {}) if (id := self._patient(one)) is not None}
+
     def _auxiliary(self, entry: Entry, decision: Decision, count: int) -> Key | None:
         if decision.several:
             self._warn(entry, count, "the newest is used" if decision.match is not None else "a new one is made")
@@ -234,7 +258,7 @@ class IdentityPlan:
 
     def _with_people(self, entry: Entry, candidates: Sequence[Candidate]) -> set[str]:
         """The Patients of an entry; sets those of the candidates.  Merged Patients count as one person."""
-        own = {id for one in subject_references(entry.resource or {}) if (id := self._patient(one)) is not None}
+        own = self._people(entry)
         differs = False
         for one in candidates:
             one.people = frozenset(id for text in subject_references(one.resource) if (id := patient_id(text)))

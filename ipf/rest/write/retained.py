@@ -11,8 +11,10 @@ Source: https://hl7.org/fhir/R4/patient.html#links
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.ports import Json
 from ipf.ports.identity import Identity, IdentityKey, Role
@@ -42,6 +44,18 @@ def retained(resource: Json, stored: Json, identity: Identity, patients: Collect
     if links:
         kept["link"] = [*resource.get("link", ()), *links]
     return {**resource, **kept} if kept else resource
+
+
+def may_lack(resource: Json, identity: Identity | None) -> bool:
+    """Whether an update may have to keep something of the stored resource."""
+    if identity is not None and identity.role is Role.SUBJECT:
+        return True
+    return _has_subject(resource["resourceType"]) and not subject_references(resource)
+
+
+@cache
+def _has_subject(resource_type: str) -> bool:
+    return any(definitions().element(resource_type, name) is not None for name in SUBJECTS)
 
 
 def with_subject(resource: Json, stored: Json) -> Json:

@@ -29,7 +29,7 @@ from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, has_conditional_reference
 from ipf.rest.write.references import conditional_references, rewrite
-from ipf.rest.write.retained import retained, with_subject
+from ipf.rest.write.retained import may_lack, retained, with_subject
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
@@ -287,13 +287,8 @@ class UnitPlan:
         """Complete the references of a resource, and write it when it has changed."""
         entry, state, key = pending.entry, pending.state, pending.key
         resource = self._with_references(pending, names)
-        if self._identities is not None and state is not None and state.resource is not None:
-            identity = entry.identity
-            kept_of = state.resource
-            if identity is None:
-                resource = with_subject(resource, kept_of)
-            else:
-                resource = retained(resource, kept_of, identity, self._identities.patients)
+        if self._identities is not None and state is not None and may_lack(resource, entry.identity):
+            resource = self._retained(resource, state, entry)
         if key[1] == "Subscription":
             resource = self._with_secrets(pending, resource)
             self._check_topic(pending, resource)
@@ -303,6 +298,15 @@ class UnitPlan:
             pending.result = EntryResult(200, _UNCHANGED, state.version)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
+
+    def _retained(self, resource: Json, state: State, entry: Entry) -> Json:
+        """The resource of a message with what it keeps of the stored one."""
+        stored, identities = state.resource, self._identities
+        if stored is None or identities is None:
+            return resource
+        if entry.identity is None:
+            return with_subject(resource, stored)
+        return retained(resource, stored, entry.identity, identities.patients)
 
     def _with_secrets(self, pending: Pending, resource: Json) -> Json:
         """Replace redacted headers by the stored ones."""
