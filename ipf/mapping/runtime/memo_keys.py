@@ -72,9 +72,12 @@ def key_function(plan: MemoPlan, group: Hashable) -> Callable[[Frame], Key | Non
         parts: list[Any] = [group, None if run.overrides is None else run.overrides.serial]
         if target:
             content = frame[target]
-            if len(content) > 2:
+            text = str(content) if content else ""
+            if (
+                len(content) > 2 or "{}" in text
+            ):  # a replay would replace the empty element, which is removed at the end
                 return None
-            parts.append(str(content) if content else "")
+            parts.append(text)
         for slot, exclusive, lists in shared:
             content = frame[slot]
             if not exclusive.isdisjoint(content):

@@ -218,6 +218,12 @@ def _participant(participant: Json) -> None:
         participant["actor"] = absent()
 
 
+def _dosage(dosage: Json) -> None:
+    """mad-1: what was given has a dose or a rate."""
+    if not dosage.keys() & {"dose", "rateQuantity", "rateRatio"}:
+        dosage["dose"] = absent()
+
+
 def _service_request(request: Json) -> None:
     """prr-1: details of an order need its code."""
     if "orderDetail" in request and "code" not in request:
@@ -234,6 +240,7 @@ _MENDS: dict[str, Callable[[Json], None]] = {
     "Appointment": _appointment,
     "Appointment.participant": _participant,
     "ContactPoint": _contact_point,
+    "MedicationAdministration.dosage": _dosage,
     "Money": _money,
     "Organization": _organization,
     "Patient.contact": _contact,

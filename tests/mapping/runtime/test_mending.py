@@ -147,7 +147,9 @@ class InvariantTests(TestCase):
         self.assertEqual(found, {"address": [{"city": "A", "_use": kept("home")}], "_name": UNKNOWN})
 
     def test_orders_and_times(self) -> None:
-        """prr-1, tim-1 and tim-10."""
+        """prr-1, mad-1, tim-1 and tim-10."""
+        found = made("MedicationAdministration", "pid.PID_5 as t -> tgt.dosage as d, d.text = t;", "PID|||||A")
+        self.assertEqual(found["dosage"], {"text": "A", "dose": UNKNOWN})
         found = made("ServiceRequest", "pid.PID_5 as t -> tgt.orderDetail = cc(t);", "PID|||||A")
         self.assertEqual(found["code"], UNKNOWN)
         rules = (
