@@ -106,7 +106,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class InstalledMap:
-    """A StructureMap or ConceptMap installed over HTTP."""
+    """A StructureMap, ConceptMap or StructureDefinition installed over HTTP."""
 
     resource_type: str
     id: str
@@ -173,7 +173,7 @@ class MappingStore(Protocol):
         """All overrides of all tenants."""
 
     async def installed(self) -> list[InstalledMap]:
-        """All installed StructureMaps and ConceptMaps."""
+        """All installed StructureMaps, ConceptMaps and StructureDefinitions."""
 
     async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> InstalledMap:
         """Store a resource and increase the epoch.  A resource with the same url is replaced and keeps its id.

@@ -113,6 +113,24 @@ class Logical:
         return Kind(kind.model, kind.name.partition(".")[0]) in self.roots
 
 
+def check_definition(definition: Definition, place: str) -> None:
+    """Check a StructureDefinition that is to be installed.  Problem MAPPING names the rule that it breaks."""
+    url, elements = str(definition.get("url", "")), _own_elements(definition)
+    if FHIR_CANONICAL.fullmatch(url):
+        raise Problem(Category.MAPPING, "a type of FHIR R4 cannot be replaced", place)
+    if definition.get("kind") not in ("logical", "resource", "complex-type"):
+        raise Problem(Category.MAPPING, "kind must be logical, resource or complex-type", place)
+    if not isinstance(definition.get("type"), str) or not elements:
+        raise Problem(Category.MAPPING, "needs a type, and elements in a snapshot or a differential", place)
+    root = _root(definition)
+    for number, one in enumerate(elements):
+        path = one.get("path") if isinstance(one, Mapping) else None
+        if not isinstance(path, str) or path.partition(".")[0] != root:
+            raise Problem(Category.MAPPING, f"element {number} has no path below {root}", place)
+        if any(not isinstance(kind, Mapping) or not kind.get("code") for kind in one.get("type", ())):
+            raise Problem(Category.MAPPING, f"a type of element {number} ({path}) has no code", place)
+
+
 def read_definitions(definitions: Iterable[Definition]) -> Logical:
     """Read StructureDefinitions, which may refer to each other.  Problem MAPPING: one is no StructureDefinition."""
     logical = Logical()

@@ -150,7 +150,7 @@ def _rest_of_line(cursor: Cursor, line: int) -> str:
 
 
 def _uses(cursor: Cursor) -> Structure:
-    cursor.need("uses")
+    documentation = cursor.need("uses").comment
     url = cursor.string("the quoted url of a structure")
     alias = cursor.name("an alias") if cursor.skip("alias") else ""
     cursor.need("as")
@@ -158,7 +158,7 @@ def _uses(cursor: Cursor) -> Structure:
         cursor.expected("'source', 'queried', 'target' or 'produced'")
     mode = cursor.take().text
     cursor.skip(";")
-    return Structure(url, mode, alias)
+    return Structure(url, mode, alias, documentation)
 
 
 def _constant(cursor: Cursor) -> Constant:

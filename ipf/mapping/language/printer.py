@@ -48,6 +48,7 @@ def _lines(content: StructureMap) -> Iterator[str]:
         yield ""
     for structure in content.structures:
         alias = f" alias {_name(structure.alias)}" if structure.alias else ""
+        yield from _comment(structure.documentation, "")
         yield f"uses {quote(structure.url)}{alias} as {structure.mode}"
     if content.imports:
         yield ""

@@ -36,6 +36,7 @@ from ipf.ports import Json
 
 METADATA = "urn:ipf:StructureDefinition/fml-metadata"
 CONSTANT = "urn:ipf:StructureDefinition/fml-constant"
+_METADATA_ELEMENTS = ("version", "experimental", "date", "publisher", "purpose", "copyright")
 _PREFIXES = "urn:ipf:StructureDefinition/fml-prefix"
 _PARAMETERS = {
     "id": "valueId",
@@ -191,14 +192,13 @@ def from_json(resource: Mapping[str, Any], file: str = "") -> StructureMap:
 
 
 def _read(resource: Mapping[str, Any], file: str) -> StructureMap:
-    extensions = resource.get("extension", ())
     return StructureMap(
         url=resource["url"],
         name=resource["name"],
         title=resource.get("title", ""),
         status=resource.get("status", "draft"),
         description=resource.get("description", ""),
-        metadata=tuple(_read_pair(one, "key") for one in extensions if one.get("url") == METADATA),
+        metadata=_read_metadata(resource),
         structures=tuple(
             Structure(one["url"], one["mode"], one.get("alias", ""), one.get("documentation", ""))
             for one in resource.get("structure", ())
@@ -211,6 +211,17 @@ def _read(resource: Mapping[str, Any], file: str) -> StructureMap:
         groups=tuple(_read_group(one) for one in resource["group"]),
         file=file,
     )
+
+
+def _read_metadata(resource: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The extension of ipf, and elements of the resource that a text has as `/// version = "1.0"`."""
+    found = [_read_pair(one, "key") for one in resource.get("extension", ()) if one.get("url") == METADATA]
+    known = {name for name, _ in found}
+    for name in _METADATA_ELEMENTS:
+        value = resource.get(name)
+        if name not in known and isinstance(value, (str, bool)):
+            found.append((name, value if isinstance(value, str) else str(value).lower()))
+    return tuple(found)
 
 
 def _read_constants(resource: Mapping[str, Any]) -> tuple[Constant, ...]:

@@ -147,7 +147,10 @@ class Installation:
         log.info("event=mapping_reloaded message_types={count}", count=len(self.library.message_types))
 
     async def install(self, resource_type: str, url: str, resource_id: str, resource: Json) -> InstalledMap:
-        """Install a StructureMap or ConceptMap.  Problem: the maps do not compile with it, and nothing has changed."""
+        """Install a StructureMap, ConceptMap or StructureDefinition.
+
+        Problem: it is no model that maps can use, or the maps do not compile with it, and nothing has changed.
+        """
         now = await self._store.installed()
         known = next((one for one in now if (one.resource_type, one.url) == (resource_type, url)), None)
         made = InstalledMap(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)

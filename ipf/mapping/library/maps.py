@@ -29,12 +29,13 @@ from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset
 from ipf.mapping.compiler.groups import Environment
-from ipf.mapping.compiler.models import FHIR_CANONICAL, V2_CANONICAL, Models
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
+from ipf.mapping.library.definitions import installed_definitions, installed_place, packaged_definitions
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
@@ -105,6 +106,7 @@ class Library:
         self.tables = environment.tables
         self.environment = environment
         self.packages = Packages()
+        self.definitions: Mapping[str, Json] = {}
         self.vendor_profiles: VendorProfiles | None = None
         if compiled:
             for message_type in types:
@@ -134,7 +136,8 @@ class Library:
         for content in _installed_maps(installed):
             maps.add(content.url, content)
             types |= dict.fromkeys(types_of(content), content.url)
-        models = Models(_definitions(maps, packages) if packages.packages else ())
+        definitions = installed_definitions(installed)
+        models = Models([*definitions.values(), *packaged_definitions(maps, packages, definitions)])
         tables = _tables(folder, packages, installed)
         environment = Environment(models, tables, offset, local_host(packages), identity or IdentityTable())
         of_any = types.pop(ANY_TYPE, None)
@@ -143,7 +146,7 @@ class Library:
         library = cls(maps, types, environment, compiled=compiled, generic=of_any if generic else None)
         if compiled and of_any is not None:
             library.program(of_any)  # a mistake in it is found also when it is not in use
-        library.packages = packages
+        library.packages, library.definitions = packages, definitions
         return library
 
     @property
@@ -339,11 +342,6 @@ def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
     return parse(text, place) if isinstance(text, str) else from_json(resource, place)
 
 
-def installed_place(one: InstalledMap) -> str:
-    """The name of a resource installed over HTTP, for error messages."""
-    return f"StructureMap/{one.id} (installed over HTTP)"
-
-
 def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap]) -> ConceptTables:
     """Tables of packages are parsed on demand."""
 
@@ -357,23 +355,6 @@ def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap])
         if one.resource_type == "ConceptMap":
             tables.add(one.resource)
     return tables
-
-
-def _definitions(maps: Maps, packages: Packages) -> list[Json]:
-    """The logical models that maps use, and their bases, as far as packages have them."""
-    found: dict[str, Json] = {}
-    queue = [one.url for content in maps.values() for one in content.structures]
-    while queue:
-        url = queue.pop()
-        if url in found or url.startswith(V2_CANONICAL) or FHIR_CANONICAL.fullmatch(url):
-            continue
-        entry = packages.find(url, "StructureDefinition")
-        if entry is not None:
-            found[url] = definition = entry.resource()
-            elements = (definition.get("snapshot") or definition.get("differential") or {}).get("element", ())
-            queue += [str(kind.get("code", "")) for element in elements for kind in element.get("type", ())]
-            queue.append(str(definition.get("baseDefinition", "")))
-    return list(found.values())
 
 
 class LocalMapper:
@@ -402,6 +383,5 @@ __all__ = [
     "ProfiledMessage",
     "VendorProfiles",
     "installed_map",
-    "installed_place",
     "message_key",
 ]

@@ -1,8 +1,8 @@
-"""The mapping service: `/mapping/fhir`, with `$transform` and the installed StructureMaps and ConceptMaps.
+"""The mapping service: `/mapping/fhir`, with `$transform`, StructureMaps, ConceptMaps and StructureDefinitions.
 
-StructureMap and ConceptMap support search (by `url`, `name`, `_id`) and read, whatever their origin: ipf, a package or
-HTTP.  A posted map is compiled with all others before it is accepted, and then used by every process without a restart.
-A map that does not compile is refused with its location (422).  FHIR Mapping Language text has the type
+These three support search (by `url`, `name`, `_id`) and read, whatever their origin: ipf, a package or HTTP.  A posted
+map, table or logical model is compiled with all others before it is accepted, and then used by every process without a
+restart.  What does not compile is refused with its location (422).  FHIR Mapping Language text has the type
 `text/fhir-mapping`.
 
 Maps apply to the messages of all tenants, so only the tenant `default`, which is the operator's, may change them.  A
@@ -38,7 +38,7 @@ from ipf.rest.write.permission import check_authenticated
 from ipf.security.access import insufficient, required
 
 FML = "text/fhir-mapping"
-TYPES = ("StructureMap", "ConceptMap")
+TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
 _PAGE_SIZE = 50
 _MAX_PAGE_SIZE = 1000
 _INVALID_ID_CHARACTERS = re.compile(r"[^A-Za-z0-9.-]+")
@@ -210,8 +210,9 @@ class InstalledResources:
         self._installed = {(one.resource_type, one.url): one for one in installation.installed}
         self._urls: dict[str, dict[str, str]] = {kind: {} for kind in TYPES}
         tables = [*library.tables.resources, *(one.url for one in library.packages.newest("ConceptMap"))]
-        for kind, urls in (("StructureMap", library.maps), ("ConceptMap", tables)):
-            for url in urls:
+        models = [*library.definitions, *(one.url for one in library.packages.newest("StructureDefinition"))]
+        for kind, urls in (("StructureMap", library.maps), ("ConceptMap", tables), ("StructureDefinition", models)):
+            for url in dict.fromkeys(urls):
                 self._urls[kind][self.id_of(kind, url)] = url
 
     def id_of(self, kind: str, url: str) -> str:
@@ -238,7 +239,7 @@ class InstalledResources:
         if kind == "ConceptMap" and url in self.library.tables.resources:
             return {**self.library.tables.resources[url], "id": resource_id}
         entry = self.library.packages.find(url, kind)
-        if entry is not None and (kind == "ConceptMap" or self.library.maps[url].file == entry.place):
+        if entry is not None and (kind != "StructureMap" or self.library.maps[url].file == entry.place):
             return {**entry.resource(), "id": resource_id}
         made = to_json(self.library.maps[url])
         return {"resourceType": made.pop("resourceType"), "id": resource_id, **made}

@@ -185,6 +185,22 @@ class RoundTripTests(TestCase):
         self.assertEqual(print_map(again), printed)
         self.assertEqual(from_json(loads(dumps(to_json(made)))), made, name)
 
+    def test_comments_of_structures_and_metadata_of_resources_are_printed(self) -> None:
+        resource = to_json(parse(END_TO_END))
+        resource |= {"version": "1.2", "publisher": 'A "B"', "date": "2026-01-01", "copyright": "line\nline"}
+        resource["structure"][0]["documentation"] = "The sender's\nstructure."
+        read = from_json(resource)
+        text = print_map(read)
+        for line in (
+            '/// version = "1.2"',
+            '// The sender\'s\n// structure.\nuses "http://s/A"',
+            "// About the group.",
+        ):
+            self.assertIn(line, text)
+        self.assertEqual(parse(text), read)
+        self.assertEqual(print_map(parse(text)), text)
+        self.assertEqual(from_json(to_json(read)), read)
+
     def test_written_maps(self) -> None:
         self.check(parse(END_TO_END), "whole")
         for text, _ in SOURCES:

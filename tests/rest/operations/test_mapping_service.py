@@ -45,6 +45,34 @@ PUBLISHED = {
 PATIENT = {"resourceType": "Patient", "name": [{"family": "Hansen"}], "gender": "female"}
 
 
+PLACE = "StructureDefinition/visitor"
+MODEL: dict[str, Any] = {
+    "resourceType": "StructureDefinition",
+    "url": "http://x.org/StructureDefinition/visitor",
+    "type": "http://x.org/StructureDefinition/visitor",
+    "kind": "logical",
+    "differential": {
+        "element": [
+            {"path": "Visitor"},
+            {"path": "Visitor.family", "max": "*", "type": [{"code": "string"}]},
+        ]
+    },
+}
+MODEL_MAP = """
+/// url = "http://x.org/StructureMap/visitor"
+uses "http://hl7.org/fhir/StructureDefinition/Patient" alias Patient as source
+uses "http://x.org/StructureDefinition/visitor" alias Visitor as target
+group visitor(source src : Patient, target tgt : Visitor) { src.name as name -> tgt.surname = (name.family); }
+"""
+BROKEN_MODELS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"url": "http://hl7.org/fhir/StructureDefinition/Patient"}, "a type of FHIR R4 cannot be replaced"),
+    ({"kind": "primitive-type"}, "kind must be logical, resource or complex-type"),
+    ({"differential": {"element": []}}, "elements in a snapshot or a differential"),
+    ({"differential": {"element": [{"path": "A"}, {"path": "B.c"}]}}, "element 1 has no path below A"),
+    ({"differential": {"element": [{"path": "A"}, {"path": "A.c", "type": [{}]}]}}, "element 1 (A.c) has no code"),
+)
+
+
 def er7(sex: str = "F") -> bytes:
     """A small message."""
     return f"MSH|^~\\&|FEED|G|IPF|IPF|2026||ADT^A01^ADT_A01|M1|P|2.5\rPID|1||P1||||19700101|{sex}\r".encode()
@@ -253,3 +281,32 @@ class MappingServiceTests(TestCase):
         other = {**table, "url": "urn:test:other"}
         self.assertEqual((await self.ask("PUT", "ConceptMap/sex", other)).status, 422)
         self.assertEqual((await self.ask("POST", "ConceptMap", other)).status, 201)
+
+    async def test_install_a_logical_model(self) -> None:
+        """Maps use it at once; its elements are checked, and it cannot break a map that is installed."""
+        for broken, text in BROKEN_MODELS:
+            answer = await self.ask("POST", "StructureDefinition", {**MODEL, **broken})
+            self.assertEqual((answer.status, text in answer.body.decode()), (422, True), (broken, answer.body))
+        self.assertEqual((await self.ask("POST", "StructureMap", MODEL_MAP.encode(), FML)).status, 201)  # not checked
+        answer = await self.ask("POST", "StructureDefinition", MODEL)
+        self.assertEqual(answer.status, 422)
+        self.assertIn("Visitor has no element 'surname'", answer.body.decode())
+        fixed = MODEL_MAP.replace("surname", "family")
+        self.assertEqual((await self.ask("POST", "StructureMap", fixed.encode(), FML)).status, 200)
+        answer = await self.ask("POST", "StructureDefinition", MODEL)
+        self.assertEqual((answer.status, dict(answer.headers)["Location"]), (201, f"http://h/mapping/fhir/{PLACE}"))
+        status, made = await self.transform("?source=http://x.org/StructureMap/visitor", PATIENT)
+        self.assertEqual((status, made), (200, {"resourceType": "Visitor", "family": ["Hansen"]}))
+        renamed = json.loads(json.dumps(MODEL).replace("family", "name"))
+        self.assertEqual((await self.ask("PUT", PLACE, renamed)).status, 422)
+
+    async def test_read_and_remove_a_logical_model(self) -> None:
+        self.assertEqual((await self.ask("PUT", PLACE, MODEL)).status, 201)
+        self.assertEqual((await self.ask("POST", "StructureMap", MODEL_MAP.encode(), FML)).status, 422)
+        read = json.loads((await self.ask("GET", PLACE)).body)
+        self.assertEqual((read["url"], read["meta"]["versionId"]), (MODEL["url"], "1"))
+        found = json.loads((await self.ask("GET", f"StructureDefinition?url={MODEL['url']}")).body)
+        self.assertEqual([one["resource"]["id"] for one in found["entry"]], ["visitor"])
+        self.assertEqual((await self.ask("DELETE", PLACE)).status, 204)
+        self.assertEqual((await self.ask("GET", PLACE)).status, 404)
+        self.assertEqual((await self.ask("POST", "StructureMap", MODEL_MAP.encode(), FML)).status, 201)  # not checked
