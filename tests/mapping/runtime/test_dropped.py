@@ -15,16 +15,16 @@ from tests.mapping.support import HEAD, V2, message, patient_program, program
 ORDERS = """group main(source src : ADT_A01, target bundle : Bundle) {
   src.PID as pid -> bundle.entry as pe, pe.resource = create('Patient') as patient, patient.identifier as key,
     key.system = 'urn:p', key.value = 'P1' then {
-    src.NK1 as order -> bundle.entry as entry, entry.resource = create('ServiceRequest') as request,
+    src.NK1 as order -> bundle.entry as entry, entry.resource = create('Observation') as request,
       request.subject = reference(patient) then Order(order, request);
   };
 }
-group Order(source order : NK1, target request : ServiceRequest) {
+group Order(source order : NK1, target request : Observation) {
   order.NK1_2 as number -> request.identifier as id, id.system = 'urn:o', id.value = number;
   order.NK1_3 as code -> request.code as concept, concept.text = code;
   order.NK1_4 as note -> request.note as made, made.text = note;
-  order.NK1_5 as value -> request.quantity = create('Quantity') as made, made.unit = value;
-  order.NK1_6 as value -> request.quantity = create('Range') as made then {
+  order.NK1_5 as value -> request.value = create('Quantity') as made, made.unit = value;
+  order.NK1_6 as value -> request.value = create('Range') as made then {
     value -> made.low as low, low.unit = value;
   };
 }
@@ -35,10 +35,10 @@ MERGES = {
     "NK1||1|GLU|a|x": "",
     "NK1||1|GLU": "",
     "NK1||2|NA|b": "",  # another order
-    "NK1||1|NA|a": "ServiceRequest.code",
-    "NK1||1|NA|b": "ServiceRequest.code ServiceRequest.note",
-    "NK1||1|GLU||y": "ServiceRequest.quantity",
-    "NK1||1|GLU|||y": "ServiceRequest.quantity",  # another type of a choice
+    "NK1||1|NA|a": "Observation.code",
+    "NK1||1|NA|b": "Observation.code Observation.note",
+    "NK1||1|GLU||y": "Observation.value",
+    "NK1||1|GLU|||y": "Observation.value",  # another type of a choice
 }
 
 OVERWRITES = {
@@ -82,7 +82,7 @@ class DroppedTests(TestCase):
         """The first code stays, each path is listed once."""
         compiled = program(HEAD + V2 + ORDERS)
         segments = ["PID|1", *(f"NK1||1|{code}" for code in ("GLU", "NA", "K"))]
-        self.assertEqual(dropped(compiled, *segments), "ServiceRequest.code")
+        self.assertEqual(dropped(compiled, *segments), "Observation.code")
         bundle: Any = finished(*compiled.run(message(*segments), b"k")).bundle()
         codes = [one["resource"].get("code") for one in bundle["entry"]]
         self.assertEqual(codes, [None, {"text": "GLU"}])
