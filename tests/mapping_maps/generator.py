@@ -95,11 +95,18 @@ class Generator:
                     lines.append("|".join([item.name, *self._fields(item.name, MOST_FIELDS)]).rstrip("|"))
 
     def _times(self, slot: Slot) -> int:
-        """How often a slot occurs; required ones may be missing too."""
+        """How often a slot occurs; required ones may be missing too.
+
+        A second patient is not generated where there is one: such a message is refused (ipf/hl7/patients.py).
+        """
         often = 0.93 if slot.required else 0.25 + self.density / 2
         if self.random.random() >= often:
             return 0
-        return self.random.choice((1, 1, 2, 3)) if slot.repeats or self.random.random() < 0.02 else 1
+        is_odd = not slot.repeats and self.random.random() < 0.02
+        begins = {name for one in slot.alternatives for name in (one.group.first if one.group else (one.name,))}
+        if is_odd and "PID" in begins:
+            return 1
+        return self.random.choice((1, 1, 2, 3)) if slot.repeats or is_odd else 1
 
     def _fields(self, segment: str, most: int) -> list[str]:
         return [self._field(f"{segment}_{number}") for number in range(1, most + 1)]

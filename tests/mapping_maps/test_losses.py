@@ -135,6 +135,34 @@ class FurtherOrderTests(TestCase):
         self.assertEqual(numbers(text + "ORC|NW|1|2\nOBR|1|1|4|T"), [["1", "4", "2"]])
 
 
+class SameNumberTests(TestCase):
+    """Several tests of one placer's number are several orders."""
+
+    def test_each_obr_is_an_order(self) -> None:
+        """With its code and notes; entries of one message have conditions of their own."""
+        for kind in ("ORM^O01", "OML^O21", "OMG^O19"):
+            for second in ("OBR|2|1^A||T2", "ORC|NW|1^A\nOBR|2|1^A||T2"):
+                with self.subTest(kind=kind, second=second[:3]):
+                    text = HEAD.format(kind) + f"ORC|NW|1^A\nOBR|1|1^A||T1\nNTE|1||first\n{second}\nNTE|1||second"
+                    held = found(text, REQUEST)
+                    self.assertEqual([values(one, "code.coding.code") for one in held], [["T1"], ["T2"]])
+                    self.assertEqual([values(one, "note.text") for one in held], [["first"], ["second"]])
+                    self.assertEqual(len(conditions(text)[REQUEST]), 2)
+
+    def test_the_same_test_twice(self) -> None:
+        """Two new orders are two; a status of the first is no second."""
+        text = HEAD.format("ORM^O01") + "ORC|NW|1^A\nOBR|1|1^A||BC\nORC|{}|1^A\nOBR|2|1^A||BC"
+        self.assertEqual(len(found(text.format("NW"), REQUEST)), 2)
+        self.assertEqual(len(found(text.format("SC"), REQUEST)), 1)
+
+    def test_each_result_names_its_order(self) -> None:
+        """Two OBR of one number, each with its report."""
+        text = HEAD.format("ORU^R01") + "ORC|RE|1^A\nOBR|1|1^A|9^L|T1\nOBX|1|NM|A||1\nOBR|2|1^A|9^L|T2\nOBX|1|NM|B||2"
+        orders = {values(one, "code.coding.code")[0] for one in found(text, REQUEST)}
+        self.assertEqual(orders, {"T1", "T2"})
+        self.assertEqual(len({one["basedOn"][0]["reference"] for one in found(text, "DiagnosticReport")}), 2)
+
+
 PRIOR = (
     "ORC|NW|1^A\nOBR|1|1^A||T1\n{}ORC|PR|8^A|9^L\nOBR|1|8^A|9^L|718-7^HB^LN|||20250101\nOBX|1|NM|718-7^HB^LN||5||||||F"
 )

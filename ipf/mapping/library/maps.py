@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
 from ipf.hl7.message import Message
+from ipf.hl7.patients import check_patients
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
@@ -194,11 +195,16 @@ class Library:
         return self.run(message).bundle
 
     def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> MappingResult:
-        """The same with warnings, logs and, on request, a trace."""
+        """The same with warnings, logs and, on request, a trace.
+
+        Problem VALUE: a message with two patients where its structure has one.
+        """
         header = message.header
         key = message_key("", header.source_system, header.source_id)
         program = self.program_for(message.message_type)
-        return self._run(program, self._arranged(message, message.message_type), key, overrides, trace=trace)
+        arranged = self._arranged(message, message.message_type)
+        check_patients(arranged)
+        return self._run(program, arranged, key, overrides, trace=trace)
 
     def _arranged(self, message: Message, message_type: str) -> Message:
         """The message as its map reads it.  Problem UNMAPPED: the generic map finds no patient in it."""
