@@ -4,8 +4,9 @@ Arrives: the entries with an identity, and the planned state of the store.  Leav
 new resource; `IdentityConflict` when only an operator can decide; `MoreNeeded` when something must be read first.
 
 A Patient that was merged into another one stands for its survivor, unless the message itself says that it was merged.
-An answer of an operator counts where there would be a conflict: of a Patient for each message with that first key; of a
-resource that belongs to another Patient only until the resource is written again.
+An answer of an operator counts where there would be a conflict, for each message with that first key.  Where the
+message names another person than the Patient, or another Patient than the resource has, it counts only until that
+resource is written again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ipf.rest.write.identity import (
     is_of,
     level,
     patient_id,
+    persons_differ,
     strongest,
     subject_references,
     survivor_reference,
@@ -165,10 +167,22 @@ class IdentityPlan:
         decision = decide_patient(identity, entry.resource or {}, found, candidates)
         if decision.conflict is None:
             return self._key_of(entry, decision)
+        return self._answered_patient(entry, identity) or self._conflict(
+            entry, identity, decision.conflict, candidates, ()
+        )
+
+    def _answered_patient(self, entry: Entry, identity: Identity) -> Key | None:
+        """The Patient of an answer: of another person only until it is written again (a number may be given anew)."""
         answer = self._answer(entry, identity)
-        if answer is not None:
-            return self._tenant, "Patient", self._followed(answer.resource_id)
-        return self._conflict(entry, identity, decision.conflict, candidates, ())
+        if answer is None:
+            return None
+        key = self._tenant, "Patient", self._followed(answer.resource_id)
+        state = self._state(key[1:])
+        stored = None if state is None else state.resource
+        if state is None or stored is None or not persons_differ(entry.resource or {}, stored):
+            return key
+        is_new = answer.answered_at is not None and state.version.last_updated <= answer.answered_at
+        return key if is_new else None
 
     def _is_survivor(self, candidate: Candidate) -> bool:
         """Whether the first number of another Patient of the message, one that is in use, is a number of this one."""

@@ -228,6 +228,20 @@ class IdentitySuite(Suite):
         self.assertEqual(await patients(self.world), [("G", "100 MR, 101 MR, 9 NI"), ("H", "102 MR, 9 NI")])
         self.assertEqual((await self.world.body("Patient/new-one"))["name"][0]["family"], "H")
 
+    async def test_an_answer_does_not_cover_another_person(self) -> None:
+        """Two Patients have one number: after an answer the same person goes on, another one is a conflict again."""
+        kind = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}
+        for family in ("One", "Two"):
+            number = {"system": "urn:ipf:authority:HOSP7", "value": "900", "type": kind}
+            await self.world.send("POST", "Patient", {
+                "resourceType": "Patient", "identifier": [number], "name": [{"family": family}]})  # fmt: skip
+        (conflict,) = await store(self.world, adt("900^^^HOSP7^MR", "Three"))
+        taken = conflict.finding.candidates[1].removeprefix("Patient/")
+        await answer(self.world, self.answers, conflict, taken)
+        later = [adt("900^^^HOSP7^MR", one) for one in ("Three", "Three", "Four")]
+        self.assertEqual(kinds(await store(self.world, *later)), [OK, OK, "ambiguous"])
+        self.assertEqual((await self.world.body(f"Patient/{taken}"))["name"][0]["family"], "Three")
+
     async def test_a_merged_patient_stands_for_its_survivor(self) -> None:
         """A message under the prior number updates the survivor, whose links and numbers stay; a further merge too."""
         merge = adt("1^^^HOSP7^MR", "A", event="ADT^A40^ADT_A39", more="MRG|2^^^HOSP7^MR")
