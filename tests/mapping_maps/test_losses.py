@@ -135,6 +135,35 @@ class FurtherOrderTests(TestCase):
         self.assertEqual(numbers(text + "ORC|NW|1|2\nOBR|1|1|4|T"), [["1", "4", "2"]])
 
 
+class OrderSpecimenTests(TestCase):
+    """What OBR says of specimens."""
+
+    def test_source_of_a_general_order(self) -> None:
+        """ORM has no SPM: OBR-15 makes the specimen, as in OML."""
+        for version in ("2.3", "2.5.1"):
+            with self.subTest(version=version):
+                text = HEAD.format("ORM^O01").replace("2.5.1", version) + f"ORC|NW|1\nOBR|1|1||T{'|' * 11}BLD"
+                self.assertEqual(values(made(text, SPECIMEN), "type.coding.code"), ["BLD"])
+                self.assertEqual(len(made(text, REQUEST)["specimen"]), 1)
+
+    def test_sources_of_one_number(self) -> None:
+        """Two tests of one number from two sources are of two specimens."""
+        for kind in ("ORM^O01", "OML^O21", "ORU^R01"):
+            with self.subTest(kind=kind):
+                source = "|" * 11
+                text = HEAD.format(kind) + f"ORC|NW|1|2\nOBR|1|1|2|T1{source}BLD\nOBR|2|1|2|T2{source}UR"
+                held = found(text, SPECIMEN)
+                self.assertEqual([values(one, "type.coding.code") for one in held], [["BLD"], ["UR"]])
+
+    def test_fasting_of_several_specimens(self) -> None:
+        """The patient fasted for each."""
+        obr = f"ORC|NW|1\nOBR|1|1||T{'|' * 9}F^Fasting^HL70916\nSPM|1|S1\nSPM|2|S2"
+        held = found(HEAD.format("OML^O21") + obr, SPECIMEN)
+        self.assertEqual(
+            [values(one, "collection.fastingStatusCodeableConcept.coding.code") for one in held], [["F"]] * 2
+        )
+
+
 class SameNumberTests(TestCase):
     """Several tests of one placer's number are several orders."""
 
