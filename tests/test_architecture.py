@@ -53,7 +53,7 @@ LAYERS = {
         {"validation"},
     ],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"library"}],
-    "rest": [{"http"}, {"write"}, {"interactions"}, {"operations", "audit"}],
+    "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],

@@ -30,7 +30,7 @@ from ipf.ports.identity import (
     Role,
     Service,
 )
-from ipf.rest.write.identity import (
+from ipf.rest.identity.decisions import (
     EXACT,
     WITHOUT_SUBJECT,
     Candidate,
@@ -46,7 +46,7 @@ from ipf.rest.write.identity import (
     subject_references,
     survivor_reference,
 )
-from ipf.rest.write.orders import meant_orders
+from ipf.rest.identity.orders import meant_orders
 from ipf.rest.write.prefetch import PreparedUnit
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import State, StoreSnapshot

@@ -18,7 +18,7 @@ from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.search import Query
-from ipf.rest.write.identity import WITHOUT_SUBJECT
+from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references
 from ipf.rest.write.second_look import AnswerKey, Key

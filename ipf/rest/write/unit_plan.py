@@ -23,13 +23,13 @@ from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
 from ipf.ports.index import EMPTY
 from ipf.ports.search import Query
+from ipf.rest.identity.retained import may_lack, retained, with_subject
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, has_conditional_reference
 from ipf.rest.write.references import conditional_references, rewrite
-from ipf.rest.write.retained import may_lack, retained, with_subject
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp

@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.rest.write.orders import with_details
+from ipf.rest.identity.orders import with_details
 from tests.corpus import samples
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 from tests.rest.write.messages import kinds, message, resources, store

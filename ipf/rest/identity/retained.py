@@ -18,8 +18,8 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.ports import Json
 from ipf.ports.identity import Identity, IdentityKey, Role
-from ipf.rest.write.identity import SUBJECTS, patient_id, subject_references
-from ipf.rest.write.orders import with_details
+from ipf.rest.identity.decisions import SUBJECTS, patient_id, subject_references
+from ipf.rest.identity.orders import with_details
 
 FURTHER_NUMBER = "urn:ipf:extension:further-number"
 """Extension of a number that a Patient has beside another one of the same authority and type."""

@@ -22,7 +22,7 @@ from ipf.mapping.bundle.merging import other_types
 from ipf.mapping.bundle.orders import order_event, service_codes
 from ipf.ports import Json
 from ipf.ports.identity import Service, ServiceCode
-from ipf.rest.write.identity import Candidate
+from ipf.rest.identity.decisions import Candidate
 
 _FILLER = "FILL"
 _OF_RESULTS = frozenset(("", "RE", "PR"))  # ORC-1 of an order that only a result has named
