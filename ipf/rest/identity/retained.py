@@ -33,7 +33,7 @@ def retained(resource: Json, stored: Json, identity: Identity, patients: Collect
     `patients`: ids of the Patients of the message.
     """
     if identity.role is not Role.SUBJECT:
-        if identity.service is not None and not identity.service.codes:
+        if _names_no_service(identity):
             resource = with_details(resource, stored)
         return with_subject(resource, stored)
     kept: Json = {}
@@ -48,9 +48,14 @@ def retained(resource: Json, stored: Json, identity: Identity, patients: Collect
 
 def may_lack(resource: Json, identity: Identity | None) -> bool:
     """Whether an update may have to keep something of the stored resource."""
-    if identity is not None and identity.role is Role.SUBJECT:
+    if identity is not None and (identity.role is Role.SUBJECT or _names_no_service(identity)):
         return True
     return _has_subject(resource["resourceType"]) and not subject_references(resource)
+
+
+def _names_no_service(identity: Identity) -> bool:
+    """Whether a message names an order by its number only (ORC alone)."""
+    return identity.service is not None and not identity.service.codes
 
 
 @cache
