@@ -48,7 +48,7 @@ RENAMED |= {
         ("VISIT", "PATIENT_VISIT"),
     )
 }
-# The two patients of a swap of beds, and of a link, stand one after the other without a group, save in v2.1, which has one: a group in
+# The two patients of a swap of beds, and of a link, stand one after the other without a group in most versions: a group in
 # all versions, so that it is known which visit is whose.
 REPEATED = {"ADT_A17": ("PID", "PATIENT"), "ADT_A24": ("PID", "PATIENT"), "ADT_A37": ("PID", "PATIENT")}
 
@@ -193,6 +193,8 @@ def grouped(name: str, syntax: str) -> str:
         syntax = syntax.replace(" [ORDER_DOCUMENT(OBX [{PRT}] TXA)]", "")
     first, group_name = REPEATED.get(name, ("", ""))
     head, *halves = syntax.split(f" {first}") if first else [syntax]
+    if len(halves) == 2 and not halves[1]:  # A24 of v2.1: the second patient has no visit, which is optional then
+        halves = ["".join(f" [{segment}]" for segment in halves[0].split())] * 2
     if len(halves) != 2 or halves[0] != halves[1]:
         return syntax
     return f"{head} {{{group_name}({first}{halves[0]})}}"

@@ -115,7 +115,7 @@ class PersonTests(TestCase):
                 self.assertNotIn("link", made)
 
     def test_link_without_groups(self) -> None:
-        """Version 2.1."""
+        """Version 2.1 writes both patients without groups."""
         made = resources(text("ADT^A24", pid(), pid("200^^^HOSP^MR"), version="2.1"), "Patient")
         self.assertEqual([one["link"][0]["type"] for one in made], ["seealso", "seealso"])
 
