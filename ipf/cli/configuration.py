@@ -75,7 +75,8 @@ async def unread(
 ) -> None:
     """List the fields of converted messages that are not in the result, the most frequent first.
 
-    Kinds: unread (no rule read it), declared (on purpose, with the reason), dropped (a rule's result was lost).
+    Kinds: unread (no rule read it), dropped (a rule's result was lost), invalid (an element that R4 does not allow);
+    last declared (on purpose, with the reason).
     """
     wanted = {"source_system": sender, "message_type": message_type, "kind": kind, "path": path}
     if message_id is not None:

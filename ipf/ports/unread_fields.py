@@ -63,7 +63,7 @@ class UnreadFields(Protocol):
         """Add counts.  A sender that has `MOST_PATHS` rows gets no more: further paths count as OTHER_PATHS."""
 
     async def fields(self, wanted: UnreadFilter, limit: int, offset: int) -> tuple[int, Sequence[UnreadRow]]:
-        """Number of all rows, and one page, the most frequent first."""
+        """Number of all rows, and one page: declared ones last, then the most frequent first."""
 
     async def forget(self, number: int) -> None:
         """Remove a row: it comes back when a conversion has the field again."""

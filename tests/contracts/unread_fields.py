@@ -33,14 +33,14 @@ class UnreadFieldsContract(TestCase):
         return [(row.path, row.kind, row.occurrences) for row in rows]
 
     async def test_counts_add_up(self) -> None:
-        """One row for each sender, type, path and kind; the newest message is the sample."""
+        """One row for each sender, type, path and kind, declared ones last; the newest message is the sample."""
         await self.inbox.store([received("A"), received("B")])
         await self.unread.add([])
         await self.unread.add([count()])
         declared = count("PID-1", 4, kind="declared", reason="set ID (a.fml:1)")
         await self.unread.add([count("PV1-40", 2, 2), count("ZPI"), declared])
         self.assertEqual(
-            await self._listed(), [("PID-1", "declared", 4), ("PV1-40", "unread", 3), ("ZPI", "unread", 1)]
+            await self._listed(), [("PV1-40", "unread", 3), ("ZPI", "unread", 1), ("PID-1", "declared", 4)]
         )
         _, rows = await self.unread.fields(UnreadFilter(path="PV1-40"), 1, 0)
         self.assertEqual((rows[0].message_id, rows[0].source_system, rows[0].message_type), (2, "LAB", "ADT_A01"))

@@ -46,7 +46,7 @@ class MemoryUnreadFields:
     async def fields(self, wanted: UnreadFilter, limit: int, offset: int) -> tuple[int, Sequence[UnreadRow]]:
         """See `ports.UnreadFields.fields`."""
         rows = [row for row in self._rows.values() if _matches(row, wanted)]
-        rows.sort(key=lambda row: (-row.occurrences, row.source_system, row.message_type, row.path, row.kind, row.id))
+        rows.sort(key=lambda row: (row.kind == "declared", -row.occurrences, row.source_system, row.message_type, row.path, row.kind, row.id))
         return len(rows), [await self._shown(row) for row in rows[offset : offset + limit]]
 
     async def _shown(self, row: UnreadRow) -> UnreadRow:

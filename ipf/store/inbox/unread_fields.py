@@ -76,7 +76,7 @@ class PostgresUnreadFields:
         """See `ports.UnreadFields.fields`."""
         where = _where(wanted)
         total = await self._database.one(f"SELECT count(*) FROM unread_fields u WHERE {where}")
-        order = "u.occurrences DESC, u.source_system, u.message_type, u.path, u.kind, u.id"
+        order = "u.kind = 'declared', u.occurrences DESC, u.source_system, u.message_type, u.path, u.kind, u.id"
         page = f"LIMIT {int(limit)} OFFSET {int(offset)}"
         rows = await self._database.many(f"{_ROWS} WHERE {where} ORDER BY {order} {page}")
         return int(total[0]), [UnreadRow(*row) for row in rows]

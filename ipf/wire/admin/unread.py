@@ -41,7 +41,7 @@ def routes(unread: UnreadFields) -> Routes:
 
 
 async def list_fields(unread: UnreadFields, request: Request) -> Answer:
-    """`GET /admin/unread-fields`: one page, the most frequent first."""
+    """`GET /admin/unread-fields`: one page, the most frequent first, then what maps ignore on purpose."""
     parameters = parameters_of(request)
     limit, offset = window(parameters)
     total, rows = await unread.fields(_filter(parameters), limit, offset)
