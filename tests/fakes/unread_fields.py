@@ -46,7 +46,7 @@ class MemoryUnreadFields:
     async def fields(self, wanted: UnreadFilter, limit: int, offset: int) -> tuple[int, Sequence[UnreadRow]]:
         """See `ports.UnreadFields.fields`."""
         rows = [row for row in self._rows.values() if _matches(row, wanted)]
-        rows.sort(key=lambda row: (row.kind == "declared", -row.occurrences, row.source_system, row.message_type, row.path, row.kind, row.id))
+        rows.sort(key=_order)
         return len(rows), [await self._shown(row) for row in rows[offset : offset + limit]]
 
     async def _shown(self, row: UnreadRow) -> UnreadRow:
@@ -79,3 +79,9 @@ def _matches(row: UnreadRow, wanted: UnreadFilter) -> bool:
 
 
 _: type[UnreadFields] = MemoryUnreadFields
+
+
+def _order(row: UnreadRow) -> tuple[bool, int, str, str, str, str, int]:
+    """What a map ignores on purpose comes last."""
+    of_row = row.source_system, row.message_type, row.path, row.kind, row.id
+    return row.kind == "declared", -row.occurrences, *of_row
