@@ -19,11 +19,9 @@ from typing import Any
 
 import treq
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import serverFromString
-from twisted.internet.error import CannotListenError
-from twisted.internet.protocol import Factory
 from twisted.internet.task import react
 
+from ipf.app.listeners.check import try_endpoints
 from ipf.app.maps.check import load_maps
 from ipf.app.maps.installation import maps_folder
 from ipf.app.maps.packages import load_packages
@@ -131,20 +129,16 @@ def _embedded(data: Path) -> list[Finding]:
 
 
 async def _ports(host: Host) -> list[Finding]:
-    settings = host.settings
-    listeners = [("HTTP", settings.http_listen), *((f"MLLP {one.name}", one.endpoint) for one in settings.mllp_listen)]
     if host.service_runs:
         return [Finding("ports", OK, "in use by the running service")]
-    return [await _port(name, endpoint, host.reactor) for name, endpoint in listeners]
-
-
-async def _port(name: str, endpoint: str, reactor: Any) -> Finding:
-    try:
-        port = await serverFromString(reactor, endpoint).listen(Factory())
-    except (CannotListenError, ValueError, OSError) as error:
-        return Finding(f"port {name}", FAILED, f"{endpoint}: {error}")
-    await port.stopListening()
-    return Finding(f"port {name}", OK, f"{endpoint} is free")
+    return [
+        Finding(
+            f"port {one.variable}",
+            OK if one.problem is None else FAILED,
+            f"{one.endpoint} is free" if one.problem is None else one.problem.text,
+        )
+        for one in await try_endpoints(host.settings, host.reactor)
+    ]
 
 
 async def _maps(host: Host) -> list[Finding]:

@@ -14,7 +14,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from ipf.app.listeners.endpoints import check_endpoints, connection_limits, is_protected
+from ipf.app.listeners.check import check_endpoints, check_folders
+from ipf.app.listeners.endpoints import connection_limits, is_protected
 from ipf.app.listeners.http import HttpParts, open_http
 from ipf.app.listeners.mllp import MllpListeners, build_receiver
 from ipf.app.maps.installation import open_maps
@@ -47,7 +48,8 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     """
     systemd = Systemd(os.environ, reactor)
     warn_about_security(settings)
-    check_endpoints(settings, reactor)
+    check_folders(settings)
+    await check_endpoints(settings, reactor)
     limits = connection_limits(settings)
 
     urls = await open_databases(settings, reactor, stack)

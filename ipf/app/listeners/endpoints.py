@@ -1,20 +1,19 @@
-"""Checks endpoint strings and folders before anything is started, and opens listeners.
+"""Opens listeners: how an unprotected one is bound, and how many connections each takes.
 
-A Problem about an unusable endpoint or folder has the name of its setting as its place.
+A Problem about an unusable endpoint has the name of its setting as its place.
 """
 
 from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
+from ipf.app.listeners.unusable import UNUSABLE, reason_of
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.wire.mllp.refused import AbortRefused
@@ -25,7 +24,6 @@ HTTP, MLLP = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN"
 _MAX_FILES = 65_536  # open files and sockets that the service asks for
 _SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
 _TLS = ("ssl:", "mtls:")
-_UNUSABLE = (CannotListenError, ValueError, TypeError, LookupError, OSError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +87,13 @@ def http_connections(settings: Settings, files: int) -> int:
     return min(settings.http_max_connections, max(left, files // 4, 1))
 
 
-def check_endpoints(settings: Settings, reactor: Any) -> None:
-    """Problem VALUE for an endpoint string that is invalid, or a folder that does not exist; opens nothing."""
-    for variable, endpoint in ((HTTP, settings.http_listen), *((MLLP, one.endpoint) for one in settings.mllp_listen)):
-        try:
-            serverFromString(reactor, endpoint)
-        except _UNUSABLE as error:
-            text = f"{endpoint} is not an endpoint such as tcp:2575 or tcp:2575:interface=0.0.0.0 ({error})"
-            raise Problem(Category.VALUE, text, variable) from error
-    for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir)):
-        if folder is not None and not Path(folder).is_dir():
-            raise Problem(Category.VALUE, f"{folder} is not a folder", variable)
-
-
 async def listen(reactor: Any, endpoint: str, factory: Any, name: str, variable: str | None = None) -> IListeningPort:
     """Open a listener.  Problem UNAVAILABLE when it cannot be opened."""
     factory.noisy = False
     try:
         served = AbortRefused(factory) if endpoint.startswith(_TLS) else factory
         port: IListeningPort = await serverFromString(reactor, endpoint).listen(served)
-    except _UNUSABLE as error:
-        raise Problem(Category.UNAVAILABLE, f"{name} cannot listen on {endpoint}: {error}", variable) from error
+    except UNUSABLE as error:
+        raise Problem(Category.UNAVAILABLE, f"{endpoint}: {reason_of(error)}", variable or name) from error
     log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)
     return port

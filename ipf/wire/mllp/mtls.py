@@ -15,6 +15,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from OpenSSL.SSL import Error as TlsError
 from twisted.internet.endpoints import SSL4ServerEndpoint
 from twisted.internet.interfaces import IStreamServerEndpointStringParser
 from twisted.internet.ssl import Certificate, CertificateOptions, KeyPair, TLSVersion, trustRootFromCertificates
@@ -59,13 +60,18 @@ def server_options(private_key: str, cert_key: str, client_ca: str, chain: str =
         raise
     except Exception as wrong:  # OpenSSL raises many types; none names the file
         raise ValueError(f"the files of the TLS endpoint cannot be used: {type(wrong).__name__}") from None
-    return CertificateOptions(
+    options = CertificateOptions(
         privateKey=key,
         certificate=own[0],
         extraCertChain=rest,
         trustRoot=roots,
         raiseMinimumTo=TLSVersion.TLSv1_2,
     )
+    try:
+        options.getContext().check_privatekey()
+    except TlsError:
+        raise ValueError(f"the certificate in {cert_key} is not that of the key in {private_key}") from None
+    return options
 
 
 def certificates(path: str) -> list[Any]:

@@ -1,0 +1,110 @@
+"""Checks the listeners and folders of the settings before a database is started or contacted.
+
+Each endpoint is opened as the service opens it later, and closed again once all are open, so the kernel decides what is
+in use, across the listeners of the settings as well.  No endpoint stays open during the start: a sender would be
+connected to a service that does not answer yet.  Sockets that systemd passes are open already and only looked up.
+
+A Problem has the name of its setting as its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint, serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import Factory
+
+from ipf.app.listeners.endpoints import HTTP, MLLP, bound, is_protected
+from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
+from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
+
+_EXAMPLE = "tcp:2575 or tcp:2575:interface=0.0.0.0"
+
+
+def endpoints_of(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The setting and the endpoint string of each listener."""
+    yield HTTP, settings.http_listen
+    for one in settings.mllp_listen:
+        yield MLLP, one.endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A listener of the settings, and what keeps it from being opened."""
+
+    variable: str
+    endpoint: str
+    problem: Problem | None
+
+
+async def check_endpoints(settings: Settings, reactor: Any) -> None:
+    """Problem VALUE for an invalid endpoint string, UNAVAILABLE for one that cannot be opened; leaves none open."""
+    for one in await try_endpoints(settings, reactor):
+        if one.problem is not None:
+            raise one.problem
+
+
+async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
+    """Open each listener, then close all."""
+    tried: list[Tried] = []
+    opened: dict[str, IListeningPort] = {}
+    adopted: dict[int, str] = {}
+    for variable, endpoint in endpoints_of(settings):
+        problem = None
+        try:
+            server = _parsed(bound(endpoint, is_protected(settings)), reactor)
+            if isinstance(server, AdoptedStreamServerEndpoint):
+                _check_adopted(server, f"{variable} ({endpoint})", adopted)
+            else:
+                opened[f"{variable} ({endpoint})"] = await server.listen(Factory())
+        except Problem as invalid:
+            problem = Problem(invalid.category, f"{endpoint}: {invalid.text}", variable)
+        except UNUSABLE as error:
+            text = f"{endpoint}: {reason_of(error)}{_taken_by(error, opened)}"
+            problem = Problem(Category.UNAVAILABLE, text, variable)
+        tried.append(Tried(variable, endpoint, problem))
+    for port in opened.values():
+        await maybeDeferred(port.stopListening)
+    return tried
+
+
+def check_folders(settings: Settings) -> None:
+    """Problem VALUE for a folder that does not exist."""
+    for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir)):
+        if folder is not None and not Path(folder).is_dir():
+            raise Problem(Category.VALUE, f"{folder} is not a folder", variable)
+
+
+def _parsed(endpoint: str, reactor: Any) -> IStreamServerEndpoint:
+    """The endpoint of an endpoint string, not opened.  Problem VALUE when it is invalid, or its files are."""
+    try:
+        found: IStreamServerEndpoint = serverFromString(reactor, endpoint)
+    except UNUSABLE as error:
+        is_known = endpoint.partition(":")[0] in ("ssl", "mtls", "systemd")
+        text = reason_of(error) if is_known else f"not an endpoint such as {_EXAMPLE} ({reason_of(error)})"
+        raise Problem(Category.VALUE, text) from error
+    return found
+
+
+def _taken_by(error: Exception, opened: Mapping[str, IListeningPort]) -> str:
+    """Names the listener of these settings that has the address."""
+    if isinstance(error, CannotListenError) and is_in_use(error):
+        for name, port in opened.items():
+            host = port.getHost()
+            if error.port in (getattr(host, "port", None), getattr(host, "name", None)):
+                return f" by {name}"
+    return ""
+
+
+def _check_adopted(server: AdoptedStreamServerEndpoint, name: str, adopted: dict[int, str]) -> None:
+    """Problem VALUE for a socket of systemd that two listeners name."""
+    if server.fileno in adopted:
+        raise Problem(Category.VALUE, f"the socket is in use by {adopted[server.fileno]}")
+    adopted[server.fileno] = name
