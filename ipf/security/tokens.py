@@ -15,13 +15,13 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NoReturn
 
 from ipf.ports import Caller
 from ipf.security.keys import ALGORITHMS, KeySet
 
 LONGEST = 16_384
+_LATEST = 253_402_300_799  # seconds since 1970: the last of the year 9999, after which there is no datetime
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+", re.ASCII)
 _TYPES = frozenset((None, "jwt", "at+jwt", "application/jwt", "application/at+jwt"))
 _ID = re.compile(r"(?:Patient/)?([A-Za-z0-9.-]{1,64})", re.ASCII)
@@ -119,8 +119,10 @@ def _instant(claims: Mapping[str, Any], name: str) -> float | None:
     if name not in claims:
         return None
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"its {name} is not a number of seconds")
+    if not -_LATEST <= value <= _LATEST:  # also for NaN, and for integers that no float holds
+        raise TokenRefused(f"its {name} is not within the years up to 9999")
     return float(value)
 
 

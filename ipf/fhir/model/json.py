@@ -25,11 +25,21 @@ from ipf.errors import Category, Problem
 __all__ = ["JsonDecimal", "dumps", "indented", "loads"]
 
 _LARGEST_EXPONENT = 1000
+_MOST_DIGITS = 1000  # of one number; R4 requires 18, and PostgreSQL's numeric ends at 16,383 after the point
 _SAFE_INTEGER_LENGTH = 18  # digits that always fit in 64 bits
 # In compact JSON a number follows `":`, `[` or `,`: three expressions, each with a fixed beginning, are searched four
 # times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the exact path.
 _DECIMALS = tuple(re.compile(start + rb"-?\d+[.eE]").search for start in (rb'":', rb"\[", b","))
+_RANGE = f"at most {_MOST_DIGITS} characters, and exponents up to {_LARGEST_EXPONENT}"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class _OutOfRange(Exception):
+    """A number that is too large, too small or too long.  `literal`: as it is written."""
+
+    def __init__(self, literal: str) -> None:
+        super().__init__()
+        self.literal = literal
 
 
 class JsonDecimal(Decimal):
@@ -92,6 +102,8 @@ def _load_carefully(data: bytes) -> Any:
         dumps(value)  # refuses values that cannot be serialized: lone surrogates, excessive nesting
     except UnicodeDecodeError as error:
         raise _malformed(f"the text is not UTF-8 at byte {error.start}") from None
+    except _OutOfRange as error:
+        raise _malformed(f"a number is out of range{_place_of(error.literal, data)}: {_RANGE}") from None
     except json.JSONDecodeError as error:
         raise _malformed(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
@@ -122,9 +134,9 @@ def _decimal(literal: str) -> JsonDecimal:
     try:
         number = JsonDecimal(literal)
     except DecimalException:
-        raise _malformed("a number is out of range") from None
-    if abs(number.adjusted()) > _LARGEST_EXPONENT:
-        raise _malformed("a number is out of range")
+        raise _OutOfRange(literal) from None
+    if abs(number.adjusted()) > _LARGEST_EXPONENT or len(literal) > _MOST_DIGITS:
+        raise _OutOfRange(literal)
     return number
 
 
@@ -136,6 +148,13 @@ def _integer(literal: str) -> int | JsonDecimal:
 
 def _constant(name: str) -> Any:
     raise _malformed(f"{name} is not a JSON number")
+
+
+def _place_of(literal: str, data: bytes) -> str:
+    """The line and column of the first number that is written like this."""
+    before, found, _ = data.partition(literal.encode())
+    line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode(errors="replace")) + 1
+    return f" at line {line} column {column}" if found else ""
 
 
 def _malformed(text: str) -> Problem:

@@ -42,6 +42,7 @@ class CodeSystem:
         self.any_case: bool = facts.get("any_case", False)
         self.concepts: dict[str, Concept] = {}
         self._folded: dict[str, Concept] = {}
+        self._children: dict[str, list[str]] | None = None
         for concept in _flat(facts.get("concepts", ()), _NO_PARENTS):
             self.concepts.setdefault(concept.code, concept)
         if self.any_case:
@@ -67,9 +68,30 @@ class CodeSystem:
                     pending.append(parent)
         return found
 
-    def below(self, ancestor: str) -> Iterator[str]:
-        """All descendants of a code."""
-        return (code for code in self.concepts if self.is_below(code, ancestor))
+    def below(self, ancestor: str) -> set[str]:
+        """All descendants of a code; each concept is visited once."""
+        if self._children is None:
+            self._children = self._by_parent()
+        found: set[str] = set()
+        pending = [self._own(ancestor)]
+        while pending:
+            for code in self._children.get(pending.pop(), ()):
+                if code not in found:
+                    found.add(code)
+                    pending.append(code)
+        return found
+
+    def _by_parent(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for concept in self.concepts.values():
+            for parent in concept.parents:
+                found.setdefault(self._own(parent), []).append(concept.code)
+        return found
+
+    def _own(self, code: str) -> str:
+        """The code as the system writes it."""
+        known = self.find(code)
+        return code if known is None else known.code
 
 
 def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
@@ -94,8 +116,13 @@ def facts_of(resource: Json) -> Json:
         "name": resource.get("name", ""),
         "content": resource.get("content", ""),
         "any_case": resource.get("caseSensitive") is False,
-        "concepts": [_row(one) for one in resource.get("concept", ())],
+        "concepts": _rows(resource.get("concept", ())),
     }
+
+
+def _rows(concepts: Iterable[Json]) -> list[list[Any]]:
+    """The rows of those with a code; another one cannot be asked for."""
+    return [_row(one) for one in concepts if "code" in one]
 
 
 def _row(concept: Json) -> list[Any]:
@@ -103,7 +130,7 @@ def _row(concept: Json) -> list[Any]:
     for one in concept.get("property", ()):
         value = next((item for name, item in one.items() if name.startswith("value")), None)
         properties.setdefault(one.get("code", ""), []).append(value)
-    children = [_row(one) for one in concept.get("concept", ())]
+    children = _rows(concept.get("concept", ()))
     designations = tuple(concept.get("designation", ()))
     display, definition = concept.get("display", ""), concept.get("definition", "")
     return [concept["code"], display, children, properties, definition, designations]

@@ -8,6 +8,7 @@ Source: https://hl7.org/fhir/R4/terminology-service.html
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.fhir.terminology.valueset import Membership
 
 Json = dict[str, Any]
+DEEPEST = 50  # value sets that include one another
 Find = Callable[[str, str], Json | None]  # resource type, canonical -> resource
 
 
@@ -28,6 +30,7 @@ class Terminology:
         self._find = find
         self._systems: dict[str, CodeSystem | None] = {}
         self._sets: dict[str, Membership | None] = {}
+        self._begun = threading.local()
 
     def system(self, url: str) -> CodeSystem | None:
         """The code system with this url; None when it is not loaded."""
@@ -37,12 +40,21 @@ class Terminology:
 
     def members(self, value_set: str) -> Membership | None:
         """The members of a value set; None when it is not loaded or contains itself."""
-        if value_set not in self._sets:
-            self._sets[value_set] = None  # during the expansion: a value set cannot contain itself
+        if value_set in self._sets:
+            return self._sets[value_set]
+        begun: set[str] = self._begun.__dict__.setdefault("value_sets", set())  # by this thread
+        if value_set in begun:
+            return None
+        if len(begun) >= DEEPEST:
+            return Membership(unknown={""}, errors={f"value sets include each other more than {DEEPEST} deep"})
+        begun.add(value_set)
+        try:
             facts = self._load_set(value_set)
-            if facts is not None:
-                self._sets[value_set] = valueset.expansion_of(facts, self.system, self.members)
-        return self._sets[value_set]
+            found = None if facts is None else valueset.expansion_of(facts, self.system, self.members)
+        finally:
+            begun.remove(value_set)
+        self._sets[value_set] = found
+        return found
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
         """Whether a code is in a value set; None when it cannot be decided."""

@@ -17,6 +17,7 @@ from ipf.fhir.terminology.codesystem import CodeSystem, Concept
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 
 Json = dict[str, Any]
+_FILTER = ("property", "op", "value")
 Systems = Callable[[str], CodeSystem | None]
 Sets = Callable[[str], "Membership | None"]
 
@@ -84,6 +85,8 @@ def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
 
 def _from_system(include: Json, systems: Systems) -> Membership:
     url = include["system"]
+    if "broken" in include:
+        return Membership(unknown={url}, errors={include["broken"]})
     system = systems(url)
     if "codes" in include:
         return Membership({url: dict(_listed(include["codes"], system))})
@@ -118,7 +121,7 @@ def _listed(rows: list[Any], system: CodeSystem | None) -> Iterator[tuple[str, s
 def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callable[[Concept], bool] | None:
     """A filter as a test; None when it is not supported."""
     if name in ("concept", "code") and operator in ("is-a", "descendent-of", "is-not-a"):
-        below = set(system.below(value))
+        below = system.below(value)
         if operator == "is-not-a":
             return lambda concept: concept.code not in below and concept.code != value
         own = operator == "is-a"
@@ -205,7 +208,8 @@ def facts_of(resource: Json) -> Json:
         }
     facts: Json = {"name": resource.get("name", "")}
     for word in ("include", "exclude"):
-        facts[word] = [_facts_of_include(one) for one in compose.get(word, ())]
+        places = ((f"ValueSet.compose.{word}[{n}]", one) for n, one in enumerate(compose.get(word, ())))
+        facts[word] = [_facts_of_include(one, place) for place, one in places]
     return facts
 
 
@@ -216,14 +220,20 @@ def _expanded(rows: list[Json]) -> Iterator[tuple[str, str, str]]:
         yield from _expanded(row.get("contains", []))
 
 
-def _facts_of_include(include: Json) -> Json:
+def _facts_of_include(include: Json, place: str) -> Json:
+    """`broken`: what a concept or a filter lacks; its members cannot be told then."""
     found: Json = {}
     if "system" in include:
         found["system"] = include["system"]
     if "concept" in include:
-        found["codes"] = [[one["code"], one.get("display", "")] for one in include["concept"]]
+        found["codes"] = [[one.get("code", ""), one.get("display", "")] for one in include["concept"]]
     if "filter" in include:
-        found["filters"] = [[one["property"], one["op"], one["value"]] for one in include["filter"]]
+        found["filters"] = [[one.get(name, "") for name in _FILTER] for one in include["filter"]]
+    for word, names in (("concept", ("code",)), ("filter", _FILTER)):
+        for number, one in enumerate(include.get(word, ())):
+            missing = [name for name in names if name not in one]
+            if missing:
+                found["broken"] = f"{place}.{word}[{number}] has no {' and no '.join(missing)}"
     if "valueSet" in include:
         found["sets"] = include["valueSet"]
     return found

@@ -235,7 +235,10 @@ def _primitive(kind: str, text: str, place: str) -> Any:
     if kind == "decimal":
         if not _DECIMAL.fullmatch(text):
             raise _malformed("a number is expected", place)
-        return loads(f"[{text}]")[0]
+        try:
+            return loads(f"[{text}]")[0]
+        except Problem as problem:
+            raise _malformed(problem.text, place) from None
     if text == "":
         raise _malformed("a value must not be empty", place)
     return text

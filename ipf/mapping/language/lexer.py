@@ -100,6 +100,9 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
     comments: list[str] = []
     while position < len(text):
         match = _TOKEN.match(text, position)
+        if match is not None and match.lastgroup == "symbol" and text.startswith("/*", position):
+            # Or each of 100,000 beginnings of a comment would be looked for an end to the end of the map.
+            raise FmlError("a comment is not terminated", file, Place(line, position - line_start + 1))
         if match is None:
             raise FmlError(f"unexpected {text[position]!r}", file, Place(line, position - line_start + 1))
         kind, content, end = match.lastgroup or "", match[0], match.end()

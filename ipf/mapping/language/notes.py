@@ -24,7 +24,8 @@ from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Ignored, Place
 
 _KEY = r"[A-Z][\w:]*(?:[-.][\w.]+)?(?:\[[^\]]+\])?"
-_NOTE = re.compile(rf"(decided|not mapped) ((?:{_KEY}(?: \([^)]*\))?(?:, )?)+): (.*)")
+_KEY_AND_PATH = rf"{_KEY}(?: \([^)]*\))?"
+_NOTE = re.compile(rf"(decided|not mapped) ({_KEY_AND_PATH}(?:, {_KEY_AND_PATH})*): (.*)")
 _ONE_KEY = re.compile(rf"({_KEY})(?: \(([^)]*)\))?")
 _BEGINNING = re.compile(r"not mapped [A-Z][A-Z0-9]{2}\b")
 _ELEMENT = re.compile(r"[A-Z][a-z]\w*(?:\.[a-z]\w*)+")
@@ -53,7 +54,7 @@ def notes(text: str, file: str = "") -> Iterator[Note]:
             if _BEGINNING.match(comment):
                 raise FmlError("a declaration is written '// not mapped PV1-40: why'", file, place)
             continue
-        words = [match[3], *_further(lines[number + 1 :])]
+        words = [match[3], *_further(lines, number + 1)]
         for key in _ONE_KEY.finditer(match[2]):
             yield Note(key[1], key[2] or "", match[1] == "decided", " ".join(words), place)
 
@@ -75,10 +76,10 @@ def _comment(line: str) -> str:
     return stripped[2:].strip() if stripped.startswith("//") else ""
 
 
-def _further(lines: list[str]) -> Iterator[str]:
+def _further(lines: list[str], start: int) -> Iterator[str]:
     """A note goes on in lines of comment that begin with a small letter."""
-    for line in lines:
-        text = _comment(line)
+    for number in range(start, len(lines)):
+        text = _comment(lines[number])
         if not text or _NOTE.fullmatch(text) or text[0].isupper():
             return
         yield text

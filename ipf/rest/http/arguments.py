@@ -12,6 +12,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.ports import Json, Request
 from ipf.rest.http.exchange import resource_body, selection
+from ipf.rest.http.structure import check_type
 
 
 class Arguments:
@@ -73,18 +74,18 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must be true or false", name)
         return value in (True, "true")
 
-    def structure(self, name: str) -> Json | None:
-        """One structure or resource."""
-        value = self._one(name)
-        if value is not None and not isinstance(value, dict):
-            raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
-        return value
+    def structure(self, name: str, kind: str) -> Json | None:
+        """One value of a data type or one resource.  Problem MALFORMED names the elements that are not of its type."""
+        self._one(name)
+        return next(iter(self.structures(name, kind)), None)
 
-    def structures(self, name: str) -> list[Json]:
-        """All structures of a repeatable parameter."""
+    def structures(self, name: str, kind: str) -> list[Json]:
+        """All values of a repeatable parameter, as `structure`."""
         values = self._values.get(name, [])
-        if not all(isinstance(value, dict) for value in values):
-            raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
+        for value in values:
+            if not isinstance(value, dict):
+                raise Problem(Category.VALUE, f"{name} must be sent in Parameters", name)
+            check_type(value, kind, name)
         return values
 
     def _one(self, name: str) -> Any:

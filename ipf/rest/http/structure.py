@@ -34,6 +34,20 @@ def check_structure(resource: Json) -> None:
         )
 
 
+def check_type(value: Json, kind: str, place: str) -> None:
+    """`check_structure` for a value of a data type, such as Coding, or a resource of the type `kind`."""
+    checker = _Checker()
+    if kind in definitions().resource_types:
+        if value.get("resourceType") != kind:
+            raise Problem(Category.VALUE, f"{place} must be a {kind}", place)
+        checker.resource(value, place, 0)
+    else:
+        checker.members(value, kind, place, 0)
+    if checker.issues:
+        text = f"{place} does not have the structure of {kind}"
+        raise Problem(Category.MALFORMED, text, issues=tuple(checker.issues))
+
+
 class _Checker:
     """Collects issues."""
 
@@ -51,9 +65,10 @@ class _Checker:
         if "id" in value and not is_id(value["id"]):
             self._add_issue("an id has 1 to 64 letters, digits, '-' and '.'", f"{place}.id")
         members = {name: item for name, item in value.items() if name != "resourceType"}
-        return self._members(members, resource_type, place, depth)
+        return self.members(members, resource_type, place, depth)
 
-    def _members(self, value: Json, path: str, place: str, depth: int) -> None:
+    def members(self, value: Json, path: str, place: str, depth: int) -> None:
+        """Check the members of an object of the type `path`."""
         if depth > _MAX_DEPTH:
             return self._add_issue("nested too deeply", place[:200])
         members_of = _members_of(path)
@@ -93,7 +108,7 @@ class _Checker:
         elif not value:
             self._add_issue("an element must not be empty", place)
         else:
-            self._members(value, "Element" if is_extension_member else kind, place, depth + 1)
+            self.members(value, "Element" if is_extension_member else kind, place, depth + 1)
 
     def _add_issue(self, text: str, place: str) -> None:
         self.issues.append(Issue(text, place, Category.MALFORMED))

@@ -37,7 +37,7 @@ async def merge(request: Request, repository: Repository) -> Answer:
     _only_patients(request)
     check_rights(request.caller)
     arguments = Arguments.of(request, _MERGE)
-    result = arguments.structure(_RESULT)
+    result = arguments.structure(_RESULT, "Patient")
     if result is not None:
         result = _checked_result(result, repository)
     source = await _patient(arguments, _SOURCE, request, repository)
@@ -90,8 +90,8 @@ async def _patient(arguments: Arguments, name: str, request: Request, repository
     Problem REQUIRED; NOT_FOUND; AMBIGUOUS for identifiers of several Patients; BUSINESS_RULE when the Patient that is
     referred to does not have the identifiers.
     """
-    reference = arguments.structure(name) or {}
-    identifiers = [_identifier(one, name) for one in arguments.structures(f"{name}-identifier")]
+    reference = arguments.structure(name, "Reference") or {}
+    identifiers = [_identifier(one, name) for one in arguments.structures(f"{name}-identifier", "Identifier")]
     if "identifier" in reference:
         identifiers.append(_identifier(reference["identifier"], name))
     text = reference.get("reference")

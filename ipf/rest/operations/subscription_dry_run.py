@@ -77,10 +77,8 @@ async def _arguments(request: Request, repository: Repository) -> tuple[Json, Ar
         plain = replace(request, body=b"")
         return check_incoming({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
     arguments = Arguments.of(request, _PARAMETERS)
-    sent = arguments.structure("resource")
+    sent = arguments.structure("resource", "Subscription")
     if sent is not None:
-        if sent.get("resourceType") != "Subscription":
-            raise Problem(Category.VALUE, "resource must be a Subscription", "resource")
         return check_incoming(sent, repository), arguments
     if len(request.path) != 3:
         raise Problem(Category.REQUIRED, "send a Subscription, or call the operation on a stored one")

@@ -58,14 +58,19 @@ def enumerable(members: Membership | None, url: str) -> Membership:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
     open_ends = sorted({*members.unknown, *(set(members.tests) - set(members.codes))})
     if members.errors:
-        text = f"the value set {url[:200]} cannot be listed: {'; '.join(sorted(members.errors))[:600]}"
-        raise Problem(Category.VALUE, text)
+        raise unusable(members, url)
     if open_ends:
         named = ", ".join(one or "another value set" for one in open_ends)
         raise Problem(
             Category.NOT_SUPPORTED, f"the value set {url[:200]} cannot be expanded; not loaded: {named[:300]}"
         )
     return members
+
+
+def unusable(members: Membership, url: str) -> Problem:
+    """What is wrong with a value set: its place and the rule."""
+    text = f"the value set {url[:200]} cannot be listed: {'; '.join(sorted(members.errors))[:600]}"
+    return Problem(Category.VALUE, text)
 
 
 # --------------------------------------------------------------------------------------------------------- ValueSet
@@ -104,7 +109,7 @@ async def _value_set(
     request: Request, repository: Repository, definitions: Definitions, arguments: Arguments
 ) -> tuple[Json, Membership | None]:
     """The value set by id, by url, or from the request, and its members."""
-    sent = arguments.structure("valueSet")
+    sent = arguments.structure("valueSet", "ValueSet")
     if sent is not None:
         return sent, expansion_of(facts_of(sent), definitions.terminology.system, definitions.terminology.members)
     resource = await _by_id(request, repository, "ValueSet")
@@ -137,11 +142,13 @@ async def validate_code(request: Request, repository: Repository) -> Answer:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
     codings = _codings(arguments, None)
     memberships = [members.contains(one.get("system"), one["code"]) for one in codings]
+    if None in memberships and True not in memberships and members.errors:
+        raise unusable(members, url)
     return _result(definitions.terminology, codings, memberships, arguments.text("display"), url)
 
 
 def _codings(arguments: Arguments, system: str | None) -> list[Json]:
-    concept, coding = arguments.structure("codeableConcept"), arguments.structure("coding")
+    concept, coding = arguments.structure("codeableConcept", "CodeableConcept"), arguments.structure("coding", "Coding")
     if concept is not None:
         found = [one for one in concept.get("coding", ()) if isinstance(one, dict)]
     else:
@@ -189,7 +196,7 @@ async def lookup(request: Request, repository: Repository) -> Answer:
     """CodeSystem/$lookup: the properties of a code."""
     definitions = await _definitions(request, repository, "CodeSystem")
     arguments = Arguments.of(request, ("code", "system", "version", "coding", "date", "displayLanguage", "property"))
-    coding = arguments.structure("coding") or {}
+    coding = arguments.structure("coding", "Coding") or {}
     resource = await _by_id(request, repository, "CodeSystem")
     url = coding.get("system") or (resource or {}).get("url") or arguments.required("system")
     code = coding.get("code") or arguments.required("code")
@@ -240,7 +247,7 @@ async def translate_code(request: Request, repository: Repository) -> Answer:
 
 
 async def _maps(request: Request, repository: Repository, definitions: Definitions, arguments: Arguments) -> list[Json]:
-    sent = arguments.structure("conceptMap") or await _by_id(request, repository, "ConceptMap")
+    sent = arguments.structure("conceptMap", "ConceptMap") or await _by_id(request, repository, "ConceptMap")
     if sent is not None:
         return [sent]
     packages = conformance_of(repository).packages

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from time import perf_counter
-from typing import Any
+from typing import Any, AnyStr
 from urllib.parse import unquote_to_bytes
 
 from twisted.web.http import datetimeToString
@@ -45,6 +45,13 @@ class BoundedRequest(WebRequest):
     def getRequestHostname(self) -> bytes:
         """Twisted: a constant.  Klein routes by path only, and werkzeug raises on a malformed Host."""
         return b"localhost"
+
+    def getHeader(self, key: AnyStr) -> AnyStr | None:
+        """Twisted: the last value of a header.  Each byte is a character: Twisted's own raises for no UTF-8."""
+        values = self.requestHeaders.getRawHeaders(key if isinstance(key, bytes) else key.encode("latin-1"))
+        if not values:
+            return None
+        return values[-1] if isinstance(key, bytes) else values[-1].decode("latin-1")
 
     def gotLength(self, length: int | None) -> None:
         """Twisted: the headers have been read, a body of `length` (None: unknown) follows."""

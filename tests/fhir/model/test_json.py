@@ -42,6 +42,8 @@ REFUSED = [
     (b'{"a":1e99999999999999999999999}', "out of range"),
     (b'{"a":1e2000}', "out of range"),
     (b'{"a":' + b"1" * 5000 + b"}", "out of range"),
+    (b'{"b":1.5,\n "a":1.' + b"1" * 20_000 + b"}", "out of range at line 2 column 6: at most 1000 characters"),
+    (b'{"a":0.' + b"0" * 2000 + b"1}", "out of range"),
     (b"", "line 1 column 1"),
     (b'{"a":01}', "line 1 column 7"),
 ]

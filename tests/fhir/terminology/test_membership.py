@@ -7,6 +7,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.terminology import Terminology
+from ipf.fhir.terminology.codesystem import CodeSystem, facts_of
 from ipf.fhir.terminology.translate import translate
 
 CS, SNOMED, VS = "http://x.test/cs", "http://snomed.info/sct", "http://hl7.org/fhir/ValueSet/"
@@ -63,6 +64,38 @@ class Membership(TestCase):
             known = terminology(it=compose, other=other)
             found = {code for code in every if known.contains("http://x.test/it", CS, code)}
             self.assertEqual(found, expected, compose)
+
+    def test_what_is_missing_is_named(self) -> None:
+        """A filter without a value is no filter for everything; the members cannot be told."""
+        rows: list[tuple[dict[str, Any], str]] = [
+            ({"filter": [{"property": "code", "op": "="}]}, "ValueSet.compose.include[1].filter[0] has no value"),
+            ({"filter": [{"value": "a"}]}, "ValueSet.compose.include[1].filter[0] has no property and no op"),
+            ({"concept": [{"code": "a"}, {}]}, "ValueSet.compose.include[1].concept[1] has no code"),
+        ]
+        for more, expected in rows:
+            known = terminology(it={"include": [include(concept=[{"code": "b"}]), {"system": CS, **more}]})
+            members = known.members("http://x.test/it")
+            assert members is not None
+            self.assertEqual(members.errors, {expected})
+            self.assertEqual([members.contains(CS, code) for code in ("b", "a")], [True, None])
+
+    def test_code_systems_in_chains_and_circles(self) -> None:
+        """Each concept is visited once: a chain of 20,000 is no 200,000,000 steps."""
+        chain = [{"code": str(n), "property": [{"code": "parent", "valueCode": str(n - 1)}]} for n in range(20_000)]
+        chain[0]["property"] = [{"code": "parent", "valueCode": "19999"}]
+        system = CodeSystem(CS, facts_of({"content": "complete", "concept": [*chain, {"display": "no code"}]}))
+        self.assertEqual(len(system.below("7")), 20_000)
+        self.assertEqual(len(system.above("7")), 20_000)
+
+    def test_value_sets_in_chains(self) -> None:
+        """A chain deeper than DEEPEST cannot be decided; what is refused in it is found by itself."""
+        many: dict[str, Any] = {f"v{n}": {"include": [{"valueSet": [f"http://x.test/v{n + 1}"]}]} for n in range(2000)}
+        known = terminology(**many, v2000={"include": [include()]})
+        self.assertIsNone(known.contains("http://x.test/v0", CS, "a"))
+        members = known.members("http://x.test/v0")
+        assert members is not None
+        self.assertEqual(members.errors, {"value sets include each other more than 50 deep"})
+        self.assertTrue(known.contains("http://x.test/v1990", CS, "a"))
 
     def test_undecidable_membership(self) -> None:
         known = terminology(

@@ -112,6 +112,37 @@ class TerminologySuite(Suite):
             self.world.caller = Caller("ada", scopes=(scope,))
             self.assertEqual((await self.world.send("GET", "ValueSet/own/$expand")).status, status, scope)
 
+    async def test_hostile_value_sets(self) -> None:
+        """Each is 400 with the place and the rule: sent, or stored and asked for."""
+        validated(self.world)
+        await self.world.send("PUT", "CodeSystem/own", OWN)
+        cs = "http://x.test/cs"
+        rows: list[tuple[Json, str]] = [
+            ({"system": cs, "filter": [{"property": "code", "op": "regex"}]}, "include[0].filter[0] has no value"),
+            ({"system": cs, "filter": [{"value": "a"}]}, "filter[0] has no property and no op"),
+            ({"system": cs, "concept": [{"display": "x"}]}, "concept[0] has no code"),
+            ({"system": cs, "filter": {"value": "a"}}, "a list is expected"),
+            ({"system": 3}, "a value of type uri is expected"),
+            ({"valueSet": [3]}, "a value of type canonical is expected"),
+        ]
+        for number, (hostile, reason) in enumerate(rows):
+            sent = {**OWN_SET, "id": f"h{number}", "url": f"{cs}/{number}", "compose": {"include": [hostile]}}
+            parameters = [{"name": "valueSet", "resource": sent}, {"name": "code", "valueCode": "a"}]
+            for operation, count in (("$expand", 1), ("$validate-code", 2)):
+                body = {"resourceType": "Parameters", "parameter": parameters[:count]}
+                answer = await self.world.send("POST", f"ValueSet/{operation}", body)
+                self.assertEqual(answer.status, 400, hostile)
+                self.assertIn(reason, loads(answer.body)["issue"][0]["diagnostics"])
+            if (await self.world.send("PUT", f"ValueSet/h{number}", sent)).status == 201:
+                answer = await self.world.send("GET", f"ValueSet/$expand?url={cs}/{number}")
+                self.assertEqual((answer.status, reason in answer.body.decode()), (400, True), hostile)
+        codings: list[Json] = [{"valueCoding": {"code": []}}, {"valueCoding": {"system": 1, "code": "a"}}]
+        for coding in codings:
+            body = {"resourceType": "Parameters", "parameter": [{"name": "coding", **coding}]}
+            for operation in ("CodeSystem/$lookup", "CodeSystem/$validate-code", "ConceptMap/$translate"):
+                answer = await self.world.send("POST", operation, body)
+                self.assertEqual(answer.status, 400, (operation, coding))
+
     async def test_validate_code(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)

@@ -18,6 +18,7 @@ from twisted.web.static import Data
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.wire.http.app import resource
+from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.serving import Refuse
 from ipf.wire.http.site import site
 from ipf.wire.observe.observe import refusal as observe_refusal
@@ -106,6 +107,14 @@ class RequestTests(TestCase):
         self.assertEqual(request.base_url, "http://example.org:8090/fhir")
         self.assertEqual(request.headers["prefer"], "return=minimal, handling=strict")
         self.assertEqual(request.correlation_id, ID)
+
+    def test_headers_that_are_no_utf_8(self) -> None:
+        """Each byte is a character, in every header that is read before a handler is asked."""
+        for name in ("X-Correlation-Id", "traceparent", "Origin", "Host", "Accept", "Content-Encoding"):
+            handlers = Handlers()
+            connection = connect(handlers, limits=HttpLimits(origins=("https://app.example",)))
+            connection.send(f"GET /fhir HTTP/1.1\r\n{name}: a\xff\xed\xa0\x80\r\n\r\n".encode("latin-1"))
+            self.assertEqual(connection.answer()[0], 400 if name == "Content-Encoding" else 200, name)
 
     def test_paths(self) -> None:
         for url, path in (
