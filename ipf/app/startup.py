@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.app.listeners.check import check_endpoints, check_folders
-from ipf.app.listeners.endpoints import connection_limits, is_protected
+from ipf.app.listeners.endpoints import Listeners, connection_limits, is_protected
 from ipf.app.listeners.http import HttpParts, open_http
 from ipf.app.listeners.mllp import MllpListeners, build_receiver
 from ipf.app.maps.installation import open_maps
@@ -25,6 +25,7 @@ from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
 from ipf.app.runtime.stores import OpenedStores, open_stores
 from ipf.app.runtime.systemd import Systemd
+from ipf.app.runtime.watchdog import Watchdog
 from ipf.app.stages.converters import start_conversion
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
@@ -46,7 +47,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
 
     Problem names the setting, map or database that keeps it from starting.
     """
-    systemd = Systemd(os.environ, reactor)
+    systemd = Systemd(os.environ)
     warn_about_security(settings)
     check_folders(settings)
     await check_endpoints(settings, reactor)
@@ -63,10 +64,11 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
 
     receiver = build_receiver(settings, stores, maps.installation, reactor)
-    mllp = MllpListeners(settings, receiver, limits.mllp, reactor)
+    listeners = Listeners(reactor)
+    mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
-    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters)
+    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters, listeners)
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
     await profiles.start()
@@ -77,6 +79,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     if converters is not None:
         await converters.started()
     systemd.ready()
+    Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, reactor).start()
     stack.callback(systemd.stopping)
     log.info("event=started ipf accepts messages")
 

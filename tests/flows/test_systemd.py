@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.flows.test_end_to_end import answer_to
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, children_of
 from tests.waiting import PATIENCE
 
 QUEUE = "STATUS=0 messages in the queue"
@@ -35,7 +37,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Activated(ServiceProcess):
-    """The service on sockets that were opened before it."""
+    """The service on sockets that were opened before it.  `mllp_socket`: that of MLLP, which both processes have."""
+
+    mllp_socket: socket.socket
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -47,6 +51,7 @@ class Activated(ServiceProcess):
             listening.bind(("127.0.0.1", port))
             listening.listen()
             held.append(listening)
+        self.mllp_socket = held[1].dup()
         numbers = [one.fileno() for one in held]
         command = [sys.executable, "-c", EXEC, ",".join(map(str, numbers)), str(self.twistd)]
         command += ["--nodaemon", "--pidfile=", "ipf"]
@@ -97,11 +102,46 @@ class SystemdTests(TestCase):
             async with asyncio.timeout(PATIENCE):
                 while "WATCHDOG=1" not in sent or not any(one.startswith(QUEUE) for one in sent):
                     await asyncio.sleep(0.05)
+            await self.fed_while_the_database_hangs(service, sent)
+            await self.not_fed_without_a_listener(service, sent)
         finally:
             await asyncio.to_thread(service.stop)
             asyncio.get_running_loop().remove_reader(notified)
+            service.mllp_socket.close()
         said = [one for one in sent if not one.startswith(("STATUS=", "WATCHDOG="))]
         self.assertEqual(said, ["READY=1", "STOPPING=1"])
+
+    async def fed_while_the_database_hangs(self, service: Activated, sent: list[str]) -> None:
+        """A restart would mend nothing, and nobody could be told."""
+        pid = int((service.folder / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        processes = [pid, *children_of(pid)]
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            before = sent.count("WATCHDOG=1")
+            async with asyncio.timeout(PATIENCE):
+                while sent.count("WATCHDOG=1") < before + 8:  # two intervals of the watchdog
+                    await asyncio.sleep(0.05)
+        finally:
+            for one in processes:
+                os.kill(one, signal.SIGCONT)
+
+    async def not_fed_without_a_listener(self, service: Activated, sent: list[str]) -> None:
+        """A listener that has stopped to listen is named in the log, and the watchdog is no longer notified."""
+        marker = b'"event":"listener_unanswered","listener":"MLLP lab"'
+
+        def times() -> int:
+            return service.log_path.read_bytes().count(marker)
+
+        service.mllp_socket.shutdown(socket.SHUT_RDWR)
+        first = times() + 1
+        async with asyncio.timeout(PATIENCE):
+            while times() < first:
+                await asyncio.sleep(0.05)
+            before = sent.count("WATCHDOG=1")
+            while times() < first + 4:
+                await asyncio.sleep(0.05)
+        self.assertEqual(sent.count("WATCHDOG=1"), before)
 
     async def traced(self, service: ServiceProcess) -> str:
         """The trace of the one message through the API, once it is settled; its id."""

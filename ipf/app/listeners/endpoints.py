@@ -9,11 +9,13 @@ import resource
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 
 from ipf.app.listeners.unusable import UNUSABLE, reason_of
+from ipf.app.runtime.watchdog import SelfConnections
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.wire.mllp.refused import AbortRefused
@@ -87,13 +89,50 @@ def http_connections(settings: Settings, files: int) -> int:
     return min(settings.http_max_connections, max(left, files // 4, 1))
 
 
-async def listen(reactor: Any, endpoint: str, factory: Any, name: str, variable: str | None = None) -> IListeningPort:
-    """Open a listener.  Problem UNAVAILABLE when it cannot be opened."""
-    factory.noisy = False
-    try:
-        served = AbortRefused(factory) if endpoint.startswith(_TLS) else factory
-        port: IListeningPort = await serverFromString(reactor, endpoint).listen(served)
-    except UNUSABLE as error:
-        raise Problem(Category.UNAVAILABLE, f"{endpoint}: {reason_of(error)}", variable or name) from error
-    log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)
-    return port
+@dataclass(frozen=True, slots=True)
+class OpenListener:
+    """A listener that is open.  `name`: for the log.  `endpoint`: its endpoint string; `address`: where it listens."""
+
+    name: str
+    endpoint: str
+    port: IListeningPort
+    address: IAddress
+
+
+class Listeners:
+    """Opens the listeners of this process, and knows those that are open."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._own = SelfConnections(reactor)
+        self.open_now: list[OpenListener] = []
+
+    async def open(self, endpoint: str, factory: Any, name: str, variable: str | None = None) -> OpenListener:
+        """Open a listener.  Problem UNAVAILABLE when it cannot be opened; `variable`: the setting that names it."""
+        factory.noisy = False
+        served = self._own.told_apart(AbortRefused(factory) if endpoint.startswith(_TLS) else factory)
+        try:
+            port: IListeningPort = await serverFromString(self._reactor, endpoint).listen(served)
+        except UNUSABLE as error:
+            raise Problem(Category.UNAVAILABLE, f"{endpoint}: {reason_of(error)}", variable or name) from error
+        log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)
+        opened = OpenListener(name, endpoint, port, port.getHost())
+        self.open_now.append(opened)
+        return opened
+
+    async def close(self, listener: OpenListener) -> None:
+        """Accept no further connections."""
+        self.open_now.remove(listener)
+        await maybeDeferred(listener.port.stopListening)
+
+    async def unanswered(self, seconds: float) -> dict[str, str]:
+        """Connect to each open listener; the reason for each that does not answer within so many seconds."""
+        checks = [(one, Deferred.fromCoroutine(self._own.check(one.address, seconds))) for one in self.open_now]
+        found = {}
+        for listener, check in checks:
+            try:
+                await check
+            except Exception as error:
+                if listener in self.open_now:  # else it was closed meanwhile
+                    found[listener.name] = str(error)
+        return found

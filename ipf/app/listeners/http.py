@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import maybeDeferred
 from twisted.web.resource import IResource
 
 from ipf import __version__
 from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
-from ipf.app.listeners.endpoints import HTTP, bound, is_protected, listen
+from ipf.app.listeners.endpoints import HTTP, Listeners, bound, is_protected
 from ipf.app.listeners.identity import identity_admin
 from ipf.app.listeners.patient_merges import patient_merge_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper
@@ -88,6 +87,7 @@ class HttpParts:
     monitoring: Monitoring
     sockets: WebsocketHub
     converters: ConverterProcesses | None
+    listeners: Listeners
 
 
 async def open_http(
@@ -114,8 +114,8 @@ async def open_http(
     )
     refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
     factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits)
-    port = await listen(reactor, bound(settings.http_listen, is_protected(settings)), factory, "HTTP", HTTP)
-    stack.push_async_callback(maybeDeferred, port.stopListening)
+    endpoint = bound(settings.http_listen, is_protected(settings))
+    stack.push_async_callback(parts.listeners.close, await parts.listeners.open(endpoint, factory, "HTTP", HTTP))
 
 
 def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:

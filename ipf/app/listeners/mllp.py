@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import maybeDeferred
-
-from ipf.app.listeners.endpoints import MLLP, bound, is_protected, listen
+from ipf.app.listeners.endpoints import MLLP, Listeners, bound, is_protected
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.parsers import Listener
@@ -69,6 +67,7 @@ class MllpListeners:
     settings: Settings
     receiver: Receiver
     connections: int
+    listeners: Listeners
     reactor: Any
 
     async def open_all(self, stack: AsyncExitStack) -> None:
@@ -85,10 +84,10 @@ class MllpListeners:
         factory = self._factory(listener)
         factory.connections_changed = partial(metrics.mllp_connections, listener.name)
         endpoint = bound(listener.endpoint, is_protected(settings))
-        port = await listen(self.reactor, endpoint, factory, f"MLLP {listener.name}", variable)
+        opened = await self.listeners.open(endpoint, factory, f"MLLP {listener.name}", variable)
 
         async def close() -> None:
-            await maybeDeferred(port.stopListening)
+            await self.listeners.close(opened)
             await factory.stop(settings.stop_seconds)
 
         return close

@@ -1,7 +1,7 @@
 """Notifications to systemd: ready, watchdog, status and stopping.
 
-Messages of the sd_notify protocol are sent to the datagram socket `NOTIFY_SOCKET`; without it nothing is sent.  A timer
-of the reactor notifies the watchdog, so systemd restarts a service with a blocked reactor.
+Messages of the sd_notify protocol are sent to the datagram socket `NOTIFY_SOCKET`; without it nothing is sent.
+`watchdog.py` decides when the watchdog is notified.
 
 Source: https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 """
@@ -12,33 +12,29 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
-
 
 class Systemd:
-    """The notifications of one service.  Its variables are removed from `environ`: child processes must not notify."""
+    """The notifications of one service.  Its variables are removed from `environ`: child processes must not notify.
 
-    def __init__(self, environ: MutableMapping[str, str], clock: IReactorTime) -> None:
+    `watchdog_seconds`: the interval within which the watchdog must be notified; 0: there is none.
+    """
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._address = environ.pop("NOTIFY_SOCKET", "")
         micros, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        mine = not pid or pid == str(os.getpid())
-        self.watchdog_seconds = int(micros) / 1_000_000 if mine and micros.isdigit() else 0.0
-        self._watchdog = LoopingCall(self.notify, "WATCHDOG=1")
-        self._watchdog.clock = clock
+        is_watched = bool(self._address) and (not pid or pid == str(os.getpid()))
+        self.watchdog_seconds = int(micros) / 1_000_000 if is_watched and micros.isdigit() else 0.0
 
     def ready(self) -> None:
-        """The service accepts messages.  From now on the watchdog is notified at half its interval."""
+        """The service accepts messages."""
         self.notify("READY=1")
-        if self._address and self.watchdog_seconds and not self._watchdog.running:
-            self._watchdog.start(self.watchdog_seconds / 2)
 
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
         self.notify(f"STATUS={text}")
 
     def stopping(self) -> None:
-        """The service stops; the watchdog is notified until the process ends."""
+        """The service stops."""
         self.notify("STOPPING=1")
 
     def notify(self, message: str) -> None:

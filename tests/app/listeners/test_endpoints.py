@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import TestCase
 
-from ipf.app.listeners.endpoints import MLLP, bound, http_connections, listen, mllp_connections
+from ipf.app.listeners.endpoints import MLLP, Listeners, bound, http_connections, mllp_connections
 from ipf.config.settings import Listener, Settings
 from ipf.errors import Problem
 
@@ -44,7 +44,7 @@ class EndpointTests(TestCase):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
-            opening = Deferred.fromCoroutine(listen(reactor, f"tcp:{port}", Factory(), "MLLP lab", MLLP))
+            opening = Deferred.fromCoroutine(Listeners(reactor).open(f"tcp:{port}", Factory(), "MLLP lab", MLLP))
             failed = await self.assertFailure(opening, Problem)
             self.assertEqual(str(failed), f"IPF_MLLP_LISTEN: tcp:{port}: the port is in use")
 

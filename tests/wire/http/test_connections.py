@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import TestCase
 
-from ipf.app.listeners.endpoints import listen
+from ipf.app.listeners.endpoints import Listeners
 from ipf.ports import Answer
 from ipf.wire.http.app import resource
 from ipf.wire.http.connections import MAX_ANSWERED, ConnectionLimit, RefusedConnection
@@ -113,7 +113,7 @@ class ConnectionLimitTests(TestCase):
             def buildProtocol(self, addr: Any) -> Protocol | None:
                 return None
 
-        port = await listen(_reactor, place, Nobody(), "HTTP")
+        port = (await Listeners(_reactor).open(place, Nobody(), "HTTP")).port
         self.addCleanup(lambda: maybeDeferred(port.stopListening))
         out = ssl.MemoryBIO()
         hello = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
@@ -128,7 +128,7 @@ class ConnectionLimitTests(TestCase):
         key, certificate = Authority(folder).sign("localhost")
         self.connections = ConnectionLimit(0, self.clock)
         place = f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1"
-        port = await listen(_reactor, place, self.site(), "HTTP")
+        port = (await Listeners(_reactor).open(place, self.site(), "HTTP")).port
         self.addCleanup(lambda: maybeDeferred(port.stopListening))
         client = Client(GET)
         end = SSL4ClientEndpoint(_reactor, "127.0.0.1", port.getHost().port, CertificateOptions())
