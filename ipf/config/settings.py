@@ -278,10 +278,7 @@ class Settings:
         "strict, relaxed or permissive; an invalid value means strict",
     )
     endpoint_allow: tuple[str, ...] = variable(
-        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW",
-        endpoint_patterns,
-        (),
-        "host patterns or networks of endpoints; unset: any",
+        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", endpoint_patterns, (), "host patterns or networks of endpoints"
     )
     delivery_max_attempts: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before the status error"
@@ -294,6 +291,9 @@ class Settings:
     )
     delivery_backoff_max_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS", integer(0), 60_000, "cap on any computed delay"
+    )
+    delivery_in_flight: int = variable(
+        "SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT", integer(1, 32), 1, "notifications of a backlog sent without waiting"
     )
     delivery_timeout_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "timeout of a delivery"

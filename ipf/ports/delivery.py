@@ -94,8 +94,8 @@ class DeliveryEnd:
     """The result of a lease.
 
     `delivered_to`: the highest number acknowledged without a gap, None = no new one.  `attempts` go to the ledger.
-    `retry_at` None = no failure pending.  `keep_until` renews the lease instead of releasing it; with `more`, only when
-    there are further events, and up to `more` of them are returned.
+    `retry_at` None = no failure pending.  `keep_until` renews the lease of an active subscription instead of releasing
+    it; with `more`, only when there are further events, and up to `more` of them are returned.
     """
 
     delivered_to: int | None

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.bench import (
     admin,
     audit,
+    catch_up,
     fhir,
     fhir_growth,
     flow,
@@ -36,6 +37,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "stall": receive.stall,
     "webhook": flow.webhook,
     "notify": notify.notify,
+    "catch-up": catch_up.catch_up,
     "websocket": websocket.websocket,
     "flow": flow.throughput,
     "offered": flow.offered,

@@ -77,7 +77,8 @@ def patient(number: int) -> dict[str, Any]:
     }
 
 
-def _bundle(first: int, count: int) -> dict[str, Any]:
+def transaction(first: int, count: int) -> dict[str, Any]:
+    """A transaction that creates `count` Patients."""
     entries = [
         {"resource": patient(number), "request": {"method": "POST", "url": "Patient"}}
         for number in range(first, first + count)
@@ -93,22 +94,22 @@ async def _rate(one: ServiceProcess, subscriptions: int, patients: int) -> None:
     await activated(one, ids)
     await _set(one, ids, "error")
     for first in range(0, patients, 100):
-        status, answer = await asyncio.to_thread(one.request, "POST", "/fhir", _bundle(first, 100))
+        status, answer = await asyncio.to_thread(one.request, "POST", "/fhir", transaction(first, 100))
         assert status == 200, answer
     total = subscriptions * patients
     _, page = await asyncio.to_thread(one.get, "/fhir/Patient?_count=1")
     body = json.dumps(page["entry"][0]["resource"]).encode()
-    before, before_cost = await _bare(url, body, min(total, 4000), min(subscriptions, 32))
+    before, before_cost = await bare(url, body, min(total, 4000), min(subscriptions, 32))
     sink.times.clear()
     used = spent(one)
     await _set(one, ids, "active")
     if not await sink.until(total, 120):
         raise SystemExit(f"only {len(sink.times)} of {total} notifications arrived")
-    await _idle(one)
+    await idle(one)
     own, postgres = [(now - then) / total * 1e6 for now, then in zip(spent(one), used, strict=True)]
     begin = sink.times[total // 10]
     rate = (total - total // 10) / (sink.times[-1] - begin)
-    after, after_cost = await _bare(url, body, min(total, 4000), min(subscriptions, 32))
+    after, after_cost = await bare(url, body, min(total, 4000), min(subscriptions, 32))
     peer, peer_cost = (before + after) / 2, (before_cost + after_cost) / 2
     what = f"{total} notifications, {subscriptions} subscription{'s' if subscriptions > 1 else ''}, {len(body)} bytes"
     line(what, f"{rate:,.0f}/s", f"bare treq {peer:,.0f}/s; {rate / peer:.2f} x (target 0.8)")
@@ -126,7 +127,7 @@ async def _set(one: ServiceProcess, ids: list[str], status: str) -> None:
         assert answered == 200, body
 
 
-async def _bare(url: str, body: bytes, count: int, at_once: int) -> tuple[float, float]:
+async def bare(url: str, body: bytes, count: int, at_once: int) -> tuple[float, float]:
     """POSTs per second of treq alone, `at_once` at a time, and the processor time of one in microseconds."""
     command = [sys.executable, "-m", "tests.bench.bare_posts", url, str(count), str(at_once)]
     made = await asyncio.to_thread(
@@ -176,13 +177,13 @@ async def _dead(one: ServiceProcess) -> None:
         for is_dead in (False, True) if pair % 2 else (True, False):
             if not is_dead:
                 await revived.start_on(port)
-                await _idle(one)  # the events that it missed are sent
+                await idle(one)  # the events that it missed are sent
             await _fan_out(one, sinks, [next(numbers) for _ in range(WARM)])
             times = await _fan_out(one, sinks, [next(numbers) for _ in range(CHANGES)])
             if pair:  # the first pair warms up
                 figures[is_dead].append(percentile(times, 0.99))
             if not is_dead:
-                await _idle(one)
+                await idle(one)
                 revived.close()
                 await asyncio.sleep(0.2)
     _compare(figures[False], figures[True])
@@ -203,7 +204,7 @@ def _compare(healthy: list[float], dead: list[float]) -> None:
     line("  ratio", f"{ratio:.2f} x", f"{paired:.2f} x median of pairs; target 1.10 at most")
 
 
-async def _idle(one: ServiceProcess) -> None:
+async def idle(one: ServiceProcess) -> None:
     """Wait until no event of an active subscription is pending."""
     while True:
         _, page = await asyncio.to_thread(one.get, "/admin/subscriptions/health")

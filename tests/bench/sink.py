@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -14,15 +13,19 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 class SinkConnection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, received: Callable[[bytes, bytes], None], answer: Callable[[], bytes]) -> None:
-        self._received = received
-        self._answer = answer
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._sink.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._sink.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Answer each complete request."""
@@ -36,14 +39,22 @@ class SinkConnection(asyncio.Protocol):
             if len(rest) < length:
                 return
             self._buffer = rest[length:]
-            self._received(head, rest[:length])
-            self.transport.write(self._answer())
+            self._sink.take(head, rest[:length])
+            if self._sink.seconds:
+                asyncio.get_running_loop().call_later(self._sink.seconds, self.transport.write, self._sink.answer())
+            else:
+                self.transport.write(self._sink.answer())
 
 
 class Sink:
-    """Listens on a free loopback port; `times` holds the time of each request (time.perf_counter)."""
+    """Listens on a free loopback port; `times` holds the time of each request (time.perf_counter).
 
-    def __init__(self) -> None:
+    It answers `seconds` after each request.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.connections: set[SinkConnection] = set()
         self.times: list[float] = []
         self.bodies: list[bytes] = []
         self.keep_bodies = False
@@ -58,7 +69,7 @@ class Sink:
     async def start_on(self, port: int) -> str:
         """Listen on `port`; the URL."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: SinkConnection(self._take, self.answer), "127.0.0.1", port)
+        self._server = await loop.create_server(lambda: SinkConnection(self), "127.0.0.1", port)
         port = int(self._server.sockets[0].getsockname()[1])
         return f"http://127.0.0.1:{port}/hook"
 
@@ -66,7 +77,8 @@ class Sink:
         """The response to every request."""
         return _ANSWER
 
-    def _take(self, head: bytes, body: bytes) -> None:
+    def take(self, head: bytes, body: bytes) -> None:
+        """One request."""
         self.times.append(time.perf_counter())
         if self.keep_bodies:
             self.bodies.append(body)
@@ -88,3 +100,9 @@ class Sink:
         """Stop listening."""
         if self._server is not None:
             self._server.close()
+
+    def fail(self) -> None:
+        """Stop listening, and reset the open connections."""
+        self.close()
+        for connection in self.connections:
+            connection.transport.abort()

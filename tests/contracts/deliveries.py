@@ -98,6 +98,22 @@ class DeliveryQueueContract(Writing):
         end = DeliveryEnd(5, [], keep_until=soon(), more=5)
         self.assertEqual(await self.queue.settle(lease, end), Settled(False))
 
+    async def test_lease_is_not_renewed_for_a_subscription_that_is_off(self) -> None:
+        """What was acknowledged is settled; with and without an attempt of its own."""
+        rid = await self.subscribe("s1")
+        for id_ in ("a", "b", "c"):
+            await self.fire(rid, id_)
+        for version, reached, attempts in ((2, 1, [attempt(1)]), (4, 2, [])):
+            (lease,) = await self.lease()
+            await self._become(rid, "off", version)
+            end = DeliveryEnd(reached, attempts, keep_until=soon())
+            self.assertEqual(await self.queue.settle(lease, end), Settled(False))
+            self.assertIsNone(await self.queue.settle(lease, end))
+            await self._become(rid, "active", version + 1)
+            health = await self.queue.health("default", "s1")
+            assert health is not None
+            self.assertEqual(health.delivered_number, reached)
+
     async def test_failure_backs_off(self) -> None:
         """Not due before `retry_at`; failure count and time of the first failure are kept until a success."""
         rid = await self.subscribe("s1")

@@ -149,8 +149,9 @@ class MemoryDeliveryQueue:
             failed = [attempt.attempted_at for attempt in end.attempts if not attempt.succeeded]
             cursor.failing_since = min(failed, default=self._clock())
         stream = self._store.streams[lease.subscription_rid]
-        events = _next(stream, cursor, len(stream.events)) if stream.state.status == "active" else []
-        keep = end.keep_until is not None and (not end.more or bool(events))
+        events = _next(stream, cursor, len(stream.events))
+        is_active = stream.state.status == "active"
+        keep = end.keep_until is not None and is_active and (not end.more or bool(events))
         cursor.ready_at, cursor.leased = end.keep_until if keep else end.retry_at, keep
         return Settled(keep, tuple(events[: end.more]) if keep else ())
 

@@ -1,6 +1,7 @@
-"""kill -9 under delivery load: numbers without gap, every event delivered, never out of order within a subscription.
+"""kill -9 under delivery load: numbers without gap, every event delivered, in order within a subscription.
 
-`IPF_KILLS` says how often it is killed (default 6, so that a run takes less than a minute; 50 for a long one).
+With several notifications in flight the versions of each resource are in order, and no event is earlier than the window
+allows.  `IPF_KILLS` says how often it is killed (default 6, so that a run takes less than a minute; 50 for a long one).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.waiting import PATIENCE
 
 KILLS = int(os.environ.get("IPF_KILLS", "6"))
 SUBSCRIPTIONS = 8
+IN_FLIGHT = 8
 
 
 class Orders(Sink):
@@ -31,11 +33,11 @@ class Orders(Sink):
         super().__init__()
         self.came: dict[str, list[tuple[str, str]]] = defaultdict(list)
 
-    def _take(self, head: bytes, body: bytes) -> None:
+    def take(self, head: bytes, body: bytes) -> None:
         resource = json.loads(body)
         name = head.split(b" ", 2)[1].decode().split("/")[2]
         self.came[name].append((resource["id"], resource["meta"]["versionId"]))
-        super()._take(head, body)
+        super().take(head, body)
 
 
 class DeliveryFaultTests(TestCase):
@@ -43,16 +45,21 @@ class DeliveryFaultTests(TestCase):
         """Eight subscriptions see every change of a Patient, while the process is killed at random moments."""
         run(self._kills(), seconds=1200)
 
-    async def _kills(self) -> None:
-        chance = random.Random(KILLS)
-        async with Scenario(IPF_WORKER_PROCESSES="0") as scenario:
+    def test_kills_with_several_in_flight(self) -> None:
+        """The same with the setting, at half the number of kills."""
+        run(self._kills(IN_FLIGHT, max(KILLS // 2, 1)), seconds=1200)
+
+    async def _kills(self, in_flight: int = 1, kills: int = KILLS) -> None:
+        chance = random.Random(kills)
+        setting = {"SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT": str(in_flight)}
+        async with Scenario(IPF_WORKER_PROCESSES="0", **setting) as scenario:
             orders = Orders()
             url = await orders.start()
             for number in range(SUBSCRIPTIONS):
                 await subscribe(scenario.service, f"{url}/{number}", scenario.criteria)
             written: list[int] = []
             writing = asyncio.ensure_future(_write(scenario, written))
-            for _ in range(KILLS):
+            for _ in range(kills):
                 await asyncio.sleep(chance.uniform(0.2, 1.5))
                 scenario.service.kill()
                 scenario.service.start()
@@ -64,10 +71,10 @@ class DeliveryFaultTests(TestCase):
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
             await scenario.settled()
-            self._check(scenario, orders)
+            self._check(scenario, orders, in_flight)
             orders.close()
 
-    def _check(self, scenario: Scenario, orders: Orders) -> None:
+    def _check(self, scenario: Scenario, orders: Orders, in_flight: int) -> None:
         rows = scenario.sql(
             "fhir",
             "SELECT e.subscription_rid, e.event_number, r.id, e.version_id, v.body::json #>> '{channel,endpoint}'"
@@ -87,7 +94,23 @@ class DeliveryFaultTests(TestCase):
         for name, numbered in events.items():
             self.assertEqual([number for number, _ in numbered], list(range(1, int(stored) + 1)), f"gaps in {name}")
             first_arrivals = list(dict.fromkeys(orders.came[name]))
-            self.assertEqual(first_arrivals, [version for _, version in numbered], f"order of {name}")
+            in_order = [version for _, version in numbered]
+            if in_flight == 1:
+                self.assertEqual(first_arrivals, in_order, f"order of {name}")
+                continue
+            self.assertEqual(sorted(first_arrivals), sorted(in_order), f"lost by {name}")
+            places = {version: place for place, version in enumerate(in_order)}
+            early = max(places[version] - place for place, version in enumerate(first_arrivals))
+            self.assertLess(early, in_flight, f"order of {name}")
+            self.assertEqual(_by_resource(first_arrivals), _by_resource(in_order), f"order of versions at {name}")
+
+
+def _by_resource(versions: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """The versions of each resource, in the order given."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for id, version in versions:
+        found[id].append(version)
+    return found
 
 
 async def _write(scenario: Scenario, written: list[int]) -> None:

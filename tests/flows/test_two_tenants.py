@@ -34,9 +34,9 @@ class Hook(Sink):
         self.keep_bodies = True
         self.heads: list[bytes] = []
 
-    def _take(self, head: bytes, body: bytes) -> None:
+    def take(self, head: bytes, body: bytes) -> None:
         self.heads.append(head)
-        super()._take(head, body)
+        super().take(head, body)
 
 
 class TwoTenantsTests(TestCase):

@@ -122,6 +122,7 @@ def _start_delivery(
         backoff=delivery_backoff(settings),
         poll_seconds=settings.worker_poll_ms / 1000,
         lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
+        in_flight=settings.delivery_in_flight,
         authorization_filter=authorization_filter,
     )
     deliver.start()

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from ipf.ports import EVENT, HEARTBEAT, Attempt, Backoff, Delivered, Event
+from ipf.ports import EVENT, HEARTBEAT, Attempt, Backoff, Delivered, Event, Lease
+from ipf.telemetry.logs import event_line
 
 MAX_RETRY_AFTER_SECONDS = 900.0
 JITTER = 0.25
@@ -25,6 +26,20 @@ def attempt_of(events: Sequence[Event], attempted_at: datetime, delivered: Deliv
 def correlation_of(events: Sequence[Event]) -> str | None:
     """The correlation id of a notification: that of its first event."""
     return events[0].correlation_id if events else None
+
+
+def failure_line(
+    lease: Lease, events: Sequence[Event], failures: int, delay_seconds: float | None, reason: str | None
+) -> str:
+    """The log line of a failed attempt; `delay_seconds`: until the next one, None: there is none."""
+    return event_line(
+        "delivery_failed",
+        subscription_id=lease.subscription_id,
+        event_number=events[0].number if events else 0,
+        attempt_count=failures,
+        backoff_ms=None if delay_seconds is None else round(delay_seconds * 1000),
+        last_error=reason,
+    )
 
 
 def instant(time: datetime) -> str:

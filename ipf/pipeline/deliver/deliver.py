@@ -4,8 +4,12 @@ A subscription with due events is leased (a row, so that one process at a time s
 events.  A coroutine per lease sends the events one by one, or `max_count` in one notification, and settles.  Settling
 advances the cursor, writes the attempts to the ledger, and returns the next events or releases the lease, so a batch
 takes one call of the store.  A lease is also settled after a failure, and at least every `SETTLE_SECONDS` while
-sending, which renews it.  After a failure the lease is released with the time of the next attempt; when the retry
-budget is used up, the status becomes `error` (decisions sections 2 and 6).
+sending, which renews it, or ends it when the subscription is not active any more.  After a failure the lease is
+released with the time of the next attempt; when the retry budget is used up, the status becomes `error` (decisions
+sections 2 and 6).
+
+With `in_flight` above 1 several notifications are in flight, the first of a lease alone (`window.py`); the cursor
+follows the longest acknowledged prefix.
 
 A slow endpoint does not delay others: a lease with a request older than `SLOW_SECONDS` does not count against
 `max_leases`, a long backlog yields when other subscriptions wait, and each destination has a concurrency limit
@@ -14,8 +18,8 @@ time that all attempts would have taken.
 
 A subscription with heartbeats is leased after its idle period; a failed heartbeat counts as a failure.
 
-Crash: settled events are durable.  Unsettled events are sent again, as the specification allows ("at-least-once;
-receivers must be idempotent").
+Crash: settled events are durable.  Unsettled ones, at most a batch, are sent again, as the specification allows
+("at-least-once; receivers must be idempotent").
 
 Source: interface specification "Subscription notifications"; https://hl7.org/fhir/R4/subscription.html.
 """
@@ -25,7 +29,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -40,16 +44,18 @@ from ipf.pipeline.deliver.attempts import (
     attempt_of,
     budget_seconds,
     correlation_of,
+    failure_line,
     instant,
     reason_of,
     retry_delay_seconds,
 )
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.deliver.destinations import Destinations, Postponed
+from ipf.pipeline.deliver.lease_run import LeaseRun, all_ended
 from ipf.pipeline.deliver.timer import Timer
+from ipf.pipeline.deliver.window import Outcome, Window
 from ipf.pipeline.worker import FailureLog, Sleep, Worker, finished_within
 from ipf.ports import (
-    Attempt,
     Backoff,
     Channel,
     Channels,
@@ -61,7 +67,6 @@ from ipf.ports import (
     Event,
     Lease,
     Notifier,
-    Terms,
 )
 from ipf.ports.delivery import AuthorizationFilter, Settled
 from ipf.telemetry import metrics
@@ -81,31 +86,12 @@ MAX_TURN_SECONDS = 5.0
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
-class LeaseRun:
-    """The state of one lease in progress; volatile."""
-
-    lease: Lease
-    terms: Terms
-    until: datetime
-    started: float
-    settled: float
-    failing_since: datetime | None
-    failures: int
-    is_heartbeat: bool
-    notification_count: int = 0
-    sending_since: float | None = None
-    delivered_to: int | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-    ended: bool = False
-
-
 class Deliver:
     """The stage and its workers; `step` takes leases and returns while their coroutines run.
 
     `lease_seconds` must exceed the time limit of the channels.  `clock`: monotonic time; `now`: wall clock; `chance` in
     [0, 1) spreads waits.  `authorization_filter` removes events that the subscriber may not receive
-    (`authorization.py`).
+    (`authorization.py`).  `in_flight`: notifications of one subscription in flight; 1 is strictly in order of number.
     """
 
     def __init__(
@@ -123,6 +109,7 @@ class Deliver:
         poll_seconds: float = 1.0,
         lease_seconds: float = 30.0,
         max_leases: int = MAX_LEASES,
+        in_flight: int = 1,
         chance: Callable[[], float] = random.random,
         authorization_filter: AuthorizationFilter | None = None,
     ) -> None:
@@ -139,6 +126,7 @@ class Deliver:
         self._backoff = backoff
         self._lease_seconds = lease_seconds
         self._max_leases = max_leases
+        self._in_flight = in_flight
         self._runs: dict[LeaseRun, Deferred[None]] = {}
         self._failures = FailureLog("deliver", clock)
         self._capacity_wait: Sleep | None = None
@@ -208,7 +196,7 @@ class Deliver:
 
     def _capacity(self) -> int:
         since = self._clock.seconds() - SLOW_SECONDS
-        slow = sum(run.sending_since is not None and run.sending_since <= since for run in self._runs)
+        slow = sum(bool(run.sending) and run.sending[0] <= since for run in self._runs)
         return min(self._max_leases - len(self._runs) + slow, MAX_SLOW_LEASES - len(self._runs))
 
     async def _wait_for_capacity(self) -> int:
@@ -242,8 +230,8 @@ class Deliver:
             self._finish(run)
 
     async def _send_all(self, run: LeaseRun) -> None:
-        size, events = run.terms.max_count, run.lease.events
-        if run.is_heartbeat and not events and not await self._send_one(run, ()):
+        events = run.lease.events
+        if run.is_heartbeat and not events and not await self._send_batch(run, [()]):
             return
         while True:
             sent = (
@@ -251,12 +239,9 @@ class Deliver:
                 if self._authorization_filter is None
                 else await self._persist(run, partial(self._authorization_filter, run.lease, events))
             )
-            for start in range(0, len(sent), size):
-                if not await self._send_one(run, sent[start : start + size]):
-                    return
-                if self._should_yield(run):
-                    await self._settle(run)
-                    return
+            size = run.terms.max_count
+            if not await self._send_batch(run, [sent[start : start + size] for start in range(0, len(sent), size)]):
+                return
             run.delivered_to = events[-1].number if events else run.delivered_to  # including skipped events
             run.notification_count = self._notification_count
             settled = await self._settle(run, keep=True, more=max(MAX_EVENTS, size))
@@ -267,46 +252,81 @@ class Deliver:
                 await self._settle(run)
                 return
 
+    async def _send_batch(self, run: LeaseRun, notifications: Sequence[Sequence[Event]]) -> bool:
+        """Send notifications; False when that ended the lease: a failure, a yield, or the lease is not held."""
+        window = Window(notifications, run.width)
+        await all_ended(self._send_window(run, window) for _ in range(min(self._in_flight, len(notifications))))
+        if run.is_over:
+            return False
+        if window.failure is not None:
+            events, outcome = window.failure
+            if isinstance(outcome, Postponed):
+                await self._postpone(run, events, outcome)
+            else:
+                await self._record_failure(run, events, replace(outcome, retry_after=window.retry_after))
+            return False
+        if not window.is_acknowledged or self._should_yield(run):
+            await self._settle(run)
+            return False
+        return True
+
+    async def _send_window(self, run: LeaseRun, window: Window) -> None:
+        """Send one notification of the window after another, beside others that do the same."""
+        try:
+            while (taken := await window.take()) is not None:
+                position, events = taken
+                outcome = await self._send_one(run, events)
+                if not (isinstance(outcome, Delivered) and outcome.succeeded):
+                    window.fail(position, outcome)
+                    return
+                run.width = window.width = self._in_flight
+                if window.acknowledge(position):
+                    run.delivered_to = window.acknowledged_to
+                    run.failures, run.failing_since = 0, None
+                await self._settle_progress(run)
+                if run.is_over or self._should_yield(run):
+                    return
+        finally:
+            window.end()
+
+    async def _settle_progress(self, run: LeaseRun) -> None:
+        """Settle and renew the lease when it is time.  It is over when lost, or when the subscription is not active."""
+        if run.is_settling or self._clock.seconds() - run.settled < SETTLE_SECONDS:
+            return
+        run.is_settling = True
+        try:
+            settled = await self._settle(run, keep=True)
+        finally:
+            run.is_settling = False
+        run.is_over = settled is None or not settled.is_kept
+
     async def _load(self, run: LeaseRun) -> Sequence[Event]:
         """The next events; `settle` does not see those of a transaction that commits at the same time."""
         return await self._persist(run, partial(self._queue.events, run.lease, MAX_EVENTS))
 
     def _should_yield(self, run: LeaseRun) -> bool:
-        return self._stopping or (
-            self._capacity_wait is not None and self._clock.seconds() - run.started > MAX_TURN_SECONDS
-        )
+        if self._stopping or self._now() >= run.until:
+            return True
+        return self._capacity_wait is not None and self._clock.seconds() - run.started > MAX_TURN_SECONDS
 
-    async def _send_one(self, run: LeaseRun, events: Sequence[Event]) -> bool:
-        """Send events, or a heartbeat; False when the lease is no longer held (failure, or lost)."""
+    async def _send_one(self, run: LeaseRun, events: Sequence[Event]) -> Outcome:
+        """Send events, or a heartbeat."""
         channel = self._channels.get(run.terms.channel_type)
         if channel is None:
-            text = f"this server has no channel {run.terms.channel_type}"
-            await self._record_failure(run, events, Delivered(None, 0, text))
-            return False
+            return Delivered(None, 0, f"this server has no channel {run.terms.channel_type}")
         destination = channel.destination(run.terms.endpoint)
         postponed = await self._destinations.acquire(destination)
-        if postponed is not None:
-            await self._postpone(run, events, postponed)
-            return False
-        delivered = await self._attempt(run, channel, destination, events)
-        if not delivered.succeeded:
-            await self._record_failure(run, events, delivered)
-            return False
-        if events:
-            run.delivered_to = events[-1].number
-        run.failures, run.failing_since = 0, None
-        if self._clock.seconds() - run.settled >= SETTLE_SECONDS:
-            return await self._settle(run, keep=True) is not None
-        return True
+        return postponed or await self._attempt(run, channel, destination, events)
 
     async def _attempt(self, run: LeaseRun, channel: Channel, destination: str, events: Sequence[Event]) -> Delivered:
         attempted_at = self._now()
-        run.sending_since = self._clock.seconds()
+        began = self._clock.seconds()
+        run.sending.append(began)
         delivered = None
         try:
             delivered = await self._send(channel, run.lease, events)
         finally:
-            run.sending_since = None
+            run.sending.remove(began)
             self._destinations.release(destination, delivered, None if delivered is None else reason_of(delivered))
         metrics.notification_sent(delivered.succeeded, delivered.duration_ms / 1000)
         run.attempts.append(attempt_of(events, attempted_at, delivered))
@@ -341,14 +361,7 @@ class Deliver:
         reason = reason_of(delivered)
         is_exhausted = run.failures >= self._backoff.max_attempts
         delay = retry_delay_seconds(self._backoff, run.failures, delivered, self._chance())
-        line = event_line(
-            "delivery_failed",
-            subscription_id=run.lease.subscription_id,
-            event_number=events[0].number if events else 0,
-            attempt_count=run.failures,
-            backoff_ms=None if is_exhausted else round(delay * 1000),
-            last_error=reason,
-        )
+        line = failure_line(run.lease, events, run.failures, None if is_exhausted else delay, reason)
         log.info(line, correlation_id=correlation_of(events))
         since = run.failing_since or self._now()
         retry_at = self._now() + timedelta(seconds=delay)
@@ -380,10 +393,10 @@ class Deliver:
         until = self._until() if keep else None
         count = run.failures if failures is None else failures
         end = DeliveryEnd(run.delivered_to, tuple(run.attempts), retry_at, count, until, more)
+        run.delivered_to = None
+        run.attempts.clear()  # further ones may come while this settlement is written
         settled = await self._persist(run, partial(self._queue.settle, run.lease, end))
         run.settled = self._clock.seconds()
-        run.delivered_to = None
-        run.attempts.clear()
         if until is not None:
             run.until = until
         if settled is None:

@@ -139,8 +139,8 @@ _COLUMNS = ", text" * 9
 _ACKNOWLEDGED = "least(greatest(s.delivered_number, $3), s.last_event_number)"
 _REACHED = f"""CASE WHEN {_ACKNOWLEDGED} >= s.resend_until THEN greatest({_ACKNOWLEDGED}, s.resume_number)
             ELSE {_ACKNOWLEDGED} END"""
-_KEPT = f"""$6::timestamptz IS NOT NULL AND ($7::integer = 0 OR s.status = 'active'
-            AND s.last_event_number > {_REACHED})"""
+_KEPT = f"""$6::timestamptz IS NOT NULL AND s.status = 'active'
+            AND ($7::integer = 0 OR s.last_event_number > {_REACHED})"""
 _MORE = f"""SELECT m.lease_until IS NOT NULL, n.* FROM mine m LEFT JOIN LATERAL (
     SELECT {_EVENT}
     WHERE m.lease_until IS NOT NULL AND e.subscription_rid = m.rid AND {_next("m")}

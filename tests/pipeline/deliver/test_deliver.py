@@ -99,7 +99,7 @@ class Queue:
         row.failing_since = (row.failing_since or self.now()) if end.attempt_count else None
         row.ready_at = end.retry_at or self.now()
         events = row.events[row.delivered :]
-        row.until = end.keep_until if events or not end.more else None
+        row.until = end.keep_until if row.active and (events or not end.more) else None
         return Settled(row.until is not None, tuple(events[: end.more]))
 
     def check(self) -> None:
@@ -157,7 +157,9 @@ class PlainComposer:
         raise AssertionError("nobody asks delivery for a handshake")
 
 
-class DeliverTests(TestCase):
+class DeliverFixture:
+    """The stage on a `task.Clock`, with the queue and the channel above."""
+
     def setUp(self) -> None:
         self.clock = Clock()
         self.notifier = MemoryNotifier()
@@ -181,6 +183,8 @@ class DeliverTests(TestCase):
         deliver.start()
         return deliver
 
+
+class DeliverTests(DeliverFixture, TestCase):
     def test_events_are_sent_in_order_and_the_cursor_follows(self) -> None:
         row = self.queue.add("a", 250)
         before = metrics.sample("fhir_subscription_delivery_total", outcome="success")
@@ -346,6 +350,15 @@ class DeliverTests(TestCase):
             self.far.open["a"].callback(OK)
             self.assertEqual(row.delivered, settled)
         self.assertEqual(row.until, START + timedelta(seconds=31))
+
+    def test_subscription_that_is_off_ends_the_run(self) -> None:
+        self.far.pending.add("a")
+        row = self.queue.add("a", 9)
+        self.start()
+        row.active = False
+        self.clock.advance(1)
+        self.far.open["a"].callback(OK)
+        self.assertEqual((row.delivered, row.until, self.far.sent), (1, None, ["a1"]))
 
     def test_lost_lease_ends_the_run(self) -> None:
         self.far.pending.add("a")
