@@ -157,7 +157,7 @@ class DeliveryQueue(Protocol):
         """The next events of the subscription in order of number, from the first undelivered one."""
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
-        """Lease up to `limit` subscriptions with a due heartbeat."""
+        """Lease up to `limit` subscriptions with a due heartbeat that are not past their `end`."""
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """Advance the cursor, write the ledger, release or renew the lease; None when the lease was lost.
@@ -187,7 +187,7 @@ class DeliveryQueue(Protocol):
         """Release the leases of a dead worker; its unsettled events are sent again."""
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
-        """(tenant, id) of subscriptions that wait for activation."""
+        """(tenant, id) of subscriptions that wait for activation and are not past their `end`."""
 
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
         """A subscription for reading, with token 0; None when there is none."""

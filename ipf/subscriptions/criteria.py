@@ -19,6 +19,7 @@ from ipf.fhir.topics.topic import alone
 from ipf.ports import Json
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
+from ipf.subscriptions.extensions import refused_extensions
 from ipf.subscriptions.filters import queries_of
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, CONTENTS, FILTER, filters_of, topic_url, values
 from ipf.subscriptions.policy import ChannelPolicy
@@ -83,6 +84,7 @@ def query_of(criteria: str) -> Query:
 def check(subscription: Json, policy: ChannelPolicy) -> None:
     """Refuse a submitted Subscription that cannot be served.  Problem BUSINESS_RULE with one issue per reason."""
     issues = [*_required(subscription), *policy.violations(subscription), *_channel(subscription)]
+    issues += refused_extensions(subscription)
     criteria = subscription.get("criteria")
     if not isinstance(criteria, str) or not criteria:
         issues.append(Issue("a subscription needs criteria", _CRITERIA, Category.INVALID))
@@ -145,7 +147,7 @@ def _payload(subscription: Json, channel: Json) -> Iterator[Issue]:
         elif levels:
             yield Issue("a content level needs a payload with the MIME type", _PAYLOAD, Category.BUSINESS_RULE)
     elif payload.fhir_version not in _versions(subscription):
-        text = f"FHIR version {payload.fhir_version} is not supported; use 4.0 or, for topics, 4.3"
+        text = f"FHIR version {payload.fhir_version} is not supported; use 4.0 (4.0.1) or, for topics, 4.3 (4.3.0)"
         yield Issue(text, _PAYLOAD, Category.BUSINESS_RULE)
     elif channel.get("type") == "email" and not payload.can_be_mailed:
         yield Issue("an email payload must be text/plain, text/html or a FHIR format", _PAYLOAD, Category.BUSINESS_RULE)

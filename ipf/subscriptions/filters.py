@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote_plus
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.query import parse_criteria
 from ipf.fhir.topics.topic import alone
 from ipf.ports.search import Query
@@ -22,6 +24,7 @@ from ipf.ports.topics import Filter, Topic
 PLACE = "Subscription.criteria.extension"
 _FORM = re.compile(r"(?:(?P<type>[A-Z][A-Za-z]+)[.?])?(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(?::(?P<modifier>[A-Za-z-]+))?")
 _COMPARATOR = re.compile(r"(eq|ne|gt|lt|ge|le|sa|eb|ap)(?=[0-9-])")
+_COMPARABLE = frozenset({"number", "date", "quantity"})
 
 
 def queries_of(topic: Topic, filters: Sequence[str]) -> dict[str, Query]:
@@ -56,7 +59,7 @@ def _read(topic: Topic, text: str) -> list[tuple[str, str]]:
     found = [
         (one, search)
         for one in topic.resource_types
-        if kind in (None, one) and (rule := _rule(topic, one, name)) is not None and _allows(rule, modifier, value)
+        if kind in (None, one) and (rule := _rule(topic, one, name)) is not None and _allows(rule, one, modifier, value)
     ]
     if not found:
         raise _refused(f"the topic {topic.url} does not allow the filter {text[:80]!r}{_allowed(topic)}")
@@ -68,11 +71,18 @@ def _rule(topic: Topic, resource_type: str, name: str) -> Filter | None:
     return fitting[0] if fitting else None
 
 
-def _allows(rule: Filter, modifier: str | None, value: str) -> bool:
-    comparator = _COMPARATOR.match(value)
-    return (modifier is None or rule.modifiers is None or modifier in rule.modifiers) and (
-        comparator is None or rule.comparators is None or comparator[0] in rule.comparators
-    )
+def _allows(rule: Filter, resource_type: str, modifier: str | None, value: str) -> bool:
+    if modifier is not None and rule.modifiers is not None and modifier not in rule.modifiers:
+        return False
+    return rule.comparators is None or _comparators(resource_type, rule.parameter, value) <= rule.comparators
+
+
+def _comparators(resource_type: str, parameter: str, value: str) -> set[str]:
+    """The comparators of all alternatives of a value; none for a parameter that has no order."""
+    definition = definitions().search_parameters(resource_type).get(parameter)
+    if definition is None or definition.type not in _COMPARABLE:
+        return set()
+    return {found[0] for one in unquote_plus(value).split(",") if (found := _COMPARATOR.match(one)) is not None}
 
 
 def _allowed(topic: Topic) -> str:

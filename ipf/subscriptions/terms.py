@@ -18,6 +18,8 @@ LEGACY_PAYLOADS = ("application/fhir+json", "application/fhir+xml")
 _JSON = frozenset({"application/fhir+json", "application/json", "application/json+fhir"})
 _XML = frozenset({"application/fhir+xml", "application/xml", "application/xml+fhir", "text/xml"})
 _TEXT = frozenset({"text/plain", "text/html"})
+_VERSIONS = {"4.0.1": "4.0", "4.3.0": "4.3"}
+"""Full FHIR versions as the parameter `fhirVersion` writes them (https://hl7.org/fhir/R4/http.html#version-parameter)."""
 _MOST_EVENTS = 1000
 _LONGEST_TIMEOUT = 300
 _LIMITS = {"backport-max-count": MAX_COUNT, "backport-timeout": TIMEOUT, "backport-heartbeat-period": HEARTBEAT}
@@ -63,7 +65,7 @@ def _payload(text: str) -> Payload | None:
     if mime not in _JSON | _XML | _TEXT:
         return None
     version, attach = header.get_param("fhirVersion", ""), header.get_param("attach", "")
-    return Payload(text, mime, str(version), str(attach).lower())
+    return Payload(text, mime, _VERSIONS.get(str(version), str(version)), str(attach).lower())
 
 
 def limits_of(channel: Json) -> tuple[dict[str, int], list[tuple[str, str]]]:

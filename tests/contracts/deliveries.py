@@ -346,10 +346,17 @@ class DeliveryQueueContract(Writing):
         """Subscriptions past their `end` that still fire."""
         rid, past = await self.subscribe("s1"), datetime(2024, 1, 1, tzinfo=UTC)
         self.assertEqual(await self.queue.ended(5), [])
-        for status, expected in (("error", [("default", "s1")]), ("off", [])):
-            state = SubscriptionState("default", rid, "s1", status, ends_at=past)
+        for status, expected in (
+            ("requested", [("default", "s1")]),
+            ("active", [("default", "s1")]),
+            ("error", [("default", "s1")]),
+            ("off", []),
+        ):
+            state = SubscriptionState("default", rid, "s1", status, heartbeat_seconds=0, ends_at=past)
             await self.write(subscriptions_change=True, subscriptions=[state])
             self.assertEqual(await self.queue.ended(5), expected)
+            self.assertEqual(await self.queue.requested(5), [], "no handshake after the end")
+            self.assertEqual(await self.queue.heartbeats("w", 5, soon()), [], "no heartbeat after the end")
 
     async def _become(self, rid: int, status: str, number: int) -> None:
         resource = {"resourceType": "Subscription", "id": "s1", "status": status}

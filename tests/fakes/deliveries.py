@@ -73,7 +73,10 @@ class MemoryDeliveryQueue:
         due = [
             (rid, stream, cursor)
             for rid, stream, cursor in self._all()
-            if cursor.heartbeat_at is not None and cursor.heartbeat_at <= self._clock() and self._may(stream, cursor)
+            if cursor.heartbeat_at is not None
+            and cursor.heartbeat_at <= self._clock()
+            and self._may(stream, cursor)
+            and not self._has_ended(stream)
         ]
         return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
 
@@ -94,6 +97,9 @@ class MemoryDeliveryQueue:
         state = stream.state
         ready = cursor.ready_at is None or cursor.ready_at <= self._clock()
         return ready and state.status == "active" and state.channel_type != "websocket"
+
+    def _has_ended(self, stream: Stream) -> bool:
+        return stream.state.ends_at is not None and stream.state.ends_at <= self._clock()
 
     def _due(self, stream: Stream, cursor: _Cursor) -> bool:
         return self._may(stream, cursor) and len(stream.events) > cursor.delivered
@@ -256,7 +262,11 @@ class MemoryDeliveryQueue:
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""
         self._store.check()
-        waiting = [stream.state for _, stream, _ in self._all() if stream.state.status == "requested"]
+        waiting = [
+            stream.state
+            for _, stream, _ in self._all()
+            if stream.state.status == "requested" and not self._has_ended(stream)
+        ]
         return [(state.tenant, state.id) for state in waiting[:limit]]
 
     async def active(self) -> int:

@@ -31,6 +31,7 @@ from ipf.ports.topics import INTERACTIONS, Filter, ResourceTest, Topic, Trigger
 _PASSES = "test-passes"
 _RESULTS = frozenset({_PASSES, "test-fails"})
 _PLACE = "SubscriptionTopic"
+_COMPARATORS = frozenset(("=", "eq", "ne", "gt", "lt", "ge", "le", "sa", "eb", "ap"))
 
 
 def fires(trigger: Trigger, change: Change) -> bool:
@@ -189,7 +190,7 @@ class _TopicParser:
             bases = [name] if name else sorted(types)
             if types and not any(parameter in definitions().search_parameters(base) for base in bases):
                 self._refuse(f"{parameter[:60]} is not a search parameter of {', '.join(bases)}", place)
-            yield Filter(name, parameter, _codes(item, "modifier"), _codes(item, "comparator"))
+            yield Filter(name, parameter, *_modifiers_and_comparators(item))
 
     def _shapes(self) -> Iterator[tuple[str, tuple[Include, ...]]]:
         for number, item in enumerate(self._resource.get("notificationShape", ())):
@@ -215,8 +216,14 @@ def _parameter(key: str, parameter: str) -> str:
     return f"{parameter}:{key}" if key in ("iterate", "recurse") else key
 
 
-def _codes(item: Json, member: str) -> frozenset[str] | None:
-    return frozenset(item[member]) if member in item else None
+def _modifiers_and_comparators(item: Json) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+    """The modifiers and comparators that a filter allows, None = all; R4B lists both under `modifier`."""
+    comparators = frozenset(item["comparator"]) if "comparator" in item else None
+    if "modifier" not in item:
+        return None, comparators
+    codes = frozenset(item["modifier"])
+    of_r4b = codes & _COMPARATORS
+    return codes - _COMPARATORS, (comparators or frozenset()) | of_r4b if of_r4b else comparators
 
 
 def alone(query: Query) -> Query:

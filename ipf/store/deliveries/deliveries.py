@@ -80,7 +80,7 @@ HEARTBEATS = Statement(
 WITH due AS (
     SELECT rid FROM subscription_states
     WHERE status = 'active' AND heartbeat_at IS NOT NULL AND channel_type <> 'websocket'
-      AND heartbeat_at <= now() AND ready_at <= now()
+      AND heartbeat_at <= now() AND ready_at <= now() AND (ends_at IS NULL OR ends_at > now())
     ORDER BY heartbeat_at, rid LIMIT $2 FOR UPDATE SKIP LOCKED
 ), """
     + _LEASED,
@@ -212,7 +212,7 @@ REQUESTED = Statement(
     "integer",
     """
 SELECT p.name, s.id FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-WHERE s.status = 'requested' ORDER BY s.rid LIMIT $1""",
+WHERE s.status = 'requested' AND (s.ends_at IS NULL OR s.ends_at > now()) ORDER BY s.rid LIMIT $1""",
 )
 
 # Scans the primary key: subscriptions are few, and an index on the status would be written with every event.

@@ -178,10 +178,44 @@ class TopicSuite(Suite):
             ({"_type": custom}, "Subscription.channel.type"),
             ({"_payload": level}, "Subscription.channel.payload.extension"),
             ({"payload": "application/fhir+json; fhirVersion=5.0"}, "Subscription.channel.payload"),
+            ({"payload": "application/fhir+json; fhirVersion=4.3.1"}, "Subscription.channel.payload"),
             ({"payload": "text/csv"}, "Subscription.channel.payload"),
             ({"endpoint": "http://hook.example.org"}, "Subscription.channel.endpoint"),
         ):
             self.assertIn(place, await self.refused(subscription(channel=channel)))
+
+    async def test_extensions_that_would_be_ignored_are_refused(self) -> None:
+        """Nothing that changes what fires is dropped: neither on the criteria nor in a transaction."""
+        await self.store(topic())
+        later = "http://hl7.org/fhir/5.0/StructureDefinition/extension-Subscription.filterBy"
+        wrong = {"extension": [{"url": later, "valueString": "patient=Patient/p1"}]}
+        self.assertIn("Subscription.criteria.extension[0]", await self.refused(subscription(_criteria=wrong)))
+        sent = bundle("transaction", entry("PUT", "Subscription/s", subscription(_criteria=wrong)))
+        answer = await self.world.send("POST", "", sent)
+        self.assertEqual(answer.status, 422)
+        self.assertIn("Subscription.criteria.extension[0]", issues(answer)[0][2])
+        self.assertEqual((await self.world.send("GET", "Subscription/s")).status, 404)
+
+    async def test_comparators_and_modifiers_of_a_filter(self) -> None:
+        """Only those that the topic allows, in each alternative of a value."""
+        rules = [
+            {"resource": "Encounter", "filterParameter": "length", "comparator": ["gt", "lt"]},
+            {"resource": "Encounter", "filterParameter": "class", "modifier": ["not"]},
+            {"resource": "Encounter", "filterParameter": "date", "modifier": ["=", "ge"]},  # the form of R4B
+        ]
+        await self.store(topic(canFilterBy=rules))
+        for text in ("length=gt5", "length=5", "length=gt5,lt2", "class:not=AMB", "class=le5", "date=ge2026"):
+            await self.store(subscription(text))
+        for text in (
+            "length=ge5",
+            "length=5,ge9",
+            "length=5%2Cge9",
+            "class:in=AMB",
+            "length:missing=true&length=ne5",
+            "date=lt2026",
+            "date:missing=true",
+        ):
+            self.assertIn("does not allow the filter", await self.refused(subscription(text)), text)
 
     async def test_req_18_19_submitted_active_is_stored_as_requested(self) -> None:
         await self.store(topic())
