@@ -168,6 +168,26 @@ class SearchContract(Writing):
                 for count in (1, 2, 3, 7):
                     self.assertEqual(await self._walk(criteria, count), expected.split(), (criteria, count))
 
+    async def test_orders_of_several_values(self) -> None:
+        """The lowest value counts ascending, the highest descending; ties, missing values; each resource comes once."""
+        spans = {"a": ["2020", "2022"], "b": ["2021"], "c": [], "d": ["2021-06", "2021-07", "2019"], "e": ["2021"],
+                 "f": ["2019"], "g": []}  # fmt: skip
+        codes = {"a": "yx", "b": "x", "c": "z", "d": "", "e": "zx", "f": "y", "g": "x"}
+        await self.create(*(
+            {"resourceType": "Goal", "id": id_, "target": [{"dueDate": one} for one in dates],
+             "category": [{"coding": [{"system": "urn:c", "code": code}]} for code in codes[id_]]}
+            for id_, dates in spans.items()
+        ))  # fmt: skip
+        for sort, expected in (
+            ("target-date", "d f a b e c g"), ("-target-date", "a d e b f g c"),
+            ("category,-target-date", "a b e g f c d"), ("-category,target-date", "e c f a b g d"),
+            ("target-date,category", "f d a b e g c"), ("-target-date,-category,_id", "a d e b f c g"),
+            ("category,_id", "a b e g f c d"), ("_id,category", "a b c d e f g"),
+            ("category,-_lastUpdated", "a b e g f c d"),
+        ):  # fmt: skip
+            for count in (1, 2, 3, 7):
+                self.assertEqual(await self._walk(f"Goal?_sort={sort}", count), expected.split(), (sort, count))
+
     async def _walk(self, criteria: str, count: int) -> list[str]:
         found: list[str] = []
         after: str | None = None

@@ -154,8 +154,9 @@ class MemoryFhirStore:
             found.reverse()
         for sort in reversed(query.sort):
             keys = {version.rid: self._sort_key(tenant, version, sort) for version in found}
-            found.sort(key=lambda one, keys=keys: keys[one.rid] or 0, reverse=sort.descending)  # type: ignore[misc]
-            found.sort(key=lambda one, keys=keys: keys[one.rid] is None)  # type: ignore[misc]
+            having = [version for version in found if keys[version.rid] is not None]
+            having.sort(key=lambda one, keys=keys: keys[one.rid], reverse=sort.descending)  # type: ignore[misc]
+            found = having + [version for version in found if keys[version.rid] is None]
         total = None if query.total == "none" else len(found)
         count = 50 if query.count is None else query.count
         if query.summary_count or count == 0:

@@ -14,25 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipf.fhir.search.predicate import inner, within
-from ipf.ports.predicates import (
-    AllOf,
-    AnyOf,
-    DateRange,
-    Has,
-    IdIn,
-    LastUpdated,
-    Linked,
-    Not,
-    Present,
-    Test,
-    TextEquals,
-    TextPrefix,
-)
+from ipf.ports.predicates import AnyOf, Has, IdIn, LastUpdated, Linked, Present, Test, TextEquals, TextPrefix
 from ipf.ports.search import Query
-from ipf.store.resources.search_conditions import Conditions, is_set
+from ipf.store.resources.search_conditions import Conditions, Mode, is_probe, is_set
 
 _OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
-_COMBINED = (AllOf, AnyOf, Not)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +56,11 @@ def index_scan_of(query: Query, driver: int | None, conditions: Conditions, is_s
         return None
     type_, test = query.resource_type, query.terms[number].test
     others = [term.test for n, term in enumerate(query.terms) if n != number]
-    conditions.fenced = is_selective or driver is None
+    conditions.mode = Mode.PROBES if is_selective else Mode.JOINS if driver is not None else Mode.FENCES
     where = [conditions.test(one, type_, "d") for one in others]
-    probes_only = all(map(is_probe, others))
-    stable = probes_only and (conditions.fenced or not others)
-    conditions.fenced = False
+    probes_only = all(is_probe(one, conditions.mode) for one in others)
+    stable = probes_only and (conditions.mode is not Mode.JOINS or not others)
+    conditions.mode = Mode.JOINS
     if isinstance(test, TextEquals):
         return IndexScan("index_text", (conditions.driven(test, type_), *where), probes_only, stable)
     return IndexScan(f"({conditions.distinct(test, type_)})", tuple(where), probes_only, stable)
@@ -93,10 +79,3 @@ def _selectivity(test: Test) -> int:
 def _sets(test: Test) -> tuple[Test, ...]:
     tests = inner(test) if isinstance(test, AnyOf) else (test,)
     return tests if all(map(is_set, tests)) else ()
-
-
-def is_probe(test: Test) -> bool:
-    """Whether a test looks up single entries of the index of texts or dates."""
-    if isinstance(test, _COMBINED):
-        return all(map(is_probe, inner(test)))
-    return isinstance(test, TextEquals | DateRange)

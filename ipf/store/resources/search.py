@@ -4,6 +4,7 @@ A search scans one index in order and stops when the page is full: the entries o
 (`index_text`, in order of rid), else the resources of the type.  Of several tokens the one that is likely the rarest
 drives: an identifier, then a reference, then the others.  The other conditions are those of `search_conditions.py`.
 A statement with one best plan for all values may be prepared (`prepared.py`); otherwise the planner sees the values.
+Searches in the order of a parameter, and chains to many resources, are those of `search_probes.py`.
 
 Pages are cut by key: each continues after the values of the last row, rows without a value last, so pages neither
 repeat nor skip rows while others write.  The token carries the total, which is counted for the first page only.
@@ -24,23 +25,24 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.ports.predicates import IdIn, TextEquals
+from ipf.fhir.search.predicate import needs_store
+from ipf.ports.predicates import AllOf, IdIn, TextEquals
 from ipf.ports.search import Query, Sort
 from ipf.store.postgres.lookup import VERSION_COLUMNS
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.quoting import Value
 from ipf.store.postgres.symbols import Parameter, SymbolTable
-from ipf.store.resources.index_scan import IndexScan, index_scan_of, is_probe
-from ipf.store.resources.search_conditions import TABLES, Conditions, predicate_parameters
+from ipf.store.resources.index_scan import IndexScan, index_scan_of
+from ipf.store.resources.search_conditions import TABLES, Conditions, Mode, is_probe, predicate_parameters
 
 DEFAULT_COUNT = 50
 
 # Prepared statements use nested loops only; a search with ranges needs the other joins.  For one transaction.
 PLANNER = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
-_VERSIONS = "JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id"
-_SORT_VALUES = {"text": "val", "date": "lo", "quantity": "lo"}
-_REFERENCE = 1  # see `ranked`
+VERSIONS = "JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id"
+SORT_VALUES = {"text": "val", "date": "lo", "quantity": "lo"}
+REFERENCE = 1  # see `ranked`
 COLUMNS = 8  # of VERSION_COLUMNS
 
 
@@ -75,7 +77,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class SortKey:
     """One sort key: its SQL, the parser of its value in a token, and its SQL type."""
 
     sql: str
@@ -88,8 +90,7 @@ class _Key:
 class SearchSql:
     """The statements of one search of one tenant.  `units`: unit texts that occur, for quantities in UCUM units.
 
-    `scans_dates`: an order by one date is read from the index of dates, which has the resources with any date
-    (`can_scan_dates`).  `descending`: the direction of rid where there is no other order.
+    `descending`: the direction of rid among resources that are equal in the order; None = that of the first key.
     """
 
     def __init__(
@@ -99,17 +100,15 @@ class SearchSql:
         symbols: SymbolTable,
         units: Sequence[str] = (),
         *,
-        scans_dates: bool = False,
-        descending: bool = False,
+        descending: bool | None = None,
     ) -> None:
         self._query = query
         self._partition = symbols.partition(tenant)
         self._symbols = symbols
         self._units = units
-        self._scans_dates = scans_dates
         self._is_descending = descending
-        self._driver, rank = (None, 0) if scans_dates else ranked(query)
-        self._is_selective = rank <= _REFERENCE
+        self._driver, rank = ranked(query)
+        self._is_selective = rank <= REFERENCE
 
     def _reset(self) -> None:
         """Start another statement."""
@@ -132,11 +131,11 @@ class SearchSql:
             rids = scan.select_rids(conditions, order, self._add(limit, "bigint"))
             # Its own ORDER BY keeps the planner from reordering the join with the versions.
             current = f"SELECT r.* FROM ({rids}) d JOIN resources r ON r.rid = d.rid ORDER BY {order}"
-            rows = f"SELECT {VERSION_COLUMNS} FROM ({current}) r {_VERSIONS}"
+            rows = f"SELECT {VERSION_COLUMNS} FROM ({current}) r {VERSIONS}"
             settings = "" if scan.probes_only else PLANNER
             return self._statement(f"{rows} ORDER BY {self._order_by([])}", settings, scan.stable)
         stable = self._is_stable()
-        self._conditions.fenced = stable
+        self._conditions.mode = Mode.PROBES if stable else Mode.JOINS
         where = [*self._where(), *([] if after is None else [self._after(after)])]
         keys = [f"{key.sql} AS k{number}" for number, key in enumerate(self._keys)]
         columns = ", ".join(["r.rid", "r.resource_type", "r.id", "r.version_id", *keys])
@@ -144,7 +143,7 @@ class SearchSql:
         return self._statement(
             f"SELECT {names} FROM (SELECT {columns} FROM {self._from()}{self._joins} "
             f"WHERE {' AND '.join(where)} ORDER BY {self._order_by()} LIMIT {self._add(limit, 'bigint')}) r "
-            f"{_VERSIONS} ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
+            f"{VERSIONS} ORDER BY {self._order_by([f'r.k{number}' for number in range(len(keys))])}",
             "" if stable else PLANNER,
             stable,
         )
@@ -158,6 +157,10 @@ class SearchSql:
             return self._statement(
                 f"SELECT count(*) FROM {scan.source} d WHERE {scan.condition}", settings, scan.stable
             )
+        if any(needs_store(term.test) for term in self._query.terms):
+            test = AllOf(tuple(term.test for term in self._query.terms))
+            rids = self._conditions.rids(test, self._query.resource_type)
+            return self._statement(f"SELECT count(*) FROM (SELECT DISTINCT d.rid FROM ({rids}) d) d", PLANNER)
         return self._statement(f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}", PLANNER)
 
     def ids(self, limit: int) -> DynamicStatement:
@@ -173,14 +176,12 @@ class SearchSql:
             f"SELECT r.id FROM {self._from()} WHERE {where} LIMIT {self._add(limit, 'bigint')}", PLANNER
         )
 
-    def driver_count(self, limit: int) -> DynamicStatement:
-        """The number of rows of the driving token, counted up to `limit`."""
+    def sizes(self, numbers: Sequence[int], limit: int) -> DynamicStatement:
+        """For each of these terms, which are sets, the number of its entries, counted up to `limit`."""
         self._reset()
-        test = self._query.terms[self._driver or 0].test
-        assert isinstance(test, TextEquals)
-        where = self._conditions.driven(test, self._query.resource_type)
-        rows = f"SELECT 1 FROM index_text d WHERE {where} LIMIT {self._add(limit, 'bigint')}"
-        return self._statement(f"SELECT count(*) FROM ({rows}) t", "", True)
+        most = self._add(limit, "bigint")
+        counts = (f"(SELECT count(*) FROM ({self._set_of(number)} LIMIT {most}) n)" for number in numbers)
+        return self._statement(f"SELECT {', '.join(counts)}", "", True)
 
     def token(self, row: Sequence[Any], total: int | None) -> str:
         """The token that continues after a row of a page."""
@@ -197,7 +198,7 @@ class SearchSql:
 
         So it is for an identifier, a reference or one id, when each of the other tests looks up single entries.
         """
-        if self._scans_dates or any(sort.kind in ("text", "quantity") for sort in self._query.sort):
+        if any(sort.kind in ("text", "quantity") for sort in self._query.sort):
             return False
         tests = [term.test for number, term in enumerate(self._query.terms) if number != self._driver]
         if not (self._driver is not None and self._is_selective):
@@ -205,28 +206,26 @@ class SearchSql:
             if not ids:
                 return False
             tests.remove(ids[0])
-        return all(map(is_probe, tests))
+        return all(is_probe(one, Mode.PROBES) for one in tests)
 
     def _index_scan(self) -> IndexScan | None:
         """The index scan that answers the query, apart from its order."""
-        return (
-            None
-            if self._scans_dates
-            else index_scan_of(self._query, self._driver, self._conditions, self._is_selective)
-        )
+        return index_scan_of(self._query, self._driver, self._conditions, self._is_selective)
+
+    def _set_of(self, number: int) -> str:
+        """SELECT of the rids that pass one term."""
+        return self._conditions.rids(self._query.terms[number].test, self._query.resource_type)
 
     @property
     def _scan_rid(self) -> str:
         return "d.rid" if self._driver is not None else "r.rid"
 
     def _from(self) -> str:
-        if self._scans_dates:
-            return "index_date o0 JOIN resources r ON r.rid = o0.rid"
         return "resources r" if self._driver is None else "index_text d JOIN resources r ON r.rid = d.rid"
 
     def _where(self) -> list[str]:
         type_ = self._query.resource_type
-        found = [self._conditions.live("r", type_), *(self._first_date() if self._scans_dates else ())]
+        found = [self._conditions.live("r", type_)]
         for number, term in enumerate(self._query.terms):
             if number == self._driver and isinstance(term.test, TextEquals):
                 found.append(self._conditions.driven(term.test, type_))
@@ -234,33 +233,20 @@ class SearchSql:
                 found.append(self._conditions.test(term.test, type_))
         return found
 
-    def _first_date(self) -> list[str]:
-        """The condition for the date of a resource, out of several, that the order uses."""
-        sort, type_ = self._query.sort[0], self._query.resource_type
-        better = ">" if sort.descending else "<"
-        same = self._conditions.entry("e", type_, sort.code)
-        other = f"{same} AND e.rid = o0.rid AND (e.lo {better} o0.lo OR (e.lo = o0.lo AND e.hi < o0.hi))"
-        return [
-            self._conditions.entry("o0", type_, sort.code),
-            f"NOT EXISTS (SELECT 1 FROM index_date e WHERE {other})",
-        ]
-
-    def _order(self) -> tuple[str, list[_Key]]:
+    def _order(self) -> tuple[str, list[SortKey]]:
         joins, keys = "", []
         for number, sort in enumerate(self._query.sort):
-            if self._scans_dates:
-                keys.append(_Key("o0.lo", sort.descending, False, *_READERS["date"]))
-            elif sort.kind == "id":
-                keys.append(_Key("r.id", sort.descending, False, str, "text"))
+            if sort.kind == "id":
+                keys.append(SortKey("r.id", sort.descending, False, str, "text"))
             elif sort.kind == "last_updated":
-                keys.append(_Key("r.last_updated", sort.descending, False, _aware, "timestamptz"))
+                keys.append(SortKey("r.last_updated", sort.descending, False, _aware, "timestamptz"))
             else:
                 joins += self._sort_join(number, sort)
-                keys.append(_Key(f"o{number}.k", sort.descending, True, *_READERS[sort.kind]))
+                keys.append(SortKey(f"o{number}.k", sort.descending, True, *READERS[sort.kind]))
         return joins, keys
 
     def _sort_join(self, number: int, sort: Sort) -> str:
-        best = f"{'max' if sort.descending else 'min'}(t.{_SORT_VALUES[sort.kind]}) AS k"
+        best = f"{'max' if sort.descending else 'min'}(t.{SORT_VALUES[sort.kind]}) AS k"
         entry = self._conditions.entry("t", self._query.resource_type, sort.code, *sort.others)
         if sort.kind == "date":
             found = f"SELECT {best} FROM index_date t WHERE {entry} AND t.rid = r.rid"
@@ -278,14 +264,19 @@ class SearchSql:
         return ", ".join([*found, f"{rid} DESC" if self._descending() else rid])
 
     def _descending(self) -> bool:
-        return self._keys[0].descending if self._keys else self._is_descending
+        if self._is_descending is not None:
+            return self._is_descending
+        return bool(self._keys) and self._keys[0].descending
 
     def _after(self, after: Token, rid: str | None = None) -> str:
         """The condition for rows later in the order than `after`; `rid`: the column that the scan is ordered by."""
         if len(after.keys) != len(self._keys):
             raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
         rid, sign, last_rid = rid or self._scan_rid, "<" if self._descending() else ">", self._add(after.rid, "bigint")
-        if len(self._keys) == 1 and not self._keys[0].nullable:  # one row comparison, which an index scan can use
+        one_direction = all(key.descending == self._descending() for key in self._keys)
+        if (
+            len(self._keys) == 1 and one_direction and not self._keys[0].nullable
+        ):  # one row comparison, which an index scan can use
             key, value = self._keys[0], after.keys[0]
             return f"({key.sql}, {rid}) {sign} ({self._read(key, value)}, {last_rid})"
         found = f"{rid} {sign} {last_rid}"
@@ -298,7 +289,7 @@ class SearchSql:
             found = f"({key.sql} {further} {value}{last} OR ({key.sql} = {value} AND {found}))"
         return found
 
-    def _read(self, key: _Key, text: str | None) -> str:
+    def _read(self, key: SortKey, text: str | None) -> str:
         """The placeholder for a key of a token."""
         try:
             return self._add(key.read(text or ""), key.kind)
@@ -311,11 +302,6 @@ def query_parameters(query: Query) -> set[Parameter]:
     found = set[Parameter]().union(*(predicate_parameters(term.test, query.resource_type) for term in query.terms))
     sorts = (sort for sort in query.sort if sort.kind in TABLES)
     return found | {(query.resource_type, code) for sort in sorts for code in (sort.code, *sort.others)}
-
-
-def can_scan_dates(query: Query) -> bool:
-    """Whether the order is by one date parameter."""
-    return len(query.sort) == 1 and query.sort[0].kind == "date" and not query.sort[0].others
 
 
 def driver(query: Query) -> int | None:
@@ -333,7 +319,7 @@ def ranked(query: Query) -> tuple[int | None, int]:
         if test.code == "identifier":
             return 0
         if kind in ("reference", "uri"):
-            return _REFERENCE if test.code != "_profile" else 4
+            return REFERENCE if test.code != "_profile" else 4
         return 3 if test.values[0].endswith("\t") else 2  # without a system: a status, a gender
 
     tests = [(term.test, n) for n, term in enumerate(query.terms)]
@@ -367,7 +353,7 @@ def _whole(text: str) -> int:
     return found
 
 
-_READERS: dict[str, tuple[Callable[[str], Value], str]] = {
+READERS: dict[str, tuple[Callable[[str], Value], str]] = {
     "text": (str, "text"),
     "date": (_whole, "bigint"),
     "quantity": (_number, "numeric"),

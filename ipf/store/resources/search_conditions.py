@@ -1,14 +1,16 @@
 """A predicate of `ports/predicates.py` in, an SQL condition on one resource out; its values become `Parameters`.
 
 A test on one value of the text index is a probe by (value, rid); dates are probed by rid.  Every other test on index
-entries is a set of rids that PostgreSQL computes once.  Chains are nested conditions on the resources at the other end.
-Tests that concern the resource itself become conditions that hold for all candidates: the caller filters them.
+entries is a set of rids that PostgreSQL computes once, or with `Mode.PROBES` a probe by rid.  Chains are sets as well,
+or conditions on the resources at the other end.  Tests that concern the resource itself become conditions that hold
+for all candidates: the caller filters them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import count
 
 from ipf.errors import Category, Problem
@@ -41,6 +43,8 @@ from ipf.store.postgres.prepared import Parameters
 from ipf.store.postgres.quoting import joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 
+RID = {"text": "({}.rid + 0)", "date": "{}.rid"}
+"""Of an index table under an alias, what its index by rid is on."""
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
 _OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PROBES = 20  # values that are probed one by one; more are computed as a set
@@ -56,15 +60,25 @@ class Columns:
     unit: str
 
 
-class Conditions:
-    """Builds the conditions of one statement of one tenant.  `units`: the unit texts that occur.
+class Mode(Enum):
+    """How tests are put to the rows of a scan.
 
-    `fenced`: probes are optimisation fences: PostgreSQL runs them for each row of the scan and does not turn them into
-    joins, whose order it can only guess without statistics (after a first load).
+    `JOINS`: as the planner likes.  `FENCES`: probes and sets are optimisation fences: PostgreSQL evaluates them for
+    each row of the scan and does not turn them into joins.  It would choose their order by the number of matches,
+    which it cannot know for pairs of parameter and value.  `PROBES`: as FENCES, and sets become probes by rid: for few
+    rows, or where the scan ends as soon as the page is full.
     """
 
+    JOINS = "joins"
+    FENCES = "fences"
+    PROBES = "probes"
+
+
+class Conditions:
+    """Builds the conditions of one statement of one tenant.  `units`: the unit texts that occur.  `mode` may change."""
+
     def __init__(self, partition: int, symbols: SymbolTable, units: Sequence[str] = ()) -> None:
-        self.fenced = False
+        self.mode = Mode.JOINS
         self.parameters = Parameters()
         self._add = self.parameters.add
         self._partition = self._add(partition, "smallint")
@@ -92,9 +106,9 @@ class Conditions:
         """The condition on the row of `resources` under `alias`, which is of this type."""
         match test:
             case TextEquals(_, values) if len(values) <= _PROBES:
-                return self._probe(test, "text", resource_type, alias)
+                return self._probe(test, resource_type, alias)
             case DateRange():
-                return self._probe(test, "date", resource_type, alias)
+                return self._probe(test, resource_type, alias)
             case IdIn(ids):
                 return f"{alias}.id IN ({', '.join(map(self._add, ids))})"
             case LastUpdated(bounds):
@@ -111,14 +125,55 @@ class Conditions:
                 return self._has(test, resource_type, alias)
             case CodedText():
                 return "true"
+        if self._probes(test):
+            return self._probe(test, resource_type, alias)
         return self._member(alias, self._set(test, resource_type))
+
+    def rids(self, test: Test, resource_type: str) -> str:
+        """SELECT of the rids of resources that pass.
+
+        Tests that are put together become INTERSECT, UNION and EXCEPT.  PostgreSQL computes these in time that grows
+        with the number of rows, whatever it expects; joins of several sets it may do by comparing every pair.
+        """
+        match test:
+            case AllOf(tests):
+                return " INTERSECT ".join(f"({self.rids(one, resource_type)})" for one in tests)
+            case AnyOf(tests):
+                return " UNION ".join(f"({self.rids(one, resource_type)})" for one in tests)
+            case Not(one):
+                return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
+            case Linked():
+                return self._linked_rids(test, resource_type)
+            case Has():
+                return self._has_rids(test, resource_type)
+            case IdIn() | LastUpdated() | CodedText():
+                return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
+        return self._set(test, resource_type)
+
+    def _live_rids(self, resource_type: str) -> str:
+        return f"SELECT y.rid FROM resources y WHERE {self.live('y', resource_type)}"
 
     # -- one index
 
-    def _probe(self, test: TextEquals | DateRange, kind: str, resource_type: str, alias: str) -> str:
+    def _probes(self, test: Test) -> bool:
+        """Whether a set is probed by rid; quantities have no index by rid."""
+        return self.mode is Mode.PROBES and _kind_of(test) != "quantity"
+
+    def _probe(self, test: Test, resource_type: str, alias: str) -> str:
         t = self._alias()
-        found = f"{self.entry(t, resource_type, test.code)} AND {t}.rid = {alias}.rid AND {self._on(test, row(t))}"
-        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{' OFFSET 0' if self.fenced else ''})"
+        kind, entry = _kind_of(test), self.entry(t, resource_type, _code(test))
+        # One value is looked up with its rid.  Of a range or a list, PostgreSQL would look up each value, or walk the
+        # range; `IS TRUE` leaves the rid.
+        by_rid = self.mode is Mode.PROBES and not (isinstance(test, TextEquals) and len(test.values) == 1)
+        found = f"{entry} AND {RID[kind].format(t) if by_rid else f'{t}.rid'} = {alias}.rid"
+        if not isinstance(test, Present):
+            on = self._on(_without_type(test), row(t))
+            found += f" AND ({on}) IS TRUE" if by_rid else f" AND {on}"
+        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{self._fence})"
+
+    @property
+    def _fence(self) -> str:
+        return "" if self.mode is Mode.JOINS else " OFFSET 0"
 
     def distinct(self, test: Test, resource_type: str) -> str:
         """SELECT of the rids that pass, each once; `test` is one of a set, or alternatives of these."""
@@ -128,8 +183,8 @@ class Conditions:
         return " UNION ".join(self._set(one, resource_type) for one in tests)
 
     def _any(self, tests: Sequence[Test], resource_type: str, alias: str) -> str:
-        sets = [one for one in tests if is_set(one)]
-        found = [self.test(one, resource_type, alias) for one in tests if not is_set(one)]
+        sets = [one for one in tests if is_set(one) and not self._probes(one)]
+        found = [self.test(one, resource_type, alias) for one in tests if one not in sets]
         if sets:
             union = " UNION ALL ".join(self._set(one, resource_type) for one in sets)
             found.append(self._member(alias, union))
@@ -137,7 +192,7 @@ class Conditions:
 
     def _member(self, alias: str, rids: str) -> str:
         """Whether the resource is in a set; fenced, the set is computed once and never joined."""
-        return f"({alias}.rid IN ({rids}))" + (" IS TRUE" if self.fenced else "")
+        return f"({alias}.rid IN ({rids}))" + ("" if self.mode is Mode.JOINS else " IS TRUE")
 
     def _set(self, test: Test, resource_type: str, distinct: str = "") -> str:
         """SELECT of the rids that pass."""
@@ -145,11 +200,8 @@ class Conditions:
         if isinstance(test, Present):
             entry = self.entry(t, resource_type, test.code)
             return f"SELECT {distinct}{t}.rid FROM {TABLES[test.kind]} {t} WHERE {entry}"
-        if isinstance(test, TypedIdentifier):
-            test = TextPrefix(test.code, f"{clean(test.value)}\t")
-        kind = "quantity" if isinstance(test, QuantityRange | QuantityIn) else "text"
-        entry = self.entry(t, resource_type, _code(test))
-        return f"SELECT {distinct}{t}.rid FROM {TABLES[kind]} {t} WHERE {entry} AND {self._on(test, row(t))}"
+        entry, on = self.entry(t, resource_type, _code(test)), self._on(_without_type(test), row(t))
+        return f"SELECT {distinct}{t}.rid FROM {TABLES[_kind_of(test)]} {t} WHERE {entry} AND {on}"
 
     def _on(self, test: Test, at: Columns) -> str:
         """The condition on the columns of one entry."""
@@ -224,24 +276,47 @@ class Conditions:
     # -- other resources
 
     def _linked(self, test: Linked, resource_type: str, alias: str) -> str:
+        if self.mode is not Mode.PROBES:
+            return self._member(alias, self._linked_rids(test, resource_type))
         t, x = self._alias(), self._alias("x")
-        prefix = f"{test.resource_type}/"
+        prefix, rid = f"{test.resource_type}/", RID["text"].format(t)
         return (
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
             f"ON {self.live(x, test.resource_type)} AND {x}.id = substr({t}.val, {len(prefix) + 1}) "
-            f"WHERE {self.entry(t, resource_type, test.code)} AND {self._begins(f'{t}.val', prefix)} "
-            f"AND {t}.rid = {alias}.rid AND {self._all(test.tests, test.resource_type, x)})"
+            f"WHERE {self.entry(t, resource_type, test.code)} AND ({self._begins(f'{t}.val', prefix)}) IS TRUE "
+            f"AND {rid} = {alias}.rid AND {self._all(test.tests, test.resource_type, x)}{self._fence})"
+        )
+
+    def _linked_rids(self, test: Linked, resource_type: str) -> str:
+        """From the other end: the resources there, then those that refer to one of them."""
+        t, x, prefix = self._alias(), self._alias("x"), self._add(f"{test.resource_type}/")
+        found = self.rids(_all_of(test.tests), test.resource_type)
+        ids = f"SELECT {prefix} || {x}.id FROM resources {x} WHERE {x}.rid IN ({found})"
+        return (
+            f"SELECT {t}.rid FROM index_text {t} WHERE {self.entry(t, resource_type, test.code)} AND {t}.val IN ({ids})"
         )
 
     def _has(self, test: Has, resource_type: str, alias: str) -> str:
+        if self.mode is not Mode.PROBES:
+            return self._member(alias, self._has_rids(test, resource_type))
         t, x = self._alias(), self._alias("x")
         return (
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
             f"ON {x}.rid = {t}.rid AND {self.live(x, test.resource_type)} "
             f"WHERE {self.entry(t, test.resource_type, test.code)} "
             f"AND {t}.val = {self._add(resource_type + '/')} || {alias}.id "
-            f"AND {self._all(test.tests, test.resource_type, x)})"
+            f"AND {self._all(test.tests, test.resource_type, x)}{self._fence})"
         )
+
+    def _has_rids(self, test: Has, resource_type: str) -> str:
+        """From the other end: the resources there, then those that one of them refers to."""
+        t, y, prefix = self._alias(), self._alias("y"), f"{resource_type}/"
+        referring = (
+            f"SELECT substr({t}.val, {len(prefix) + 1}) FROM index_text {t} "
+            f"WHERE {self.entry(t, test.resource_type, test.code)} AND {self._begins(f'{t}.val', prefix)} "
+            f"AND {t}.rid IN ({self.rids(_all_of(test.tests), test.resource_type)})"
+        )
+        return f"SELECT {y}.rid FROM resources {y} WHERE {self.live(y, resource_type)} AND {y}.id IN ({referring})"
 
     def _all(self, tests: Iterable[Test], resource_type: str, alias: str) -> str:
         return " AND ".join(self.test(one, resource_type, alias) for one in tests)
@@ -287,6 +362,38 @@ def is_set(test: Test) -> bool:
     """Whether the rids that pass a test are computed as a set."""
     texts = TextPrefix | TextSuffix | TextContains | TextParts | TypedIdentifier
     return isinstance(test, texts | QuantityRange | QuantityIn | Present)
+
+
+def _all_of(tests: Sequence[Test]) -> Test:
+    return tests[0] if len(tests) == 1 else AllOf(tuple(tests))
+
+
+def _without_type(test: Test) -> Test:
+    """An identifier with a type as its value alone: the type is looked at in the resource."""
+    return TextPrefix(test.code, f"{clean(test.value)}\t") if isinstance(test, TypedIdentifier) else test
+
+
+def _kind_of(test: Test) -> str:
+    """The index that the entries of a test are in."""
+    match test:
+        case Present(_, kind):
+            return kind
+        case DateRange():
+            return "date"
+        case QuantityRange() | QuantityIn():
+            return "quantity"
+    return "text"
+
+
+def is_probe(test: Test, mode: Mode) -> bool:
+    """Whether a test looks up few entries for each row, so that its plan is the same for all values."""
+    if isinstance(test, AllOf | AnyOf | Not):
+        return all(is_probe(one, mode) for one in inner(test))
+    if mode is not Mode.PROBES:
+        return isinstance(test, TextEquals | DateRange)
+    if isinstance(test, TextEquals):
+        return len(test.values) <= _PROBES  # of a parameter, PostgreSQL would split a longer list for each row
+    return _kind_of(test) != "quantity" and all(is_probe(one, mode) for one in inner(test))
 
 
 def _kind(test: Test) -> str:

@@ -28,26 +28,29 @@ from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.search import (
     COLUMNS,
     DEFAULT_COUNT,
+    REFERENCE,
     SearchSql,
     Token,
-    can_scan_dates,
     driver,
     query_parameters,
+    ranked,
 )
 from ipf.store.resources.search_conditions import uses_units
+from ipf.store.resources.search_probes import ProbedSql, can_probe, can_walk, is_walked, set_terms
 
 MAX_CHAIN_IDS = 1000
 MAX_REFERRING = 300
 MAX_FILTERED = 20_000
-MAX_SORTED = 5000
+MAX_CANDIDATES = 2000
+"""Resources that are tested and sorted one by one; of more, an index is walked in the order of the search."""
 _BATCH_SIZE = 400
 
 UNITS = Statement("fhir_units", "smallint", "SELECT unit FROM index_units WHERE partition_id = $1")
 
 STATEMENTS = (UNITS,)
 
-# A chain that stays in the SQL joins tables with themselves.  PostgreSQL takes tables that were never analysed (after a
-# first load) for empty and would compare every pair.
+# PostgreSQL takes tables that were never analysed (after a first load) for empty: it would compare every pair of a
+# join, and cannot tell the index by rid from the others.
 ANALYSE = "SELECT ensure_statistics()"
 
 HAS_STATISTICS = "SELECT min(reltuples) > 0 FROM pg_class WHERE oid IN ('resources'::regclass, 'index_text'::regclass)"
@@ -94,7 +97,7 @@ class Search:
 
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
         await self._symbols.load((self._tenant,), query_parameters(query))
-        if len(query.terms) > 1 and not self._symbols.has_statistics:
+        if len(query.terms) + len(query.sort) > 1 and not self._symbols.has_statistics:
             self._symbols.has_statistics = (await self._many(HAS_STATISTICS))[0][0]
             if not self._symbols.has_statistics:
                 await self._many(ANALYSE)
@@ -107,7 +110,25 @@ class Search:
         return await self._sql(query), query
 
     async def _sql(self, query: Query) -> SearchSql:
-        return SearchSql(self._tenant, query, self._symbols, await self._units(query))
+        """The statements, by the number of resources that the tests are put to."""
+        units = await self._units(query)
+        if not _is_probed(query):
+            return SearchSql(self._tenant, query, self._symbols, units)
+        count, candidates = await self._fewest(query, units)
+        if count > MAX_CANDIDATES and not can_walk(query):
+            return SearchSql(self._tenant, query, self._symbols, units)
+        few = candidates if count <= MAX_CANDIDATES else None
+        return ProbedSql(self._tenant, query, self._symbols, units, candidates=few)
+
+    async def _fewest(self, query: Query, units: Sequence[str]) -> tuple[int, int]:
+        """The number of entries of the smallest set, and its term.  Of an identifier or a reference alone, if any."""
+        number, rank = ranked(query)
+        numbers = [number] if number is not None and rank <= REFERENCE else set_terms(query)
+        if not numbers:
+            return MAX_CANDIDATES + 1, 0
+        sql = SearchSql(self._tenant, query, self._symbols, units)
+        (sizes,) = await self._run(sql.sizes(numbers, MAX_CANDIDATES + 1))
+        return min(zip(sizes, numbers, strict=True))
 
     async def _units(self, query: Query) -> Sequence[str]:
         if not any(uses_units(term.test) for term in query.terms):
@@ -162,8 +183,8 @@ class Search:
 
     async def _rows(self, sql: SearchSql, query: Query, limit: int, after: Token | None) -> list[Row]:
         if not query_needs_resource(query):
-            if can_scan_dates(query) and await self._many_match(sql, query):
-                return await self._by_date(query, limit, after)
+            if isinstance(sql, ProbedSql) and sql.is_walk and is_walked(query):
+                return await self._walked(sql, query, limit, after)
             return await self._run(sql.page(limit, after))
         found: list[Row] = []
         async for row in self._filtered(sql, query, after):
@@ -172,29 +193,23 @@ class Search:
                 break
         return found
 
-    async def _many_match(self, sql: SearchSql, query: Query) -> bool:
-        """Whether so many resources may match that an ordered scan costs less than sorting all of them."""
-        if any(isinstance(term.test, IdIn) or needs_store(term.test) for term in query.terms):
-            return False
-        if driver(query) is None:
-            return True
-        return int((await self._run(sql.driver_count(MAX_SORTED + 1)))[0][0]) > MAX_SORTED
-
-    async def _by_date(self, query: Query, limit: int, after: Token | None) -> list[Row]:
-        """Rows in the order of a date, read from its index; then, in order of rid, those without a date."""
+    async def _walked(self, walk: SearchSql, query: Query, limit: int, after: Token | None) -> list[Row]:
+        """Rows in the order of the first key, read from its index; then those without a value of it."""
         rows: list[Row] = []
-        if after is None or after.keys != (None,):
-            scan = SearchSql(self._tenant, query, self._symbols, await self._units(query), scans_dates=True)
-            rows = await self._run(scan.page(limit, after))
+        if after is None or after.keys[:1] != (None,):
+            rows = await self._run(walk.page(limit, after))
             if len(rows) == limit:
                 return rows
             after = None
-        (sort,) = query.sort
-        missing = Term("", "", Not(Present(sort.code, "date")))
-        rest = replace(query, terms=(*query.terms, missing), sort=())
-        sql = SearchSql(self._tenant, rest, self._symbols, await self._units(query), descending=sort.descending)
-        following = None if after is None else replace(after, keys=())
-        return rows + [(*row, None) for row in await self._run(sql.page(limit - len(rows), following))]
+        first, *others = query.sort
+        assert first.kind in ("text", "date"), "what is walked"
+        missing = Term("", "", Not(Present(first.code, first.kind)))
+        rest = replace(query, terms=(*query.terms, missing), sort=tuple(others))
+        units = await self._units(query)
+        sql = SearchSql(self._tenant, rest, self._symbols, units, descending=first.descending)
+        following = None if after is None else replace(after, keys=after.keys[1:])
+        last = await self._run(sql.page(limit - len(rows), following))
+        return rows + [(*row[:COLUMNS], None, *row[COLUMNS:]) for row in last]
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query_needs_resource(query):
@@ -220,6 +235,16 @@ class Search:
             Category.COSTLY, f"search parameter {names}: more than {MAX_FILTERED} resources would have to be read; "
             "add a parameter that selects fewer", names,
         )  # fmt: skip
+
+
+def _is_probed(query: Query) -> bool:
+    """Whether the order or a chain takes more than one index scan, so that the number of candidates counts."""
+    if query_needs_resource(query) or not can_probe(query):
+        return False
+    if any(isinstance(term.test, IdIn) for term in query.terms):
+        return False
+    ordered = any(sort.kind in ("text", "date") for sort in query.sort)
+    return ordered or any(needs_store(term.test) for term in query.terms)
 
 
 def _query_for(resource_type: str, tests: Sequence[Test]) -> Query:

@@ -23,7 +23,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (18, "ceceb8df2a8e780d6b39847f0e0e659241c9d6fb67f7ae7d5ed492eab00e3f0f"),
+    "fhir": (19, "46923bc904817e4112f91cc699d30f41f405253ec473cfab2c457fe687f0e43a"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from twisted.internet import defer
 
 from ipf.errors import Problem
 from ipf.fhir.search.query import parse_criteria
 from ipf.store.postgres import connection, prepared
+from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources import search_run
 from ipf.store.resources.resources import PostgresFhirStore
@@ -77,21 +79,26 @@ class PostgresSearchTest(contract.SearchContract):
         query = parse_criteria("Patient?_has:Encounter:patient:status=finished&_summary=count")
         self.assertEqual((await self.store.search("default", query)).total, 350)
 
-    async def test_orders_that_are_walked(self) -> None:
-        """The same orders where so many match that the index of dates is read in its order."""
-        self.patch(search_run, "MAX_SORTED", 1)
+    async def test_what_is_walked(self) -> None:
+        """The same orders and chains where so many match that an index is read in the order of the search."""
+        self.patch(search_run, "MAX_CANDIDATES", 1)
         await self.test_orders_are_paged_by_key()
 
-    async def test_several_dates_of_one_resource(self) -> None:
-        """The first counts ascending, the last descending; each resource comes once."""
-        self.patch(search_run, "MAX_SORTED", 0)
-        spans = {"a": ["2020", "2022"], "b": ["2021"], "c": [], "d": ["2021-06", "2021-07", "2019"]}
-        await self.create(*(
-            {"resourceType": "Goal", "id": id_, "target": [{"dueDate": one} for one in dates]}
-            for id_, dates in spans.items()
-        ))  # fmt: skip
-        for sort, expected in (("target-date", ["d", "a", "b", "c"]), ("-target-date", ["a", "d", "b", "c"])):
-            self.assertEqual(await self.found(f"Goal?_sort={sort}", count=9), expected)
+    async def test_several_values_that_are_walked(self) -> None:
+        self.patch(search_run, "MAX_CANDIDATES", 0)
+        await self.test_orders_of_several_values()
+
+    async def test_chains_that_stay_in_the_statement(self) -> None:
+        """The table of questions without any chain resolved, from candidates and as sets."""
+        self.patch(search_run, "MAX_CHAIN_IDS", 0)
+        self.patch(search_run, "MAX_REFERRING", 0)
+        await self.test_queries()
+
+    async def test_chains_as_sets(self) -> None:
+        self.patch(search_run, "MAX_CHAIN_IDS", 0)
+        self.patch(search_run, "MAX_REFERRING", 0)
+        self.patch(search_run, "MAX_CANDIDATES", -1)
+        await self.test_queries()
 
     async def test_pages_do_not_move_while_others_write(self) -> None:
         """A page that continues behind a key is not shifted by rows that come or go before it."""
@@ -128,3 +135,66 @@ class PostgresSearchTest(contract.SearchContract):
             plan = "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
             for table in ("resources", "resource_versions", "index_text", "index_date"):
                 self.assertNotIn(f"Seq Scan on {table}", plan, plan)
+
+    async def test_plans_of_heavy_questions(self) -> None:
+        """Pages in an order, and chains to many, read few rows by an index, whether tables have statistics or not."""
+        await self._observations(3000)
+        database, run = self.database, self.database.run_dynamic
+        statements: list[DynamicStatement] = []
+
+        async def recorded(statement: DynamicStatement, prologue: str = "") -> list[tuple[Any, ...]]:
+            statements.append(statement)
+            return await run(statement, prologue)
+
+        self.patch(database, "run_dynamic", recorded)
+        self.patch(search_run, "MAX_CHAIN_IDS", 10)
+        for number, limit in enumerate((100, 100_000)):  # walks, then candidates
+            self.patch(search_run, "MAX_CANDIDATES", limit)
+            for criteria, *scans in (
+                ("Observation?category=lab&_sort=-date", "Backward using index_date_pkey", "index_date_of"),
+                ("Observation?status=final&_sort=code,-date", "Presorted Key: o0.val", "index_date_of"),
+                ("Observation?_sort=code,-date", "Presorted Key: o0.val", "Presorted Key: o0.val"),
+                (
+                    "Observation?patient.gender=male&encounter.class=AMB&code=urn:c|c1",
+                    "resources_walk",
+                    "index_text_of",
+                ),
+                ("Observation?patient.gender=male&category=lab&_sort=-date", "index_text_of", "index_text_of"),
+                ("Observation?patient=Patient/p7&category=lab", "index_text_of", "index_text_of"),
+            ):
+                statements.clear()
+                await self.store.search("default", replace(parse_criteria(criteria), count=20, total="none"))
+                plan = await self._plan(statements[-1])
+                self.assertIn(scans[number], plan, (criteria, limit))
+                for word in ("Seq Scan", "Hash Join", "Merge Join", "Materialize"):
+                    self.assertNotIn(word, plan)
+            await database.many("ANALYZE")
+
+    async def _plan(self, statement: DynamicStatement) -> str:
+        settings, _, select = statement.text.rpartition(";\n")
+        return "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
+
+    async def _observations(self, count: int) -> None:
+        """Observations, Encounters and Patients, as rows."""
+        symbols = SymbolTable(self.database)
+        await symbols.ensure(("default",), {
+            *(("Observation", code) for code in ("subject", "encounter", "code", "category", "status", "date")),
+            ("Patient", "gender"), ("Encounter", "class"),
+        })  # fmt: skip
+        rows = f"FROM generate_series(1, {count}) n"
+        values = {
+            "subject": f"'Patient/p' || n % {count // 20}", "encounter": "'Encounter/e' || n",
+            "code": "'c' || n % 20 || E'\\turn:c'", "category": "'lab' || E'\\turn:k'", "status": "E'final\\t'",
+        }  # fmt: skip
+        inserts = [
+            *(f"resources SELECT n * 10 + {k}, 1, '{type_}', '{type_[0].lower()}' || n, 1, now(), false {rows}"
+              for k, type_ in enumerate(("Observation", "Encounter", "Patient"))),
+            f"resource_versions SELECT n * 10, 1, 1, now(), 'PUT', false, gen_random_uuid(), '{{}}' {rows}",
+            *(f"index_text SELECT 1, {symbols.parameter('Observation', code)}, {val}, n * 10 {rows}"
+              for code, val in values.items()),
+            f"index_text SELECT 1, {symbols.parameter('Encounter', 'class')}, E'AMB\\turn:k', n * 10 + 1 {rows}",
+            f"index_text SELECT 1, {symbols.parameter('Patient', 'gender')}, E'male\\t', n * 10 + 2 {rows}",
+            f"index_date SELECT 1, {symbols.parameter('Observation', 'date')}, n, n + 1, n * 10 {rows}",
+        ]  # fmt: skip
+        for insert in inserts:
+            await self.database.many(f"INSERT INTO {insert}")
