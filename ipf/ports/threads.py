@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function in a thread.  Returns its result, or raises its exception."""
@@ -28,3 +33,31 @@ async def yield_to_reactor(run_in_thread: RunInThread) -> None:
 
 def _nothing() -> None:
     """An empty job for a thread."""
+
+
+async def run_by_size(size: int, run_in_thread: RunInThread, work: Callable[[], T]) -> T:
+    """Run what reads or makes so many bytes: at once, or in a thread from LARGE_BODY on."""
+    if size < LARGE_BODY:
+        return work()
+    found: T = await run_in_thread(work)
+    return found
+
+
+_active = 0
+_changing = Lock()
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: parsed JSON has no cycles and is short-lived, and a collection blocks all threads."""
+    global _active
+    with _changing:
+        _active += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _changing:
+            _active -= 1
+            if not _active:
+                gc.enable()

@@ -113,7 +113,7 @@ async def open_http(
         settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins, connections
     )
     refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
-    factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits)
+    factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits, run_in_thread=run_in_thread)
     endpoint = bound(settings.http_listen, is_protected(settings))
     stack.push_async_callback(parts.listeners.close, await parts.listeners.open(endpoint, factory, "HTTP", HTTP))
 
@@ -144,7 +144,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
     referrers = PostgresReferrers(stores.fhir_database)
     integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
-    conformance = Conformance(load, stores.fhir, now, settings.validation_mode)
+    conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread)
     return Repository(
         AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database)),
         stores.matcher,
@@ -154,7 +154,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
         software_version=__version__,
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,
-        terminology=TenantTerminology(conformance),
+        terminology=TenantTerminology(conformance, run_in_thread),
         max_bundle_entries=settings.max_bundle_entries,
         vault=Vault(settings.secret_key),
         deliveries=stores.deliveries,

@@ -8,24 +8,35 @@ surrogates, invalid UTF-8, numbers out of range, nesting beyond about 250 levels
 Most text is compact and without decimals, and takes a fast path: when orjson reproduces the text byte for byte, nothing
 was lost (no repeated member, no rounded number).  All other text takes the exact path.
 
+A parser in C holds the interpreter lock until it returns: a text with very many values stops the reactor for a second,
+also from another thread.  Such a text is read by the parser in Python of the standard library, which gives the lock
+back every few milliseconds, and takes two to six times as long; callers read large texts in a thread.
+
 Sources: https://hl7.org/fhir/R4/json.html, https://hl7.org/fhir/R4/datatypes.html#decimal, RFC 8259
 """
 
 from __future__ import annotations
 
 import json
+import json.scanner
 import re
 from decimal import Decimal, DecimalException
+from functools import cache
 from typing import Any
 
 import orjson
 
 from ipf.errors import Category, Problem
+from ipf.ports.threads import without_garbage_collection
 
 __all__ = ["JsonDecimal", "dumps", "indented", "loads"]
 
 _LARGEST_EXPONENT = 1000
 _MOST_DIGITS = 1000  # of one number; R4 requires 18, and PostgreSQL's numeric ends at 16,383 after the point
+MOST_VALUES = 1_000_000
+"""Commas, brackets and braces of one text: each value takes up to 250 bytes of memory."""
+_READ_AT_ONCE = 100_000  # of these, by a parser in C: up to 30 ms
+_MARKS = (b",", b"[", b"{")
 _SAFE_INTEGER_LENGTH = 18  # digits that always fit in 64 bits
 # In compact JSON a number follows `":`, `[` or `,`: three expressions, each with a fixed beginning, are searched four
 # times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the exact path.
@@ -66,16 +77,23 @@ class JsonDecimal(Decimal):
 def loads(text: bytes | str) -> Any:
     """The value of a JSON text.  Objects are dicts in order of their members, decimals are JsonDecimal.
 
-    Raises Problem MALFORMED, with line and column or the name of the repeated member.
+    Raises Problem MALFORMED, with line and column or the name of the repeated member; TOO_LARGE above MOST_VALUES.
     """
     data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    if len(data) > _READ_AT_ONCE:
+        marks = sum(data.count(mark) for mark in _MARKS)
+        if marks > MOST_VALUES:
+            raise Problem(Category.TOO_LARGE, f"the JSON has more than {MOST_VALUES} commas, brackets and braces")
+        if marks > _READ_AT_ONCE:
+            with without_garbage_collection():
+                return _load_carefully(data, _gradual_decoder())
     try:
         value = orjson.loads(data)
         if orjson.dumps(value) == data and not _may_hold_decimal(data):
             return value
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         pass  # the exact path reports the error
-    return _load_carefully(data)
+    return _load_carefully(data, _decoder)
 
 
 def dumps(value: Any) -> bytes:
@@ -96,9 +114,9 @@ def _may_hold_decimal(compact: bytes) -> bool:
     return any(search(compact) for search in _DECIMALS)
 
 
-def _load_carefully(data: bytes) -> Any:
+def _load_carefully(data: bytes, decoder: json.JSONDecoder) -> Any:
     try:
-        value = _decoder.decode(data.removeprefix(_BYTE_ORDER_MARK).decode())
+        value = decoder.decode(data.removeprefix(_BYTE_ORDER_MARK).decode())
         dumps(value)  # refuses values that cannot be serialized: lone surrogates, excessive nesting
     except UnicodeDecodeError as error:
         raise _malformed(f"the text is not UTF-8 at byte {error.start}") from None
@@ -164,3 +182,14 @@ def _malformed(text: str) -> Problem:
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_decimal, parse_int=_integer, parse_constant=_constant
 )
+
+
+@cache
+def _gradual_decoder() -> json.JSONDecoder:
+    """A decoder whose arrays and objects are read in Python."""
+    made: Any = json.JSONDecoder(
+        object_pairs_hook=_object, parse_float=_decimal, parse_int=_integer, parse_constant=_constant
+    )
+    made.parse_array, made.parse_object = json.decoder.JSONArray, json.decoder.JSONObject  # type: ignore[attr-defined]  # not in typeshed
+    made.scan_once = json.scanner.py_make_scanner(made)  # type: ignore[attr-defined]  # as above
+    return made  # type: ignore[no-any-return]

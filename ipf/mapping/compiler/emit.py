@@ -35,6 +35,10 @@ MAX_DEPTH = 12
 """Python limits nested loops to 20; deeper blocks become functions."""
 
 
+MAX_LOCALS = 200
+"""A function with more variables has a frame: each call of a closure names all locals, which is quadratic."""
+
+
 class Writer:
     """Lines of one function, its constants, and the nodes with raw parts at hand."""
 
@@ -107,7 +111,12 @@ class Writer:
     def function(self, arguments: int = 0) -> Act:
         """The compiled function; `arguments` as in `function`."""
         body = "\n".join(self._lines) + "\n"
-        source = _with_locals(body, arguments, self.last) if arguments else _with_frame(body)
+        if not arguments:
+            source = _with_frame(body)
+        elif self.last > MAX_LOCALS:
+            source = _with_own_frame(body, arguments, self.last)
+        else:
+            source = _with_locals(body, arguments, self.last)
         exec(compile(source, "<map>", "exec"), self.constants)
         made: Act = self.constants["run"]
         return made
@@ -116,6 +125,12 @@ class Writer:
 def _with_frame(body: str) -> str:
     """Variables are slots of the frame of the caller."""
     return "def run(f):\n    r = f[0]\n" + _VARIABLE.sub(r"f[\1]", body).replace(FRAME, "f")
+
+
+def _with_own_frame(body: str, arguments: int, last: int) -> str:
+    """Variables are slots of a frame of its own, which closures share."""
+    head = f"def run(f):\n    f = [*f, *[None] * {max(last - arguments, 0)}]\n    r = f[0]\n"
+    return head + _VARIABLE.sub(r"f[\1]", body).replace(FRAME, "f")
 
 
 def _with_locals(body: str, arguments: int, last: int) -> str:

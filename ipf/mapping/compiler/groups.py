@@ -19,8 +19,11 @@ from ipf.mapping.compiler.v2 import field_count
 from ipf.mapping.language.concepts import ConceptTables
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, StructureMap
+from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, Rule, StructureMap
 from ipf.mapping.runtime.memo import MemoPlan
+
+MAX_PARTS = 2000
+"""Sources, targets and calls of one group, which becomes one Python function; HL7's largest map has 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,21 @@ class Unit:
 
 
 def _check_groups(content: StructureMap) -> None:
-    """FmlError for the second group of one name."""
+    """FmlError for the second group of one name, and for more rules than one function is compiled from."""
     names: set[str] = set()
     for group in content.groups:
+        if _parts(group.rules) > MAX_PARTS:
+            text = f"the group '{group.name}' has more than {MAX_PARTS} rules, sources and targets: divide it"
+            raise FmlError(text, content.file, group.place)
         if group.name in names:
             raise FmlError(f"there is already a group '{group.name}' in this map", content.file, group.place)
         names.add(group.name)
+
+
+def _parts(rules: Sequence[Rule]) -> int:
+    """Sources, targets, calls of groups and nested rules of these rules."""
+    own = (len(one.sources) + len(one.targets) + len(one.dependents) for one in rules)
+    return sum(own) + sum(_parts(one.rules) for one in rules)
 
 
 def _visible(

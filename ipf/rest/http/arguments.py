@@ -11,6 +11,7 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.ports import Json, Request
+from ipf.ports.threads import RunInThread, run_by_size
 from ipf.rest.http.exchange import resource_body, selection
 from ipf.rest.http.structure import check_type
 
@@ -36,6 +37,11 @@ class Arguments:
                     raise Problem(Category.MALFORMED, "a parameter needs a name", "Parameters.parameter")
                 pairs.append((one["name"], _value(one)))
         return cls(pairs, known)
+
+    @classmethod
+    async def read(cls, request: Request, known: Collection[str], run_in_thread: RunInThread) -> Arguments:
+        """`of`; a large body is parsed in a thread."""
+        return await run_by_size(len(request.body), run_in_thread, lambda: cls.of(request, known))
 
     def text(self, name: str) -> str | None:
         """One string; Problem VALUE for another type."""

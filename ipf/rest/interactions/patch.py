@@ -33,22 +33,26 @@ Apply = Callable[[Json], Json]
 async def patch(request: Request, repository: Repository) -> Answer:
     """200 with the patched resource; 404 or 410 when it does not exist, 412 by If-Match, 422 when the patch fails."""
     resource_type, id = request.path
-    entry = Entry(Method.PATCH, resource_type, id, if_match=_version(request), patch=_sent(request, repository))
+    sent = await repository.parsed(request, lambda: _sent(request, repository))
+    entry = Entry(Method.PATCH, resource_type, id, if_match=_version(request), patch=sent)
     return await _store(entry, request, repository)
 
 
 async def conditional_patch(request: Request, repository: Repository) -> Answer:
     """`patch` of the one resource that the search matches; 404 for none, 412 for several."""
     (resource_type,) = request.path
-    query, sent = condition(resource_type, request.query), _sent(request, repository)
+    query = condition(resource_type, request.query)
+    sent = await repository.parsed(request, lambda: _sent(request, repository))
     entry = Entry(Method.PATCH, resource_type, condition=query, if_match=_version(request), patch=sent)
     return await _store(entry, request, repository)
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = unit_for(request, entry)
-    result = await repository.commit_one(unit)
-    return without_body(write_response(result.entries[0], request, repository.warnings(result.entries[0])), request)
+    result = await repository.commit_one(unit, is_large=True)  # what a patch costs depends on what is stored
+    return without_body(
+        write_response(result.entries[0], request, await repository.warnings_of(result.entries[0])), request
+    )
 
 
 def _version(request: Request) -> int | None:

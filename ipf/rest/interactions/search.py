@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import quote_plus, urlencode
 
 from ipf.errors import Category, Problem
@@ -21,6 +22,7 @@ from ipf.fhir.search.query import parse_query
 from ipf.ports import Answer, Request, SearchPage
 from ipf.ports.predicates import Test
 from ipf.ports.search import Query, Term
+from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import media_type, parameters, preference, selection
 from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded
@@ -166,7 +168,8 @@ async def _page(
         page = await repository.store.search(request.tenant, queries[0], cursor)
         if cursor is not None or repository.conformance is None:
             return page
-        return repository.conformance.with_own_definitions(queries[0], page)
+        add = partial(repository.conformance.with_own_definitions, queries[0], page)
+        return await run_by_size(sum(len(one.body) for one in page.matches), repository.run_in_thread, add)
     if not scope.types:
         return SearchPage(0, (), None)
     return await search_types(repository.store, request.tenant, queries, cursor)

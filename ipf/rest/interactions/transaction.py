@@ -16,7 +16,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Request, Version
-from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline
+from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline, without_garbage_collection
 from ipf.rest.http.exchange import location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
@@ -30,7 +30,6 @@ from ipf.rest.write.large_bundle import (
     Entries,
     clear_gradually,
     split_entries,
-    without_garbage_collection,
 )
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
@@ -49,7 +48,7 @@ _BATCH_SIZE = 200  # entries of a batch in one database transaction
 async def transaction(request: Request, repository: Repository, perform: Perform) -> Answer:
     """Process a transaction or batch Bundle; `perform` handles its reads."""
     is_large = len(request.body) >= LARGE_BODY
-    run_in_thread: RunInThread = repository.run_in_thread if is_large else run_inline
+    run_in_thread: RunInThread = repository.run_in_thread if is_large or repository.validates else run_inline
     with without_garbage_collection() if is_large else nullcontext():
         work = await _execute_writes(request, repository, run_in_thread)
     await work.read(perform)
@@ -130,7 +129,7 @@ class _BundleWork:
             return []
         if self.is_transaction:
             unit = unit_for(self.request, *self.writes.values(), distinct=True)
-            is_large = len(self.request.body) >= LARGE_BODY
+            is_large = len(self.request.body) >= LARGE_BODY or self._has_patch
             results: Sequence[EntryResult | Problem] = (
                 await self.repository.commit_one(unit, is_large=is_large)
             ).entries
@@ -152,13 +151,23 @@ class _BundleWork:
                 if end.version is not None and end.outcome not in _NOT_WRITTEN:
                     self.stored.append(end.version)
 
+    @property
+    def _has_patch(self) -> bool:
+        """Whether it applies a patch, which may cost much in few bytes."""
+        return any(one.method is Method.PATCH for one in self.writes.values())
+
     async def _store(self, units: Sequence[Unit]) -> list[EntryResult | Problem]:
         """Store units of one entry each in one database transaction."""
         if self.repository.integrity is not None:
             return [await self._store_checked(unit) for unit in units]
         repository = self.repository
         results = await commit(
-            units, repository.store, repository.matcher, repository.clock, run_in_thread=repository.run_in_thread
+            units,
+            repository.store,
+            repository.matcher,
+            repository.clock,
+            run_in_thread=repository.run_in_thread,
+            is_large=self._has_patch,
         )
         return [result if isinstance(result, Problem) else result.entries[0] for result in results]
 

@@ -19,7 +19,7 @@ from ipf.fhir.model.dates import date_range, moment
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.compartments import compartments
-from ipf.ports import Answer, Request
+from ipf.ports import Answer, Json, Request
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.http.exchange import preference, resource_body, selection
 from ipf.rest.write.permission import if_readable, unlimited_types
@@ -36,7 +36,7 @@ async def export(request: Request, repository: Repository) -> Answer:
     if (preference(request, "respond-async") is None) and "respond-async" not in request.headers.get("prefer", ""):
         raise Problem(Category.REQUIRED, "$export needs the header Prefer: respond-async")
     level = await _level(request, repository)
-    values = _parameters(request)
+    values = await repository.parsed(request, lambda: _parameters(request))
     now = repository.clock()
     job = ExportJob(
         request.tenant,
@@ -117,11 +117,18 @@ async def _level(request: Request, repository: Repository) -> str:
     return f"group:{path[1]}"
 
 
+def _sent(request: Request) -> list[Json]:
+    sent = resource_body(request, "Parameters").get("parameter", [])
+    if not isinstance(sent, list) or not all(isinstance(one, dict) for one in sent):
+        raise Problem(Category.MALFORMED, "a parameter must be a JSON object", "Parameters.parameter")
+    return sent
+
+
 def _parameters(request: Request) -> dict[str, list[str]]:
     """The parameters in the URL, or in the Parameters resource of the body."""
     pairs = list(selection(request.query))
     if request.method == "POST" and request.body:
-        for one in resource_body(request, "Parameters").get("parameter", []):
+        for one in _sent(request):
             value = next((one[name] for name in one if name.startswith("value")), None)
             if not isinstance(value, str):
                 raise Problem(Category.VALUE, "a parameter of $export must be a string", str(one.get("name"))[:60])

@@ -28,6 +28,7 @@ from ipf.mapping.language.structuremap import from_json, to_json
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Installation, RunInThread
 from ipf.mapping.library.maps import SOURCE_TEXT, Library
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier, Request, Version
+from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import Observe, resource_body
 from ipf.rest.http.formats import media_type, wanted_format
 from ipf.rest.http.outcome import refuse
@@ -175,7 +176,8 @@ class MappingService:
     # -- installing
 
     async def _install(self, request: Request, kind: str, resource_id: str | None) -> Answer:
-        resource = _resource_in_body(request, kind)
+        size = len(request.body)
+        resource = await run_by_size(size, self._run_in_thread, lambda: _resource_in_body(request, kind))
         url = resource.get("url")
         if not isinstance(url, str) or not url.strip() or "|" in url:
             raise Problem(Category.REQUIRED, f"a {kind} needs a url", f"{kind}.url")

@@ -36,7 +36,7 @@ async def merge(request: Request, repository: Repository) -> Answer:
     """Merge two Patients.  Parameters `input`, `outcome` and `result`, the target Patient."""
     _only_patients(request)
     check_rights(request.caller)
-    arguments = Arguments.of(request, _MERGE)
+    arguments = await Arguments.read(request, _MERGE, repository.run_in_thread)
     result = arguments.structure(_RESULT, "Patient")
     if result is not None:
         result = _checked_result(result, repository)
@@ -53,7 +53,7 @@ async def unmerge(request: Request, repository: Repository) -> Answer:
     """Undo a merge.  Parameters `input`, `outcome`, `result` (the target Patient) and `source` (the source Patient)."""
     _only_patients(request)
     check_rights(request.caller)
-    arguments = Arguments.of(request, _UNMERGE)
+    arguments = await Arguments.read(request, _UNMERGE, repository.run_in_thread)
     source, target = await _patient(arguments, _SOURCE, request, repository), request.path[1]
     undone = await unmerge_patients(repository, _wanted(request, arguments, source, target))
     text = f"{_moved(undone)} refer to Patient/{source} again instead of Patient/{target}"

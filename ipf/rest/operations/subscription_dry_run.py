@@ -72,14 +72,9 @@ async def dry_run(request: Request, repository: Repository) -> Answer:
 
 async def _arguments(request: Request, repository: Repository) -> tuple[Json, Arguments]:
     """The Subscription, checked as at registration, and the other arguments."""
-    body = loads(request.body) if request.body else None
-    if isinstance(body, dict) and body.get("resourceType") == "Subscription":
-        plain = replace(request, body=b"")
-        return check_incoming({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
-    arguments = Arguments.of(request, _PARAMETERS)
-    sent = arguments.structure("resource", "Subscription")
-    if sent is not None:
-        return check_incoming(sent, repository), arguments
+    checked, arguments = await repository.parsed(request, lambda: _sent(request, repository))
+    if checked is not None:
+        return checked, arguments
     if len(request.path) != 3:
         raise Problem(Category.REQUIRED, "send a Subscription, or call the operation on a stored one")
     version = await repository.store.read(request.tenant, "Subscription", request.path[1])
@@ -87,6 +82,17 @@ async def _arguments(request: Request, repository: Repository) -> tuple[Json, Ar
         raise Problem(Category.NOT_FOUND, f"Subscription/{request.path[1]} does not exist")
     stored: Json = loads(version.body)
     return stored, arguments
+
+
+def _sent(request: Request, repository: Repository) -> tuple[Json | None, Arguments]:
+    """The Subscription in the body, alone or as a parameter, and the other arguments."""
+    body = loads(request.body) if request.body else None
+    if isinstance(body, dict) and body.get("resourceType") == "Subscription":
+        plain = replace(request, body=b"")
+        return check_incoming({"status": "requested", **body}, repository), Arguments.of(plain, _PARAMETERS)
+    arguments = Arguments.of(request, _PARAMETERS)
+    sent = arguments.structure("resource", "Subscription")
+    return None if sent is None else check_incoming(sent, repository), arguments
 
 
 async def _scan(

@@ -33,7 +33,7 @@ _MAX_NUMBER = 2**62
 
 async def status(request: Request, repository: Repository) -> Answer:
     """GET or POST [base]/Subscription/$status and [base]/Subscription/[id]/$status: a searchset of statuses."""
-    arguments = Arguments.of(request, {"id", "status"})
+    arguments = await Arguments.read(request, {"id", "status"}, repository.run_in_thread)
     queue = _queue(request, repository)
     if len(request.path) == 3:
         found = [await _one(request, queue)]
@@ -60,7 +60,9 @@ async def status(request: Request, repository: Repository) -> Answer:
 
 async def events(request: Request, repository: Repository) -> Answer:
     """GET or POST [base]/Subscription/[id]/$events: a history Bundle of at most `MOST_EVENTS` events."""
-    arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber", "content"})
+    arguments = await Arguments.read(
+        request, {"eventsSinceNumber", "eventsUntilNumber", "content"}, repository.run_in_thread
+    )
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue)
@@ -95,7 +97,7 @@ async def resend(request: Request, repository: Repository) -> Answer:
 
     Without an end, all later events.  Then delivery continues.  409 when the Subscription is not active.
     """
-    arguments = Arguments.of(request, {"eventsSinceNumber", "eventsUntilNumber"})
+    arguments = await Arguments.read(request, {"eventsSinceNumber", "eventsUntilNumber"}, repository.run_in_thread)
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue, "u")
@@ -118,7 +120,7 @@ async def resend(request: Request, repository: Repository) -> Answer:
 
 async def binding_token(request: Request, repository: Repository) -> Answer:
     """GET or POST [base]/Subscription/$get-ws-binding-token, also on an instance: a token for `bind-with-token`."""
-    arguments = Arguments.of(request, {"id"})
+    arguments = await Arguments.read(request, {"id"}, repository.run_in_thread)
     queue, bindings = _queue(request, repository), repository.bindings
     if bindings is None:
         raise Problem(Category.NOT_SUPPORTED, "this server does not support websockets")

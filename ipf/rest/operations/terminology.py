@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +22,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.translate import Match, translate
 from ipf.fhir.terminology.valueset import Membership, expansion_of, facts_of
 from ipf.ports import Answer, Json, Request
+from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.write.conformance import Conformance, Definitions
@@ -29,27 +30,49 @@ from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 MOST_CODES = 10_000
+_OF_EXPAND = ("url", "valueSet", "valueSetVersion", "filter", "offset", "count", "_format")
+_OF_VALIDATE_CODE = (
+    "url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem",
+    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date",
+)  # fmt: skip
+_OF_LOOKUP = ("code", "system", "version", "coding", "date", "displayLanguage", "property")
+_OF_TRANSLATE = (
+    "url", "conceptMap", "conceptMapVersion", "code", "system", "version", "source", "target", "coding",
+    "codeableConcept", "targetsystem", "reverse",
+)  # fmt: skip
 Operation = Callable[[Request, Repository], Awaitable[Answer]]
 
 
 class TenantTerminology:
     """`ports.Terminology` for searches, by tenant."""
 
-    def __init__(self, conformance: Conformance) -> None:
+    def __init__(self, conformance: Conformance, run_in_thread: RunInThread = run_inline) -> None:
         self._conformance = conformance
+        self._run_in_thread = run_in_thread
 
     async def expand(self, tenant: str, url: str) -> frozenset[tuple[str, str]]:
         """(system, code) of all members.  Problem for a value set that is not completely loaded."""
-        definitions = await self._conformance.definitions_of(tenant)
-        members = enumerable(definitions.terminology.members(url), url)
-        return frozenset((system, code) for system, code, _ in members.members())
+        terminology = (await self._conformance.definitions_of(tenant)).terminology
+
+        def expanded() -> frozenset[tuple[str, str]]:
+            members = enumerable(terminology.members(url), url)
+            return frozenset((system, code) for system, code, _ in members.members())
+
+        found: frozenset[tuple[str, str]] = await self._run_in_thread(expanded)
+        return found
 
     async def related(self, tenant: str, system: str, code: str, relation: str) -> frozenset[str]:
         """The code and those above or below it.  Problem NOT_SUPPORTED when the code system is not loaded."""
-        code_system = (await self._conformance.definitions_of(tenant)).terminology.system(system)
-        if code_system is None:
-            raise Problem(Category.NOT_SUPPORTED, f"the code system {system[:200]} is not loaded")
-        return frozenset((code, *(code_system.above(code) if relation == "above" else code_system.below(code))))
+        terminology = (await self._conformance.definitions_of(tenant)).terminology
+
+        def relatives() -> frozenset[str]:
+            known = terminology.system(system)
+            if known is None:
+                raise Problem(Category.NOT_SUPPORTED, f"the code system {system[:200]} is not loaded")
+            return frozenset((code, *(known.above(code) if relation == "above" else known.below(code))))
+
+        found: frozenset[str] = await self._run_in_thread(relatives)
+        return found
 
 
 def enumerable(members: Membership | None, url: str) -> Membership:
@@ -79,8 +102,18 @@ def unusable(members: Membership, url: str) -> Problem:
 async def expand(request: Request, repository: Repository) -> Answer:
     """ValueSet/$expand, ValueSet/[id]/$expand: the ValueSet with its expansion."""
     definitions = await _definitions(request, repository, "ValueSet")
-    arguments = Arguments.of(request, ("url", "valueSet", "valueSetVersion", "filter", "offset", "count", "_format"))
-    value_set, members = await _value_set(request, repository, definitions, arguments)
+    arguments = await Arguments.read(request, _OF_EXPAND, repository.run_in_thread)
+    resource = await _by_id(request, repository, "ValueSet")
+    now = repository.clock().astimezone(UTC).isoformat(timespec="seconds")
+    conformance = conformance_of(repository)
+    answer: Answer = await repository.run_in_thread(
+        lambda: _expanded(*_value_set(resource, conformance, definitions, arguments), arguments, now)
+    )
+    return answer
+
+
+def _expanded(value_set: Json, members: Membership | None, arguments: Arguments, now: str) -> Answer:
+    """The ValueSet with the page of its codes."""
     url = str(value_set.get("url", ""))
     found = [one for one in enumerable(members, url).members() if _passes(one, arguments.text("filter"))]
     start, count = arguments.number("offset") or 0, arguments.number("count")
@@ -89,7 +122,7 @@ async def expand(request: Request, repository: Repository) -> Answer:
     page = found[start:] if count is None else found[start : start + count]
     expansion: Json = {
         "identifier": f"urn:uuid:{uuid4()}",
-        "timestamp": repository.clock().astimezone(UTC).isoformat(timespec="seconds"),
+        "timestamp": now,
         "total": len(found),
         **({"offset": start} if start or count is not None else {}),
         "contains": [_contained(*one) for one in page],
@@ -105,38 +138,45 @@ def _contained(system: str, code: str, display: str) -> Json:
     return {"system": system, "code": code, **({"display": display} if display else {})}
 
 
-async def _value_set(
-    request: Request, repository: Repository, definitions: Definitions, arguments: Arguments
+def _value_set(
+    resource: Json | None, conformance: Conformance, definitions: Definitions, arguments: Arguments
 ) -> tuple[Json, Membership | None]:
-    """The value set by id, by url, or from the request, and its members."""
-    sent = arguments.structure("valueSet", "ValueSet")
-    if sent is not None:
-        return sent, expansion_of(facts_of(sent), definitions.terminology.system, definitions.terminology.members)
-    resource = await _by_id(request, repository, "ValueSet")
+    """The value set from the request, by id (`resource`), or by url, and its members."""
+    known = definitions.terminology
+    resource = arguments.structure("valueSet", "ValueSet") or resource
     if resource is not None:
-        facts = facts_of(resource)
-        return resource, expansion_of(facts, definitions.terminology.system, definitions.terminology.members)
+        return resource, expansion_of(facts_of(resource), known.system, known.members)
     url = arguments.required("url")
     version = arguments.text("valueSetVersion")
-    members = definitions.terminology.members(f"{url}|{version}" if version else url)
-    found = definitions.stored.get(("ValueSet", url)) or conformance_of(repository).catalog.by_url("ValueSet", url)
+    members = known.members(f"{url}|{version}" if version else url)
+    found = definitions.stored.get(("ValueSet", url)) or conformance.catalog.by_url("ValueSet", url)
     return found or {"resourceType": "ValueSet", "url": url, "status": "unknown"}, members
 
 
 async def validate_code(request: Request, repository: Repository) -> Answer:
     """ValueSet/$validate-code and CodeSystem/$validate-code."""
     definitions = await _definitions(request, repository, "ValueSet", "CodeSystem")
-    names = ("url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem")
-    arguments = Arguments.of(
-        request, (*names, "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date")
-    )
-    if request.path[0] == "CodeSystem":
-        resource = await _by_id(request, repository, "CodeSystem")
-        system = str(resource.get("url", "")) if resource else arguments.text("url")
-        codings = _codings(arguments, system)
-        memberships = [definitions.terminology.has(one.get("system") or "", one["code"]) for one in codings]
-        return _result(definitions.terminology, codings, memberships, arguments.text("display"), str(system))
-    value_set, members = await _value_set(request, repository, definitions, arguments)
+    arguments = await Arguments.read(request, _OF_VALIDATE_CODE, repository.run_in_thread)
+    resource = await _by_id(request, repository, request.path[0])
+    conformance, terminology = conformance_of(repository), definitions.terminology
+
+    def validated() -> Answer:
+        if request.path[0] == "CodeSystem":
+            return _in_system(resource, terminology, arguments)
+        return _in_set(*_value_set(resource, conformance, definitions, arguments), terminology, arguments)
+
+    answer: Answer = await repository.run_in_thread(validated)
+    return answer
+
+
+def _in_system(resource: Json | None, terminology: Terminology, arguments: Arguments) -> Answer:
+    system = str(resource.get("url", "")) if resource else arguments.text("url")
+    codings = _codings(arguments, system)
+    memberships = [terminology.has(one.get("system") or "", one["code"]) for one in codings]
+    return _result(terminology, codings, memberships, arguments.text("display"), str(system))
+
+
+def _in_set(value_set: Json, members: Membership | None, terminology: Terminology, arguments: Arguments) -> Answer:
     url = str(value_set.get("url", "the value set"))
     if members is None:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
@@ -144,7 +184,7 @@ async def validate_code(request: Request, repository: Repository) -> Answer:
     memberships = [members.contains(one.get("system"), one["code"]) for one in codings]
     if None in memberships and True not in memberships and members.errors:
         raise unusable(members, url)
-    return _result(definitions.terminology, codings, memberships, arguments.text("display"), url)
+    return _result(terminology, codings, memberships, arguments.text("display"), url)
 
 
 def _codings(arguments: Arguments, system: str | None) -> list[Json]:
@@ -195,12 +235,18 @@ def _result(
 async def lookup(request: Request, repository: Repository) -> Answer:
     """CodeSystem/$lookup: the properties of a code."""
     definitions = await _definitions(request, repository, "CodeSystem")
-    arguments = Arguments.of(request, ("code", "system", "version", "coding", "date", "displayLanguage", "property"))
-    coding = arguments.structure("coding", "Coding") or {}
+    arguments = await Arguments.read(request, _OF_LOOKUP, repository.run_in_thread)
     resource = await _by_id(request, repository, "CodeSystem")
+    answer: Answer = await repository.run_in_thread(lambda: _looked_up(resource, definitions.terminology, arguments))
+    return answer
+
+
+def _looked_up(resource: Json | None, terminology: Terminology, arguments: Arguments) -> Answer:
+    """The properties of a concept, its parents and its children."""
+    coding = arguments.structure("coding", "Coding") or {}
     url = coding.get("system") or (resource or {}).get("url") or arguments.required("system")
     code = coding.get("code") or arguments.required("code")
-    system = definitions.terminology.system(str(url))
+    system = terminology.system(str(url))
     if system is None:
         raise Problem(Category.NOT_FOUND, f"the code system {str(url)[:200]} is not loaded")
     concept = system.find(str(code))
@@ -234,9 +280,16 @@ def _property(name: str, kind: str, value: Any) -> list[Json]:
 async def translate_code(request: Request, repository: Repository) -> Answer:
     """ConceptMap/$translate: with one map (by id, url, or from the request), or with all loaded maps."""
     definitions = await _definitions(request, repository, "ConceptMap")
-    names = ("url", "conceptMap", "conceptMapVersion", "code", "system", "version", "source", "target")
-    arguments = Arguments.of(request, (*names, "coding", "codeableConcept", "targetsystem", "reverse"))
-    maps = await _maps(request, repository, definitions, arguments)
+    arguments = await Arguments.read(request, _OF_TRANSLATE, repository.run_in_thread)
+    resource = await _by_id(request, repository, "ConceptMap")
+    conformance = conformance_of(repository)
+    answer: Answer = await repository.run_in_thread(
+        lambda: _translated(_maps(resource, conformance, definitions, arguments), arguments)
+    )
+    return answer
+
+
+def _translated(maps: list[Json], arguments: Arguments) -> Answer:
     codings = _codings(arguments, None)
     target, reverse = arguments.text("targetsystem"), arguments.boolean("reverse")
     found = [match for one in codings for match in translate(maps, one.get("system"), one["code"], target, reverse)]
@@ -246,11 +299,13 @@ async def translate_code(request: Request, repository: Repository) -> Answer:
     return Answer(200, dumps(parameters_of(result, message, *map(_match, found))))
 
 
-async def _maps(request: Request, repository: Repository, definitions: Definitions, arguments: Arguments) -> list[Json]:
-    sent = arguments.structure("conceptMap", "ConceptMap") or await _by_id(request, repository, "ConceptMap")
+def _maps(
+    resource: Json | None, conformance: Conformance, definitions: Definitions, arguments: Arguments
+) -> list[Json]:
+    sent = arguments.structure("conceptMap", "ConceptMap") or resource
     if sent is not None:
         return [sent]
-    packages = conformance_of(repository).packages
+    packages = conformance.packages
     url = arguments.text("url")
     if url is not None:
         entry = packages.find(url, "ConceptMap")
@@ -310,5 +365,5 @@ async def _by_id(request: Request, repository: Repository, kind: str) -> Json | 
     version = if_readable(version, request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{kind}/{request.path[1]} does not exist")
-    found: Json = loads(version.body)
+    found: Json = await run_by_size(len(version.body), repository.run_in_thread, partial(loads, version.body))
     return found

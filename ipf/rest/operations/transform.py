@@ -30,6 +30,7 @@ from ipf.mapping.library.maps import Library, MappingResult, message_key
 from ipf.mapping.library.mapset import read_map, source_key, transform
 from ipf.mapping.library.service import result_json
 from ipf.ports import DEFAULT_TENANT, Answer, Json, Request
+from ipf.ports.threads import run_by_size
 from ipf.rest.http.formats import Format, is_fhir, media_type, sent_format
 
 ER7_TYPES = frozenset(
@@ -66,7 +67,7 @@ async def transform_operation(
     trace = query.get("trace", "false")
     if trace not in ("true", "false"):
         raise Problem(Category.VALUE, "trace must be true or false", "trace")
-    transform_request = _read_request(request)
+    transform_request = await run_by_size(len(request.body), run_in_thread, lambda: _read_request(request))
     transform_request.canonical = canonical or query.get("source", "") or transform_request.canonical
     result = await _run(transform_request, installation, run_in_thread, trace == "true", len(request.body))
     return _response(result, installation.library, trace == "true")

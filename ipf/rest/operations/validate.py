@@ -29,15 +29,18 @@ async def validate(request: Request, repository: Repository) -> Answer:
     """Validate the resource in the request, or the stored one."""
     conformance = conformance_of(repository)
     resource_type, id = request.path[0], request.path[1] if len(request.path) == 3 else None
-    resource, mode, profiles = _arguments(request, resource_type)
+    resource, mode, profiles = await repository.parsed(request, lambda: _arguments(request, resource_type))
     if mode == "delete":
         return Answer(200, dumps(outcome(await _check_deletion(request, repository, resource_type, id))))
-    if resource is None:
-        resource = await _stored(request, repository, resource_type, id)
+    checked = await _stored(request, repository, resource_type, id) if resource is None else resource
     known = await conformance.definitions_of(request.tenant)
-    findings = known.validator.validate(resource, profiles)
-    findings += _by_mode(resource, resource_type, mode, id)
-    return Answer(200, dumps(outcome(findings)))
+
+    def validated() -> Answer:
+        findings = known.validator.validate(checked, profiles)
+        return Answer(200, dumps(outcome([*findings, *_by_mode(checked, resource_type, mode, id)])))
+
+    answer: Answer = await repository.run_in_thread(validated)  # a value set may have to be expanded
+    return answer
 
 
 def conformance_of(repository: Repository) -> Conformance:

@@ -9,9 +9,10 @@ Contract: `SUBSCRIPTION_SERVICE_VALIDATION_MODE` off | warn | enforce (interface
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ipf.errors import Category, Issue, Problem
@@ -27,6 +28,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
 from ipf.ports.search import Query
+from ipf.ports.threads import RunInThread, run_inline
 
 if TYPE_CHECKING:
     from ipf.fhir.validation.validator import Validator
@@ -63,8 +65,16 @@ class _CachedDefinitions:
 class Conformance:
     """Validators and terminologies by tenant; built-in definitions for reads and searches.  `mode`: see above."""
 
-    def __init__(self, load_packages: Callable[[], Packages], store: FhirStore, clock: Clock, mode: str = OFF) -> None:
+    def __init__(
+        self,
+        load_packages: Callable[[], Packages],
+        store: FhirStore,
+        clock: Clock,
+        mode: str = OFF,
+        run_in_thread: RunInThread = run_inline,
+    ) -> None:
         self.mode = mode
+        self._run_in_thread = run_in_thread
         self._load_packages = load_packages
         self._store = store
         self._clock = clock
@@ -230,14 +240,17 @@ class Conformance:
             query, cursor = parse_query(kind, [("_count", "200"), ("_sort", "_lastUpdated")]), None
             while len(found) < MAX_STORED:
                 page = await self._store.search(tenant, query, cursor)
-                for version in page.matches:
-                    resource = loads(version.body)
-                    if isinstance(resource.get("url"), str):
-                        found[kind, resource["url"]] = resource
+                found |= await self._run_in_thread(partial(_by_canonical, page.matches))
                 cursor = page.next
                 if cursor is None:
                     break
         return found
+
+
+def _by_canonical(versions: Sequence[Version]) -> dict[tuple[str, str], Json]:
+    """The resources of these versions that have a canonical URL."""
+    resources = ((one.resource_type, loads(one.body)) for one in versions)
+    return {(kind, one["url"]): one for kind, one in resources if isinstance(one.get("url"), str)}
 
 
 _BULK = ("snapshot", "differential", "concept", "compose")

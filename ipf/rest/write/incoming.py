@@ -13,7 +13,6 @@ from ipf.fhir.search.custom_parameters import check as check_parameter
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import check_topic
 from ipf.ports import DEFAULT_TENANT, Json, Request
-from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import resource_body
 from ipf.rest.http.structure import check_structure
 from ipf.rest.write.repository import Repository
@@ -27,8 +26,8 @@ async def read_incoming(request: Request, resource_type: str, repository: Reposi
         sent = resource_body(request, resource_type)
         return sent, check_incoming(sent, repository)
 
-    if len(request.body) < LARGE_BODY:
-        return read()
+    if not repository.validates:
+        return await repository.parsed(request, read)
     found: tuple[Json, Json] = await repository.run_in_thread(read)
     return found
 

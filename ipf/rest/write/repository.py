@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ipf.errors import Problem
 from ipf.fhir.validation import Finding
@@ -19,19 +20,22 @@ from ipf.ports import (
     Json,
     Matcher,
     ReindexQueue,
+    Request,
     Terminology,
 )
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
-from ipf.ports.threads import RunInThread, run_inline
+from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.write.commit import commit
-from ipf.rest.write.conformance import Conformance
+from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.vault import Vault
 from ipf.subscriptions.policy import ChannelPolicy
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,27 @@ class Repository:
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
 
+    async def parsed(self, request: Request, parse: Callable[[], T]) -> T:
+        """What `parse` makes of the body of a request; in a thread when it is large."""
+        return await run_by_size(len(request.body), self.run_in_thread, parse)
+
+    @property
+    def validates(self) -> bool:
+        """Whether writes are validated, which is done in a thread: a value set may have to be expanded for it."""
+        return self.conformance is not None and self.conformance.mode != OFF
+
     def warnings(self, result: EntryResult) -> list[Finding]:
         """Validation findings of a written version, in mode `warn`."""
         if self.conformance is None or result.version is None:
             return []
         return self.conformance.warnings(result.version, self.tenant)
+
+    async def warnings_of(self, result: EntryResult) -> list[Finding]:
+        """`warnings`, in a thread where there may be any."""
+        if not self.validates:
+            return []
+        found: list[Finding] = await self.run_in_thread(lambda: self.warnings(result))
+        return found
 
     async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
         """Store one unit; raises its Problem.  `is_large`: its entries are few but large."""

@@ -22,6 +22,10 @@ from ipf.wire.http.serving import Refuse, serve
 
 log = Logger()
 
+MAX_BODY = 1024 * 1024
+"""Bytes of a request to the operator API; archives of profiles have a limit of their own."""
+_ARCHIVES = ("admin", "api", "profiles", "validate")
+
 Check = Callable[[Request], None]
 """The admin token: Problem UNAUTHORIZED or FORBIDDEN when the request may not be answered."""
 
@@ -63,6 +67,8 @@ async def respond(check: Check, refuse: Refuse, request: Request, work: Handler)
     """The answer of `work` when `check` admits the request.  Every failure becomes an answer here."""
     try:
         check(request)
+        if len(request.body) > MAX_BODY and request.path != _ARCHIVES:
+            raise Problem(Category.TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
         return await work(request)
     except Problem as problem:
         return refuse(problem)

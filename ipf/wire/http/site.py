@@ -14,6 +14,7 @@ from twisted.web.server import Site
 
 from ipf.errors import Problem
 from ipf.ports import Answer
+from ipf.ports.threads import RunInThread, run_inline
 from ipf.telemetry import metrics
 from ipf.wire.http.channel import BoundedChannel
 from ipf.wire.http.connections import ConnectionLimit
@@ -41,6 +42,7 @@ class LimitedSite(Site):
         limits: HttpLimits,
         max_body: int,
         timeout: float,
+        run_in_thread: RunInThread,
     ) -> None:
         root: Any = Resource()
         self.mounts = frozenset(name.encode("ascii") for name in mounts)
@@ -50,6 +52,7 @@ class LimitedSite(Site):
         super().__init__(root, requestFactory=factory, timeout=timeout, parsePOSTFormSubmission=False)  # type: ignore[no-untyped-call]  # Twisted has no types here
         self.limits = limits
         self.max_body = max_body
+        self.run_in_thread = run_in_thread
         self._refusals = {name.encode("ascii"): refuse for name, refuse in refusals.items()}
         own: Any = self
         self.connections = ConnectionLimit(limits.connections, own.reactor)
@@ -85,10 +88,11 @@ def site(
     max_body: int = DEFAULT_MAX_BODY,
     timeout: float = 75.0,
     limits: HttpLimits | None = None,
+    run_in_thread: RunInThread = run_inline,
 ) -> LimitedSite:
     """One HTTP factory.  `mounts`, `refusals`: see `LimitedSite`.
 
     `max_body`: bytes that a request body may have, packed or not; `timeout`: seconds of silence after which a
-    connection is closed.
+    connection is closed; `run_in_thread`: runs the unpacking of bodies.
     """
-    return LimitedSite(mounts, refusals or {}, limits or HttpLimits(), max_body, timeout)
+    return LimitedSite(mounts, refusals or {}, limits or HttpLimits(), max_body, timeout, run_in_thread)

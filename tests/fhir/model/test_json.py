@@ -69,6 +69,21 @@ class Reading(TestCase):
         for twin in (copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
             self.assertEqual(json.dumps(twin), b"1.50e1")
 
+    def test_texts_with_very_many_values(self) -> None:
+        """They are read in Python, with the same result and the same refusals; above the limit they are not read."""
+        many = b"".join(b'{"a":[%d,1.50,"x,["]},' % number for number in range(40_000))
+        text = b'{"x":[' + many + b"1]}"
+        self.assertEqual(json.dumps(json.loads(text)), text)
+        for end, reason in (
+            (b'{"a":1,"a":2}]}', "'a' appears twice"),
+            (b"1e2000]}", "out of range"),
+            (b"x]}", "not JSON"),
+        ):
+            problem = self.assertRaises(Problem, json.loads, b'{"x":[' + many + end)
+            self.assertEqual((problem.category, reason in problem.text), (Category.MALFORMED, True), problem.text)
+        problem = self.assertRaises(Problem, json.loads, b"[" + b"[]," * 500_000 + b"1]")
+        self.assertEqual(problem.category, Category.TOO_LARGE)
+
     def test_computed_decimals_are_written_with_all_digits(self) -> None:
         self.assertEqual(json.dumps([Decimal("0.10"), Decimal("1E+2"), Decimal("1E-9")]), b"[0.10,100,0.000000001]")
         self.assertRaises(TypeError, json.dumps, Decimal("NaN"))

@@ -11,7 +11,7 @@ from ipf.errors import Problem
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.language.structuremap import from_json
-from tests.mapping.support import KEY
+from tests.mapping.support import HEAD, KEY, program, run
 
 _CODE = "setattr(__import__('builtins'), 'escaped_from_a_literal', 1)"
 HOSTILE = (
@@ -55,6 +55,24 @@ def _structure_map(text: str) -> dict[str, Any]:
         {"name": text, "typeMode": "none", "input": inputs, "rule": rules[:1]},
     ]
     return {"resourceType": "StructureMap", "url": text, "name": text, "group": groups}
+
+
+class LargeGroupTests(TestCase):
+    """Groups with many variables: the time and memory to compile them are linear."""
+
+    def test_variables_in_a_frame(self) -> None:
+        """More variables than a function has locals; nested rules, conditions and calls see the same ones."""
+        copied = "v{0}.c as w{0} -> tgt.x{0} = w{0}, tgt.y{0} = evaluate(v{0}, c);"
+        rule = f"  src.a as v{{0}} where (v{{0}}.b = 1) then {{{{ {copied} }}}};"
+        text = "\n".join(rule.format(number) for number in range(300))
+        made = program(f"{HEAD}group main(source src, target tgt) {{\n{text}\n}}")
+        target, _ = run(made, {"a": {"b": 1, "c": "z"}})
+        names = [f"{letter}{number}" for number in range(300) for letter in "xy"]
+        self.assertEqual({name: target[name] for name in names}, dict.fromkeys(names, "z"))
+
+    def test_a_group_has_a_limit(self) -> None:
+        text = f"{HEAD}group main(source src, target tgt) {{\n{'  src.a -> tgt.b; ' * 1001}\n}}"
+        self.assertIn("more than 2000 rules, sources and targets", str(self.assertRaises(Problem, program, text)))
 
 
 class LiteralTests(TestCase):

@@ -13,6 +13,7 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Handler, Json, Request
 from ipf.rest.router import handler
@@ -54,6 +55,19 @@ class SplitEntriesTests(SynchronousTestCase):
         for text in READ_WHOLE:
             self.assertIsNone(split_entries(text.encode()), text[:60])
         self.assertIsNone(split_entries(b'{"entry":["\xff"]}'))
+
+    def test_what_is_wrong_in_an_entry_names_it(self) -> None:
+        """Where a value ends is found by its brackets; what is between them is read with the entry."""
+        rows = [
+            ('{"a":x}', "not JSON"),
+            ('{"a":1,"a":2}', "appears twice"),
+            ("[" + "[]," * 500_000 + "1]", "more than"),
+        ]
+        for hostile, reason in rows:
+            found = split_entries(f'{{"entry":[{{}},{hostile}]}}'.encode())
+            assert found is not None, hostile[:60]
+            problem = self.assertRaises(Problem, list, found[1])
+            self.assertEqual((problem.place, reason in problem.text), ("Bundle.entry[1]", True), hostile[:60])
 
     def test_clear_gradually(self) -> None:
         """Nothing is left."""

@@ -57,6 +57,11 @@ class ContractTest(OperatorsTest):
         self.assertEqual(await self.ask("DELETE", f"/messages/{ids['DEAD_LETTER']}"), (204, None))
         self.assertEqual((await self.ask("GET", f"/messages/{ids['DEAD_LETTER']}"))[0], 404)
 
+    async def test_large_bodies(self) -> None:
+        """The operator API reads a megabyte; archives of profiles have a limit of their own."""
+        status, body = await self.ask("POST", "/messages/1/retry", {"x": "y" * 1_100_000})
+        self.assertEqual((status, body["message"]), (413, "the body has more than 1048576 bytes"))
+
     async def refused(self, method: str, path: str, action: str, state: str, number: int) -> None:
         status, body = await self.ask(method, path)
         self.assertEqual(list(body), ["error", "message", "id", "currentStatus"])
