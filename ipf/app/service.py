@@ -2,7 +2,8 @@
 
 A start that fails logs the reason and ends the process with status 1.  On SIGTERM the listeners close, received
 messages are stored and acknowledged, and conversions and deliveries in progress finish, each part within
-`IPF_STOP_SECONDS`.  Work that does not finish remains in the database, and the next start continues it.
+`IPF_STOP_SECONDS`.  Work that does not finish remains in the database, and the next start continues it.  A SIGTERM
+during the start ends the step in progress, then what was started stops in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from twisted.application.service import IService, Service
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, Logger
 from twisted.python.components import Componentized
 from twisted.python.failure import Failure
@@ -21,6 +22,7 @@ from zope.interface import implementer
 
 from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import use_monotonic_timers
+from ipf.app.runtime.signals import stop_in_order
 from ipf.app.startup import start
 from ipf.config.settings import Settings
 from ipf.errors import Problem
@@ -44,6 +46,7 @@ class Ipf(Service):
         self._writer = LogWriter(output.stream, level_named(settings.log_level), human=output.human)
         self._stack = AsyncExitStack()
         self._starting: Deferred[None] | None = None
+        self._stopping = False
 
     def setServiceParent(self, parent: Any) -> None:
         """Replace the log observer of twistd by ours."""
@@ -52,21 +55,26 @@ class Ipf(Service):
         super().setServiceParent(parent)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def startService(self) -> None:
-        """Begin to start; a failure ends the process."""
+        """Begin to start when the reactor runs; a failure ends the process."""
         use_monotonic_timers(reactor)
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        for warning in self._warnings:
-            log.warn("{warning}", warning=warning)
-        self._starting = Deferred.fromCoroutine(start(self._settings, self._output, reactor, self._stack))
-        self._starting.addErrback(self._start_failed)
+        reactor.callWhenRunning(self._begin)
 
     def stopService(self) -> Deferred[None]:
         """Stop; fires when everything is closed."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         return Deferred.fromCoroutine(self._stop())
 
+    def _begin(self) -> None:
+        stop_in_order(reactor)
+        for warning in self._warnings:
+            log.warn("{warning}", warning=warning)
+        self._starting = Deferred.fromCoroutine(start(self._settings, self._output, reactor, self._stack))
+        self._starting.addErrback(self._start_failed)
+
     def _start_failed(self, failure: Failure) -> None:
-        if failure.check(CancelledError):
+        if self._stopping:  # whatever the step in progress made of it
+            log.info("the start was ended by a signal")
             return
         if failure.check(Problem):
             log.critical("ipf cannot start: {reason}", reason=failure.getErrorMessage())
@@ -74,11 +82,13 @@ class Ipf(Service):
             log.failure("ipf cannot start", failure)
         # twistd exits with status 0 in any case, and systemd must see a failure.
         reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
-        reactor.callWhenRunning(reactor.stop)  # a start may fail before the reactor runs
+        reactor.callWhenRunning(reactor.stop)  # a start may fail in the turn in which the reactor begins to run
 
     async def _stop(self) -> None:
-        if self._starting is not None and not self._starting.called:
+        self._stopping = True
+        if self._starting is not None:
             self._starting.cancel()
+            await self._starting  # until the step in progress has ended, and has registered what it opened
         try:
             await self._stack.aclose()
         except Exception:  # of the last part that failed; the stack has stopped all others

@@ -71,8 +71,8 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters, listeners)
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
-    await profiles.start()
     stack.push_async_callback(profiles.stop)
+    await profiles.start()
     _reload_on_sighup(mapping, stores, reactor, stack)
 
     freeze_startup_objects()

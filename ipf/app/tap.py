@@ -14,6 +14,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
+from ipf.app.runtime.signals import end_at_once
 from ipf.config.environment import InvalidSetting, read
 from ipf.telemetry import metrics_directory
 
@@ -27,6 +28,7 @@ class Options(usage.Options):
 
 def makeService(options: Options) -> IService:
     """The service, not started.  An invalid setting ends the program with an error that names it."""
+    end_at_once()
     try:
         settings, warnings = read(os.environ)
     except InvalidSetting as invalid:

@@ -47,6 +47,7 @@ _BY_NAME: dict[str, NamedConstant] = {
     "WARN": LogLevel.warn,
     "ERROR": LogLevel.error,
 }
+_LEGACY = "log_legacy"  # of Twisted's older log calls: ports and factories that open and close
 # Fields with their own place in the record, and fields of legacy events that hold only their text.
 _NOT_MDC = frozenset(("correlation_id", "line", "message", "format", "system", "time", "isError", "failure", "why"))
 _SECRET_NAME = re.compile(r"token|secret|passw|authorization|api_?key", re.IGNORECASE)
@@ -120,6 +121,8 @@ class LogWriter:
         self._rate_limit = LogRateLimit()
 
     def __call__(self, event: LogEvent) -> None:
+        if event.get("log_namespace") == _LEGACY and event.get("log_level") is LogLevel.info:
+            event = event | {"log_level": LogLevel.debug}
         if event.get("log_level", LogLevel.info) not in self._written_levels:
             return
         seconds = event.get("log_time") or time.time()

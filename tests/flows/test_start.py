@@ -1,15 +1,18 @@
-"""Starts that end early, of the real service: a listener that cannot be opened."""
+"""Starts that end early, of the real service: a listener that cannot be opened, and signals at each step."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import socket
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # has no types of its own
 from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
@@ -20,6 +23,19 @@ from tests.waiting import PATIENCE
 def records(service: ServiceProcess) -> list[dict[str, Any]]:
     """The log so far; a line that is not JSON is an error."""
     return [json.loads(line) for line in service.log_path.read_bytes().splitlines() if line]
+
+
+def left_behind(folder: Path) -> list[str]:
+    """The processes that work in a folder or on its database: PostgreSQL, its programs, converters."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            about = [process.cwd(), *process.cmdline(), process.environ().get("IPF_DATA_DIR", "")]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(str(folder) in one for one in about):
+            found.append(f"{process.pid} {' '.join(process.cmdline())}")
+    return found
 
 
 class StartTests(TestCase):
@@ -45,3 +61,46 @@ class StartTests(TestCase):
         endpoint = service.environment["IPF_MLLP_LISTEN"]
         self.assertEqual(errors, [f"ipf cannot start: IPF_MLLP_LISTEN: {endpoint}: the port is in use"])
         self.assertFalse((self.folder / "data" / "postgres").exists())
+
+    def test_signals_during_the_start_end_it_in_order(self) -> None:
+        run(self.ended_at_each_step())
+
+    async def ended_at_each_step(self) -> None:
+        """Each start in `data` gets further than the one before it; the last is whole."""
+        first = ServiceProcess(self.folder / "first")
+        await self.started_until(first, "starting up", 1, signal.SIGTERM)
+        service = ServiceProcess(self.folder / "second", IPF_WORKER_PROCESSES="1")
+        for marker, times, number in (
+            ("event=database_init", 1, signal.SIGTERM),  # initdb runs
+            ("event=migrated", 1, signal.SIGTERM),
+            ("is not set", 1, signal.SIGTERM),
+            ("HTTP listens", 1, signal.SIGTERM),  # the converter starts
+            (" listens on", 2, signal.SIGINT),
+            ("event=started", 1, signal.SIGINT),
+        ):
+            await self.started_until(service, marker, times, number)
+
+    async def started_until(self, service: ServiceProcess, marker: str, times: int, number: int) -> None:
+        """Start, and send a signal when the log has the marker so many times more."""
+        wanted = self.times(service, marker) + times
+        service.start()
+        async with asyncio.timeout(PATIENCE):
+            while self.times(service, marker) < wanted:
+                self.assertIs(service.ended(), None, service.log_tail())
+                await asyncio.sleep(0.002)
+            if number == signal.SIGINT:  # as of a terminal: to all processes
+                for child in psutil.Process(service.pid).children(recursive=True):
+                    if "postgres" not in child.name():
+                        child.send_signal(number)
+            os.kill(service.pid, number)
+            while service.ended() is None:
+                await asyncio.sleep(0.05)
+        self.assertEqual(service.stop(), 0, service.log_tail())
+        found = records(service)
+        self.assertEqual([one for one in found if one["level"] == "ERROR" or "stack_trace" in one], [], marker)
+        self.assertEqual(left_behind(self.folder), [], marker)
+
+    @staticmethod
+    def times(service: ServiceProcess, marker: str) -> int:
+        """How often the log has the marker."""
+        return service.log_path.read_bytes().count(marker.encode()) if service.log_path.exists() else 0

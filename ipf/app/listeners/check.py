@@ -35,6 +35,12 @@ def endpoints_of(settings: Settings) -> Iterator[tuple[str, str]]:
         yield MLLP, one.endpoint
 
 
+class _Nobody(Factory):
+    """Accepts nothing: no turn of the reactor passes while its port is open."""
+
+    noisy = False
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """A listener of the settings, and what keeps it from being opened."""
@@ -63,7 +69,7 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
             if isinstance(server, AdoptedStreamServerEndpoint):
                 _check_adopted(server, f"{variable} ({endpoint})", adopted)
             else:
-                opened[f"{variable} ({endpoint})"] = await server.listen(Factory())
+                opened[f"{variable} ({endpoint})"] = await server.listen(_Nobody())
         except Problem as invalid:
             problem = Problem(invalid.category, f"{endpoint}: {invalid.text}", variable)
         except UNUSABLE as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipf.app.runtime.process import uncancelled
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.postgres.migrate import migrate
@@ -47,8 +48,12 @@ async def _start_embedded(settings: Settings, reactor: Any, stack: AsyncExitStac
     from ipf.store.postgres.embedded import EmbeddedPostgres  # only where the operator has no PostgreSQL
 
     postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
-    await postgres.start()
-    stack.push_async_callback(postgres.stop)
+
+    async def start() -> None:
+        await postgres.start()
+        stack.push_async_callback(postgres.stop)
+
+    await uncancelled(start())  # a program that runs on by itself would hold the directory, or leave it unfinished
     supervisor = PostgresSupervisor(postgres, reactor)
     supervisor.start()
     stack.push_async_callback(supervisor.stop)

@@ -6,11 +6,12 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThread
 
 CONVERTER_NAME = "IPF_CONVERTER_NAME"
@@ -30,6 +31,25 @@ def milliseconds() -> int:
 async def run_in_thread(work: Callable[[], Any]) -> Any:
     """Run a function in a thread of the reactor's pool; its result."""
     return await deferToThread(work)
+
+
+async def uncancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` to its end, also when the caller is cancelled meanwhile; then CancelledError, or its own failure."""
+    waiting: Deferred[None] = Deferred()
+    running = Deferred.fromCoroutine(work)
+    running.addBoth(_tell, waiting)
+    try:
+        await waiting
+    except CancelledError:
+        await running
+        raise
+    await running
+
+
+def _tell(result: Any, waiting: Deferred[None]) -> Any:
+    if not waiting.called:
+        waiting.callback(None)
+    return result
 
 
 def worker_name() -> str:

@@ -27,6 +27,8 @@ from ipf.telemetry.heartbeat import BEAT_FD, BEAT_SECONDS
 log = Logger(namespace="ipf.app.processes")
 
 SHORTEST_HEARTBEAT_TIMEOUT = 60.0  # seconds
+# Ctrl-C reaches all processes of a terminal; the service ends its converters by closing their standard input.
+_PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from ipf.app.converter import main; main()"
 START_TIMEOUT = 30.0  # seconds after which the service is ready also without its converters
 _LONGEST_LINE = 256 * 1024
 
@@ -179,7 +181,7 @@ class ConverterProcesses:
         self._restarts.pop(name, None)
         child = Child(name, self._write_lines, self._ended, self._reactor.seconds, lambda one: self._begin(one.name))
         self._children[name] = child
-        arguments = [sys.executable, "-m", "ipf.app.converter"]
+        arguments = [sys.executable, "-c", _PROGRAM]
         self._reactor.spawnProcess(
             child, sys.executable, arguments, self._environment(name), childFDs={0: "w", 1: "r", 2: "r", BEAT_FD: "r"}
         )
