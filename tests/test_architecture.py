@@ -45,6 +45,7 @@ LAYERS = {
     "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}],
     "fhir": [
         {"model"},
+        {"structure"},
         {"fhirpath"},
         {"index"},
         {"search"},

@@ -65,6 +65,13 @@ ROWS = {
     "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", END_TO_END],
     "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [END_TO_END],
     "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
+    "decision: formats and required codes on every write": [
+        "tests.rest.interactions.test_structure.StructureOnPostgresTests.test_every_write",
+        "tests.pipeline.convert.test_structure.StructureCheckTests.test_a_wrong_code",
+    ],
+    "decision: POST [type]?params": [
+        "tests.rest.interactions.test_structure.StructureTests.test_a_create_has_no_parameters",
+    ],
     "correlation header": ["tests.telemetry.test_correlation.CorrelationTests.test_a_callers_uuid_is_kept"],
     "ACK codes": [RECEIVE + "NotStoredTests.test_store_unreachable", RECEIVE + "NotStoredTests.test_missing_map",
                   RECEIVE + "RejectedTests.test_missing_fields_are_named_and_the_reject_is_stored"],

@@ -15,13 +15,13 @@ from time import perf_counter
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.redaction import redact_body
+from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.http.binary import binary_content
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.presentation import DEFAULT_PRESENTATION, Presentation, render, select_elements, split_presentation
-from ipf.rest.http.structure import is_id
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
 from ipf.rest.interactions.history_instance import history_instance

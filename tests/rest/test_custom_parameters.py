@@ -102,13 +102,14 @@ class CustomParameterSuite(Suite):
         for wrong, place in (
             (parameter("x", "string", "Patient.name.("), "expression"),
             (parameter("x", "special", "Patient.name"), "type"),
-            (parameter("x y", "string", "Patient.name"), "code"),
-            (parameter("x", "string", "Patient.name", "Foo"), "base"),
-        ):  # fmt: skip
+            (parameter("x y", "string", "Patient.name") | {"url": "urn:x"}, "code"),
+        ):
             wrong["id"] = "x"
             answer = await self.world.send("PUT", "SearchParameter/x", wrong)
             self.assertEqual((answer.status, issues(answer)[0][2]), (422, f"SearchParameter.{place}"))
             self.assertEqual(await self.put(wrong | {"status": "draft", "id": f"draft-{place}"}), 201)
+        unknown = await self.world.send("PUT", "SearchParameter/x", parameter("x", "string", "x", "Foo") | {"id": "x"})
+        self.assertEqual((unknown.status, issues(unknown)[0][2]), (422, "SearchParameter.base[0]"))
         await self.put(parameter("gender", "string", "Patient.name.family"))
         await self.put(person("p", gender="male"))
         self.assertEqual(await self.found("gender=male"), ["p"])

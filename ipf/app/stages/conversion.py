@@ -16,7 +16,7 @@ from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores, conversion_backoff, open_audit_log, permanent_errors
-from ipf.app.stages.validation import message_validation
+from ipf.app.stages.validation import message_checks
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import Installation
@@ -81,7 +81,7 @@ def start_conversion_stage(
         dlq_level=level_named(settings.dlq_log_level),
         is_mapped=ProfileLookup(installation, now).is_mapped,
         unread=_unread_counter(settings, stores, metrics, reactor, stack),
-        validate=message_validation(settings, stores, installation),
+        validate=message_checks(settings, stores, installation),
     )
     poll_seconds, concurrency = settings.worker_poll_ms / 1000, policy.concurrency
     worker = Worker(

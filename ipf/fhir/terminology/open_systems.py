@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-_MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*(\s*;\s*[\w-]+=(\"[^\"]*\"|[^;\"]+))*")
-_SHORT_FORMS = frozenset(("xml", "json", "ttl"))  # the FHIR formats in CapabilityStatement.format
+from ipf.fhir.structure.required_codes import is_media_type
+
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8}|[xi])(-[A-Za-z0-9]{1,8})*")
 _UCUM = re.compile(r"[!-~]+")
 _ISO_4217 = """
@@ -23,7 +23,7 @@ _ISO_4217 = """
     SYP SZL THB TJS TMT TND TOP TRY TTD TVD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES VND VUV WST XAF XAG XAU
     XBA XBB XBC XBD XCD XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWL
 """
-_CURRENCIES = frozenset(_ISO_4217.split())
+CURRENCIES = frozenset(_ISO_4217.split())
 
 
 @lru_cache(maxsize=1)
@@ -43,9 +43,9 @@ def _is_unit(code: str) -> bool:
 
 
 OPEN_SYSTEMS: Mapping[str, Callable[[str], bool]] = {
-    "urn:ietf:bcp:13": lambda code: code in _SHORT_FORMS or _MEDIA_TYPE.fullmatch(code) is not None,
+    "urn:ietf:bcp:13": is_media_type,
     "urn:ietf:bcp:47": lambda code: _LANGUAGE.fullmatch(code) is not None,
-    "urn:iso:std:iso:4217": _CURRENCIES.__contains__,
+    "urn:iso:std:iso:4217": CURRENCIES.__contains__,
     "https://www.iana.org/time-zones": lambda code: code in _zones(),
     "http://unitsofmeasure.org": _is_unit,
 }

@@ -58,22 +58,25 @@ class MessageValidation:
         if not errors:
             return None
         self._metrics.invalid("refused" if self._refuse else "stored")
-        found = await self._explained(message, bundle, errors[:MOST])
+        found = await explained_findings(self._explain, message, bundle, errors[:MOST])
         if self._refuse:
             return refusal(found, len(errors))
         _report(message, found, len(errors))
         mapped.unread = _with_findings(mapped.unread, found)
         return None
 
-    async def _explained(self, message: Claimed, bundle: Json, errors: Sequence[Finding]) -> list[ExplainedFinding]:
-        """The findings with the rules that made their elements."""
-        if self._explain is None:
-            return explained(bundle, errors)
-        try:
-            steps = (await self._explain(message)).steps or ()
-        except Problem:  # the maps changed meanwhile
-            steps = ()
-        return explained(bundle, errors, steps)
+
+async def explained_findings(
+    explain: Explain | None, message: Claimed, bundle: Json, errors: Sequence[Finding]
+) -> list[ExplainedFinding]:
+    """The findings with the rules that made their elements."""
+    if explain is None:
+        return explained(bundle, errors)
+    try:
+        steps = (await explain(message)).steps or ()
+    except Problem:  # the maps changed meanwhile
+        steps = ()
+    return explained(bundle, errors, steps)
 
 
 def refusal(found: Sequence[ExplainedFinding], count: int) -> Problem:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.structure.check import check_type
 from ipf.ports import Json, Request
 from ipf.ports.threads import RunInThread, run_by_size
 from ipf.rest.http.exchange import resource_body, selection
-from ipf.rest.http.structure import check_type
 
 
 class Arguments:

@@ -73,6 +73,13 @@ def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
     return query
 
 
+def refuse_parameters(pairs: Iterable[tuple[str, str]], instead: str, place: str | None = None) -> None:
+    """Problem VALUE that names the first parameter of a create; `instead`: where the search of one belongs."""
+    for name, _ in selection(pairs):
+        text = f"POST has no parameter {name[:60]}: a conditional create has its search in the {instead}"
+        raise Problem(Category.VALUE, text, place or name[:60])
+
+
 def if_match(text: str | None) -> int | None:
     """The version in `If-Match`; None when the header is absent."""
     if text is None:

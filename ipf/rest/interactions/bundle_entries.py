@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from ipf.errors import Category, Problem
+from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.structure.check import structure_issues
+from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Json, Mapped, Request
 from ipf.ports.search import Query
-from ipf.rest.http.exchange import creates_only, if_match, parameters
-from ipf.rest.http.structure import is_id
+from ipf.rest.http.exchange import creates_only, if_match, parameters, refuse_parameters
 from ipf.rest.write.unit import Entry, Method
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}
@@ -32,6 +33,20 @@ def entries_of(bundle: Json) -> tuple[Entry, ...]:
 def entries_in(mapped: Mapped) -> tuple[Entry, ...]:
     """The entries of a converted message: those of the mapping, or else read from its Bundle."""
     return entries_of(mapped.bundle) if mapped.entries is None else mapped.entries
+
+
+def structure_issues_in(mapped: Mapped) -> list[Issue]:
+    """The issues of the resources of a converted message (`ipf.fhir.structure`), below `Bundle.entry[n].resource`."""
+    if mapped.entries is not None:
+        resources = [entry.resource for entry in mapped.entries]
+    else:
+        resources = [item.get("resource") for item in mapped.bundle.get("entry", ())]
+    return [
+        replace(issue, place=f"Bundle.entry[{number}].resource.{(issue.place or '').partition('.')[2]}")
+        for number, resource in enumerate(resources)
+        if resource is not None
+        for issue in structure_issues(resource)
+    ]
 
 
 def is_read(item: Any, place: str) -> bool:
@@ -106,6 +121,8 @@ def _condition(
 ) -> Query | None:
     """If-None-Exist of a create, or the search in the URL of a conditional update or delete."""
     if method is Method.CREATE:
+        if search:
+            refuse_parameters(parameters(search, f"{place}.request.url"), "ifNoneExist", f"{place}.request.url")
         search = request.get("ifNoneExist")
         if search is None:
             return None

@@ -15,10 +15,10 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
 from ipf.fhir.patch.json_patch import json_patch
+from ipf.fhir.structure.check import check_structure
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.exchange import condition, if_match, resource_body
 from ipf.rest.http.formats import is_fhir, media_type
-from ipf.rest.http.structure import check_structure
 from ipf.rest.interactions.write_response import write_response
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import without_body
@@ -81,7 +81,7 @@ def patch_of(resource: Json, repository: Repository, place: str | None = None) -
     except Problem as refused:
         if place is None:
             raise
-        raise _at(place, refused) from refused
+        raise refused.inside(place) from refused
 
 
 def _content(binary: Json) -> bytes:
@@ -98,15 +98,10 @@ def _admitted(change: Apply, repository: Repository, place: str | None = None) -
         try:
             patched = change(redact_resource(resource))
         except Problem as refused:
-            raise (_at(place, refused) if place else refused) from refused
+            raise (refused.inside(place) if place else refused) from refused
         same = isinstance(patched, dict) and all(patched.get(n) == resource[n] for n in ("resourceType", "id"))
         if not same:
             raise Problem(Category.INVALID, "a patch must not change the resource type or id", place)
         return check_incoming(patched, repository, place)
 
     return apply
-
-
-def _at(place: str, problem: Problem) -> Problem:
-    within = f"{place}.resource ({problem.place})" if problem.place else place
-    return Problem(problem.category, problem.text, within)

@@ -22,6 +22,8 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
+from ipf.fhir.structure.check import check_formats
+from ipf.fhir.structure.primitives import is_id
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
@@ -33,7 +35,6 @@ from ipf.rest.http.exchange import Observe, resource_body
 from ipf.rest.http.formats import media_type, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.presentation import DEFAULT_PRESENTATION, render, split_presentation
-from ipf.rest.http.structure import is_id
 from ipf.rest.operations.transform import transform_operation
 from ipf.rest.write.permission import check_authenticated
 from ipf.security.access import insufficient, required
@@ -178,6 +179,7 @@ class MappingService:
     async def _install(self, request: Request, kind: str, resource_id: str | None) -> Answer:
         size = len(request.body)
         resource = await run_by_size(size, self._run_in_thread, lambda: _resource_in_body(request, kind))
+        check_formats(resource)
         url = resource.get("url")
         if not isinstance(url, str) or not url.strip() or "|" in url:
             raise Problem(Category.REQUIRED, f"a {kind} needs a url", f"{kind}.url")

@@ -2,7 +2,8 @@
 that is rolled back.
 
 The result lists each resource of the Bundle with its outcome, and the paths at which it differs from the stored
-version.  Nothing is written.  The preview does not validate.
+version.  Nothing is written.  The
+preview checks the structure of the resources, as a conversion does; it does not validate.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.difference import differences
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, Claimed, Clock, FhirStore, Inbox, Json, Mapper, Matcher, MessageRow, ReplayPreview
-from ipf.rest.interactions.bundle_entries import entries_in
+from ipf.rest.interactions.bundle_entries import entries_in, structure_issues_in
 from ipf.rest.write.commit import preview
 from ipf.rest.write.unit import EntryResult, Unit
 
@@ -65,6 +66,9 @@ class ReplayPreviewer:
                 f"preview/{uuid4()}",  # converted messages have a receipt; this one is not written
                 references=mapped.references,
             )
+            issues = structure_issues_in(mapped)
+            if issues:
+                raise Problem(Category.INVALID, f"not valid: {issues[0].text}", issues[0].place)
             resources = await self._preview_entries(unit)
         except Problem as problem:
             if problem.category is Category.UNAVAILABLE:

@@ -1,8 +1,8 @@
 """Checks of resources that clients send.
 
-First the structure (`structure.py`): every element is defined in R4 and has the JSON shape of R4.  Then, in validation
+First the structure (`ipf.fhir.structure`): elements, JSON shapes, formats and required codes.  Then, in validation
 mode `enforce` (`SUBSCRIPTION_SERVICE_VALIDATION_MODE`), type and profiles; then the rules for Subscriptions, topics and
-search parameters.  Converted messages are not checked here.
+search parameters.  `pipeline/convert/structure.py` checks converted messages.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from ipf.errors import Problem
 from ipf.fhir.model.redaction import refuse_encrypted_headers
 from ipf.fhir.search.custom_parameters import check as check_parameter
+from ipf.fhir.structure.check import check_structure
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import check_topic
 from ipf.ports import DEFAULT_TENANT, Json, Request
 from ipf.rest.http.exchange import resource_body
-from ipf.rest.http.structure import check_structure
 from ipf.rest.write.repository import Repository
 from ipf.subscriptions.criteria import check
 

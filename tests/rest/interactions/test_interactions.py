@@ -8,8 +8,8 @@ from typing import Any
 from ipf.fhir.capability import capability_statement
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.structure.check import check_structure
 from ipf.ports import Answer, Json
-from ipf.rest.http.structure import check_structure
 from ipf.rest.router import ROUTES
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
 

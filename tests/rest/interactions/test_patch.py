@@ -129,7 +129,7 @@ class PatchSuite(Suite):
         for patch, status, place in (
             (patient("1"), 400, "Bundle.entry[0].resource"),
             ({**as_binary([]), "contentType": "text/plain"}, 415, "Bundle.entry[0]"),
-            ({**as_binary([]), "data": "%"}, 400, "Bundle.entry[0].resource (Binary.data)"),
+            ({**as_binary([]), "data": "%"}, 422, "Bundle.entry[0].resource (Binary.data)"),
             (as_binary([{"op": "remove", "path": "/x"}]), 422, "Bundle.entry[0].resource (operation[0])"),
         ):
             answer = await self.bundle("transaction", entry("PATCH", "Patient/a", patch))

@@ -13,7 +13,9 @@ from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
 BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
 VALID: Json = {"resourceType": "Patient", "gender": "female"}
-WRONG: Json = {"resourceType": "Patient", "gender": "wrong"}
+WRONG: Json = {"resourceType": "Patient", "communication": [{"preferred": True}]}
+"""Without a language, which R4 requires."""
+PLACE = "Patient.communication[0]"
 PROFILE: Json = {
     "resourceType": "StructureDefinition",
     "url": "http://x.test/StructureDefinition/p",
@@ -49,7 +51,7 @@ class ValidateSuite(Suite):
         answer = await self.world.send("POST", "Patient/$validate", VALID)
         self.assertEqual((answer.status, errors(answer)), (200, []))
         answer = await self.world.send("POST", "Patient/$validate", WRONG)
-        self.assertEqual((answer.status, errors(answer)), (200, ["Patient.gender"]))
+        self.assertEqual((answer.status, errors(answer)), (200, [PLACE]))
         answer = await self.world.send("POST", "Observation/$validate", VALID)
         self.assertEqual(errors(answer), ["Patient"])
         counts = await self.world.store.counts()
@@ -74,7 +76,7 @@ class ValidateSuite(Suite):
         await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
         for method in ("GET", "POST"):
             answer = await self.world.send(method, "Patient/a/$validate")
-            self.assertEqual((answer.status, errors(answer)), (200, ["Patient.gender"]), method)
+            self.assertEqual((answer.status, errors(answer)), (200, [PLACE]), method)
         answer = await self.world.send("POST", "Patient/a/$validate?mode=update", {**VALID, "id": "b"})
         self.assertEqual(errors(answer), ["Patient.id"])
         self.assertEqual((await self.world.send("GET", "Patient/none/$validate")).status, 404)
@@ -115,30 +117,30 @@ class ModeSuite(Suite):
     async def test_warn_accepts_and_reports(self) -> None:
         validated(self.world, "warn")
         answer = await self.world.send("POST", "Patient", WRONG, prefer="return=OperationOutcome")
-        self.assertEqual((answer.status, errors(answer)), (201, ["Patient.gender"]))
+        self.assertEqual((answer.status, errors(answer)), (201, [PLACE]))
         answer = await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})
-        self.assertEqual((answer.status, loads(answer.body)["gender"]), (201, "wrong"))
+        self.assertEqual((answer.status, loads(answer.body)["communication"]), (201, WRONG["communication"]))
         header = loads(dict(answer.headers)["X-FHIR-Request-Validation"])
-        self.assertEqual(header["issue"][0]["expression"], ["Patient.gender"])
+        self.assertEqual(header["issue"][0]["expression"], [PLACE])
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [entry(WRONG)]}
         answer = await self.world.send("POST", "", bundle)
         outcome = loads(answer.body)["entry"][0]["response"]["outcome"]
-        self.assertIn("Patient.gender", [one.get("expression", [""])[0] for one in outcome["issue"]])
+        self.assertIn(PLACE, [one.get("expression", [""])[0] for one in outcome["issue"]])
 
     async def test_enforce_refuses(self) -> None:
         validated(self.world, "enforce")
         answer = await self.world.send("POST", "Patient", WRONG)
-        self.assertEqual((answer.status, errors(answer)), (422, ["Patient.gender"]))
+        self.assertEqual((answer.status, errors(answer)), (422, [PLACE]))
         self.assertEqual((await self.world.send("PUT", "Patient/a", {**WRONG, "id": "a"})).status, 422)
         self.assertEqual((await self.world.send("PUT", "Patient/a", {**VALID, "id": "a"})).status, 201)
-        operations = [{"op": "replace", "path": "/gender", "value": "wrong"}]
+        operations = [{"op": "add", "path": "/communication", "value": WRONG["communication"]}]
         patched = await self.world.send(
             "PATCH", "Patient/a", dumps(operations), content_type="application/json-patch+json"
         )
-        self.assertEqual((patched.status, errors(patched)), (422, ["Patient.gender"]))
+        self.assertEqual((patched.status, errors(patched)), (422, [PLACE]))
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [entry(VALID), entry(WRONG)]}
         answer = await self.world.send("POST", "", bundle)
-        self.assertEqual((answer.status, errors(answer)), (422, ["Bundle.entry[1].resource (Patient.gender)"]))
+        self.assertEqual((answer.status, errors(answer)), (422, [f"Bundle.entry[1].resource ({PLACE})"]))
         self.assertEqual((await self.world.store.counts()).get("Patient"), 1)
         answer = await self.world.send("POST", "", {**bundle, "type": "batch"})
         statuses = [one["response"]["status"] for one in loads(answer.body)["entry"]]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from twisted.trial.unittest import TestCase
 
-from ipf.rest.http.structure import is_id
+from ipf.fhir.structure.primitives import is_id
 from ipf.rest.write.ids import new_id
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
